@@ -1,0 +1,47 @@
+# make demo     install, train SimCLR on handwritten digits, print a table, write demo/report.html
+# make test     install and run the whole test suite
+# make install  build .venv with the `nearfar` command
+# make lint     ruff and pyright
+#
+# torch from another index (smaller CPU wheels, or a certain CUDA):  make demo TORCH_INDEX=<address of the index>
+# On most machines `pip install torch` brings several GB of CUDA packages; an index of CPU wheels avoids them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+TORCH_INDEX ?=
+INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
+
+.PHONY: demo test lint install install-dev clean
+
+demo: install
+	$(BIN)/nearfar demo --out demo
+
+test: install-dev
+	$(BIN)/python -m pytest
+
+lint: install-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+
+install: $(VENV)/.installed
+install-dev: $(VENV)/.installed-dev
+
+$(VENV)/.torch: constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "nearfar needs Python 3.11 or newer; try make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) $(INDEX) torch
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.torch pyproject.toml
+	$(PIP) --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
+	$(PIP) --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info

@@ -1,0 +1,110 @@
+"""What the loop costs beyond the model: one step of `nearfar`'s loop against a bare PyTorch loop with the same model and loss.
+
+    python benchmarks/loop.py
+
+Both train the same SimCLR net (small ConvNet, digits) on the same, precomputed views: views are excluded on both sides. The
+difference of the medians of interleaved rounds is the loop's own cost: plan, keys, cut, guard, schedule, hooks. The keyed draws
+of the views are timed separately.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from common import write
+
+from nearfar import recipes
+from nearfar.core import Key, Machine, Similarity
+from nearfar.data import open_data
+from nearfar.evaluate.watch import CollapseWatch
+from nearfar.train.fit import train
+from nearfar.train.hooks import Metrics
+from nearfar.train.optim import make_optimizer
+from nearfar.train.session import Session, build_net
+
+BATCH, STEPS, ROUNDS = 64, 100, 9
+
+
+class Ready(Similarity):
+    """Views computed beforehand."""
+
+    def __init__(self, views: dict[str, torch.Tensor]):
+        self.views = views
+
+    def count(self, data: Any) -> int:
+        return len(data)
+
+    def read(self, data, rows, key):
+        return None
+
+    def view(self, raw, rows, key):
+        return dict(self.views)
+
+
+def session_of(data, views) -> Session:
+    recipe, run = recipes.method("simclr").tiny
+
+    class Precomputed(type(recipe)):
+        def similarity(self, net):
+            return Ready(views)
+
+    from dataclasses import replace
+
+    return Session(Precomputed(), replace(run, steps=STEPS, batch=BATCH), Machine(), data, torch.device("cpu"))
+
+
+def ours(data, views) -> float:
+    session = session_of(data, views)
+    began = time.perf_counter()
+    train(session, [Metrics(), CollapseWatch()])
+    return (time.perf_counter() - began) / STEPS * 1e3
+
+
+def bare(data, views) -> float:
+    """The loop everybody writes by hand, with the same parts."""
+    session = session_of(data, views)
+    recipe = session.recipe
+    net = build_net(recipe, session.run, data.sizes())
+    optimizer = make_optimizer(net, ("",), session.run)
+    net.train()
+    began = time.perf_counter()
+    for _ in range(STEPS):
+        optimizer.zero_grad(set_to_none=True)
+        loss = recipe.objective(net, recipe.embed(net, views, Key(0)), Key(0))
+        loss.backward()
+        optimizer.step()
+    return (time.perf_counter() - began) / STEPS * 1e3
+
+
+def draws(slots: int = 256, numbers: int = 16) -> float:
+    key, rows = Key(0)("draws"), torch.from_numpy(np.arange(slots))
+    key.uniform(rows, numbers)
+    began = time.perf_counter()
+    for _ in range(100):
+        key.uniform(rows, numbers)
+    return (time.perf_counter() - began) * 10
+
+
+def main() -> None:
+    data = open_data("digits").train.unlabelled()
+    images = data.read(np.arange(BATCH)).float() / 255
+    views = {"v0": images, "v1": images.flip(3)}
+    ours(data, views), bare(data, views)
+    pairs = [(ours(data, views), bare(data, views)) for _ in range(ROUNDS)]
+    loop, plain = statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
+    own = statistics.median(a - b for a, b in pairs)
+    print(f"nearfar {loop:.3f} ms a step, bare loop {plain:.3f} ms, the loop's own cost {own:.3f} ms (wanted: under 0.4)")
+    print(f"keyed draws, 256 slots x 16 numbers: {draws():.3f} ms")
+    path = write("loop", {
+        "batch": BATCH, "steps": STEPS, "rounds": ROUNDS, "nearfar_ms": loop, "bare_ms": plain, "own_ms": own, "limit_ms": 0.4,
+        "draws_256x16_ms": draws(),
+    })  # fmt: skip
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()

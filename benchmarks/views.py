@@ -1,0 +1,95 @@
+"""How fast are views? SimCLR's pipeline here and in kornia, in the same run, on the CPU.
+
+    pip install --no-deps kornia kornia_rs
+    python benchmarks/views.py [--batch 256] [--size 32] [--repeats 50]
+
+Both pipelines do the same operations in the same order with the same settings: random resized crop (bilinear),
+horizontal flip, colour jitter with p = 0.8, greyscale with p = 0.2, Gaussian blur with p = 0.5, each image with its
+own parameters; drawing the parameters is inside the timing. kornia crops in one of two ways ("slice" and
+"resample"); the ratio is taken against the faster one. Repeats of all pipelines are interleaved, and the median
+counts. Prints a table and writes benchmarks/results/views.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from kornia import augmentation as K
+from torch import Tensor, nn
+
+from nearfar.core import Key
+from nearfar.similarity import Blur, Compose, Crop, Flip, Grey, Jitter
+
+RESULTS = Path(__file__).parent / "results" / "views.json"
+WARM_UP = 3
+
+
+def ours(size: int) -> Callable[[Tensor], Tensor]:
+    pipeline = Compose(Crop(size), Flip(), Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), Grey(p=0.2), Blur((0.1, 2.0), p=0.5))
+    key, step = Key(0)("views"), itertools.count()
+
+    def run(x: Tensor) -> Tensor:
+        first = next(step) * len(x)
+        return pipeline(x, torch.arange(first, first + len(x)), key)
+
+    return run
+
+
+def kornias(size: int, cropping: str) -> Callable[[Tensor], Tensor]:
+    kernel = 2 * (size // 20) + 1
+    return nn.Sequential(
+        K.RandomResizedCrop((size, size), scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3), cropping_mode=cropping),
+        K.RandomHorizontalFlip(p=0.5),
+        K.ColorJitter(0.8, 0.8, 0.8, 0.2, p=0.8),
+        K.RandomGrayscale(p=0.2),
+        K.RandomGaussianBlur((kernel, kernel), (0.1, 2.0), p=0.5),
+    )
+
+
+def medians(pipelines: dict[str, Callable[[Tensor], Tensor]], x: Tensor, repeats: int) -> dict[str, float]:
+    """Milliseconds a batch."""
+    times: dict[str, list[float]] = {name: [] for name in pipelines}
+    for _ in range(WARM_UP + repeats):
+        for name, pipeline in pipelines.items():
+            start = time.perf_counter()
+            pipeline(x)
+            times[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(t[WARM_UP:]) for name, t in times.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--size", type=int, default=32)
+    parser.add_argument("--repeats", type=int, default=50)
+    config = vars(parser.parse_args())
+    x = torch.rand(config["batch"], 3, config["size"], config["size"], generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    pipelines = {"nearfar": ours(config["size"])} | {f"kornia ({c})": kornias(config["size"], c) for c in ("slice", "resample")}
+
+    results = []
+    print(f"{'threads':>7}" + "".join(f"{name:>19}" for name in pipelines) + f"{'ratio':>9}")
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        ms = medians(pipelines, x, config["repeats"])
+        ratio = min(t for name, t in ms.items() if name != "nearfar") / ms["nearfar"]
+        results.append({"threads": threads, "ms": {name: round(t, 3) for name, t in ms.items()}, "ratio": round(ratio, 2)})
+        print(f"{threads:>7}" + "".join(f"{t:>16.2f} ms" for t in ms.values()) + f"{ratio:>8.1f}x")
+
+    machine = {"cpus": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__, "kornia": version("kornia")}
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"config": config, "machine": machine, "results": results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

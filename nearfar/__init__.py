@@ -1,0 +1,42 @@
+"""nearfar: contrastive representation learning as one system. Pull the alike near, push the rest far.
+
+    run = nearfar.fit("simclr", data="digits", steps=300)      train
+    nearfar.load("RUN").encode(images)                         use
+    info_nce(pairs(a, b) / tau).mean()                         the losses alone, in anybody's loop
+
+Names are imported when first used: `import nearfar` itself costs nothing, not even torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_WHERE = {
+    "fit": "nearfar.app.api",
+    "load": "nearfar.app.api",
+    "resume": "nearfar.app.api",
+    "pairs": "nearfar.scores",
+    "views": "nearfar.scores",
+    "matched": "nearfar.scores",
+    "labelled": "nearfar.scores",
+    "listed": "nearfar.scores",
+    "Scores": "nearfar.scores",
+    **dict.fromkeys(
+        ["Bank", "Card", "Ema", "Key", "Machine", "NearfarError", "Net", "Plan", "Queue", "Recipe", "Rows", "Run", "Similarity", "UsageError"],
+        "nearfar.core",
+    ),
+}
+__all__ = ["__version__", *_WHERE]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _WHERE:
+        return getattr(importlib.import_module(_WHERE[name]), name)
+    raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

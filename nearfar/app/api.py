@@ -1,0 +1,206 @@
+"""The system as functions: fit, resume, load, evaluate, embed, report. The command line is a thin layer over these."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+import nearfar
+from nearfar.app.results import embed, evaluate, measure, report
+from nearfar.app.settings import Settings, understand
+from nearfar.core import Machine, NearfarError, Recipe, UsageError
+from nearfar.data import Splits, open_data
+from nearfar.evaluate import Table
+from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
+from nearfar.train import checkpoint
+from nearfar.train.fit import Hook, train
+from nearfar.train.folder import RunFolder
+from nearfar.train.hooks import Checkpoints, Metrics, TensorBoard, tensorboard_installed
+from nearfar.train.session import Session, pick_device
+from nearfar.train.trained import Trained, fill, load, recipe_of, run_of
+
+log = logging.getLogger("nearfar")
+Progress = Callable[[int, int], None]
+
+__all__ = ["demo", "embed", "evaluate", "fit", "load", "report", "resume"]
+
+
+def fit(
+    recipe: str | Recipe | type[Recipe] | None = None,
+    data: Any = None,
+    *,
+    preset: str | None = None,
+    config: str | os.PathLike | None = None,
+    out: str | os.PathLike | None = None,
+    overwrite: bool = False,
+    hooks: Sequence[Hook] = (),
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Trained:
+    """Train a recipe and return it with its net.
+
+    recipe     a name (`nearfar list`), a Recipe of your own, or a path to a file that defines one
+    data       what `--data` takes, an array of images, a pair (images, labels), or a torch dataset
+    preset     "tiny" or "paper": the settings that the recipe's file holds
+    config     a config.json of an earlier run, to repeat it
+    out        the run folder; without one nothing is written
+    hooks      called after every step (`nearfar.train.fit.Hook`)
+    settings   any field of the recipe, of `Run` or of `Machine`
+    """
+    if isinstance(data, (str, os.PathLike)):
+        settings["data"] = os.fspath(data)
+        data = None
+    chosen = understand(recipe, preset, config, settings)
+    if data is None and not chosen.run.data:
+        raise UsageError("no data given: --data DATA, or --tiny for data that ship with a dependency")
+    run = chosen.run
+    splits = open_data(run.data if data is None else data, seed=run.seed, image_size=run.image_size, on_error=run.on_error, progress=progress)
+    run = dataclasses.replace(run, data=run.data if data is None else splits.train.source)
+    return _begin(dataclasses.replace(chosen, run=run), splits, out, overwrite, hooks)
+
+
+def _begin(chosen: Settings, splits: Splits, out: str | os.PathLike | None, overwrite: bool, hooks: Sequence[Hook]) -> Trained:
+    donor = load(chosen.run.init, device="cpu") if chosen.run.init else None
+    if donor is not None and chosen.run.encoder == "auto":
+        chosen = dataclasses.replace(chosen, run=dataclasses.replace(chosen.run, encoder=donor.run.encoder))
+    session = _session(chosen.recipe, chosen.run, chosen.machine, splits, donor)
+    if out is None:
+        return _train(session, splits, hooks, None, {})
+    folder = RunFolder.create(out, overwrite)
+    config = _config(chosen, session, splits)
+    folder.write_split(splits.test_ids)
+    folder.write_config(config)
+    with folder.lock():
+        return _train(session, splits, hooks, folder, config)
+
+
+def resume(path: str | os.PathLike, data: Any = None, *, hooks: Sequence[Hook] = (), progress: Progress | None = None) -> Trained:
+    """Go on with a run from its newest good checkpoint; from the beginning if it was stopped before its first."""
+    folder = RunFolder.open(path)
+    config = folder.config()
+    found = checkpoint.newest(folder.checkpoints)
+    recipe, run, machine = recipe_of(config), run_of(config), fill(Machine, config["machine"], "setting of a machine")
+    assert run.steps is not None
+    if found is not None and found.step >= run.steps:
+        log.warning("%s is finished: all %d steps are done", folder.path, run.steps)
+        return load(folder.path, machine.device)
+    with folder.lock():
+        checkpoint.clean(folder.checkpoints)
+        source = run.data if data is None else data
+        splits = open_data(
+            source, seed=run.seed, image_size=run.image_size, on_error=run.on_error, split=folder.split(), progress=progress
+        )  # fmt: skip
+        if splits.train.fingerprint != config["data"]["fingerprint"]:
+            raise NearfarError(f"the data at {run.data} are not those that {folder.path} was trained on: files or rows have changed")
+        donor = load(run.init, device="cpu") if run.init and found is None else None
+        session = _session(recipe, run, machine, splits, donor)
+        if found is not None:
+            found.load(session.net, session.optimizers)
+            session.step = found.step
+        folder.rewind_metrics(session.step)
+        log.info("going on with %s at step %d of %d", folder.path, session.step, run.steps)
+        return _train(session, splits, hooks, folder, config)
+
+
+def _session(recipe: Recipe, run: Any, machine: Machine, splits: Splits, donor: Trained | None) -> Session:
+    if machine.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    data = splits.train if recipe.uses_labels else splits.train.unlabelled()
+    return Session(recipe, run, machine, data, pick_device(machine.device), donor.net if donor else None)
+
+
+def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunFolder | None, config: dict[str, Any]) -> Trained:
+    metrics: list[dict[str, Any]] = folder.metrics() if folder else []
+    session.recorders.append(metrics.append)
+    row: list[Hook] = [*hooks, Metrics(), CollapseWatch()]
+    every = session.machine.eval_every
+    if every and splits.test is not None and splits.test.labels is not None:
+        row.append(EvaluateEvery(every, splits.train, splits.test))
+    elif every:
+        log.warning("--eval-every needs a labelled test split, and there is none: the run is not evaluated while it trains")
+    if folder is not None:
+        session.recorders.append(folder.write_metrics)
+        row += [TensorBoard(folder)] if tensorboard_installed() else []
+        row.append(Checkpoints(folder, config))
+    with _log_file(folder), _signals(session):
+        log.debug("%s: %d samples, batch %s, %d steps on %s", type(session.recipe).__name__, len(session.data), session.run.batch, session.steps, session.device)
+        if splits.train.skipped:
+            log.warning("%d files could not be read and are left out, the first: %s", len(splits.train.skipped), splits.train.skipped[0])
+        train(session, row)
+    session.net.eval()
+    return Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics)
+
+
+def _config(chosen: Settings, session: Session, splits: Splits) -> dict[str, Any]:
+    """All that a run can be repeated from. Session has turned every default into the number it stands for."""
+    return {
+        "nearfar": nearfar.__version__,
+        "torch": torch.__version__,
+        "recipe": chosen.name,
+        "hyper": dataclasses.asdict(session.recipe),
+        "run": dataclasses.asdict(session.run),
+        "machine": dataclasses.asdict(session.machine),
+        "data": {
+            "fingerprint": splits.train.fingerprint,
+            "train": len(splits.train),
+            "test": len(splits.test) if splits.test is not None else 0,
+            "skipped": list(splits.train.skipped),
+        },
+        "sizes": dict(session.sizes),
+    }
+
+
+@contextlib.contextmanager
+def _log_file(folder: RunFolder | None) -> Iterator[None]:
+    """What is said during a run is also written to its log.txt."""
+    if folder is None:
+        yield
+        return
+    handler = logging.FileHandler(folder.log_file)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield
+    except NearfarError as e:
+        handler.emit(log.makeRecord("nearfar", logging.ERROR, "", 0, str(e), (), None))
+        raise
+    finally:
+        log.removeHandler(handler)
+        handler.close()
+
+
+@contextlib.contextmanager
+def _signals(session: Session) -> Iterator[None]:
+    """The first interrupt lets the step end and saves; a second one stops at once. Only the main thread may listen."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: Any) -> None:
+        if session.interrupted:
+            raise KeyboardInterrupt
+        session.interrupted = True
+
+    before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def demo(out: str | os.PathLike = "demo", seed: int = 0, *, hooks: Sequence[Hook] = ()) -> Table:
+    """SimCLR on scikit-learn's digits: train, measure, write the report."""
+    trained = fit("simclr", preset="tiny", out=out, overwrite=True, seed=seed, hooks=hooks)
+    evaluation = measure(trained)
+    report(trained, evaluation)
+    return evaluation.table

@@ -1,0 +1,165 @@
+"""Charts as inline SVG: lines and points. Colours, fonts and dark mode come from the page's style sheet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+PALETTE = 10
+"""Colours that the style sheet names --c0 … --c9; more groups than that get evenly turned hues."""
+MOST_POINTS = 400
+MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 44.0, 14.0, 10.0, 38.0
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve. `colour` counts from 0; a faint line stays in the background and out of the legend."""
+
+    name: str
+    x: Sequence[float] | np.ndarray
+    y: Sequence[float] | np.ndarray
+    colour: int = 0
+    faint: bool = False
+
+
+def colour(index: int, count: int) -> str:
+    """CSS colour of group `index` of `count`: a named one if there are enough, else a hue a golden angle further on."""
+    return f"var(--c{index})" if count <= PALETTE else f"hsl({index * 137.508 % 360:.0f} 55% {45 + 15 * (index % 2)}%)"
+
+
+def line_chart(lines: Sequence[Line], label: str, width: int = 400, height: int = 210, log_y: bool = False, x_title: str = "step") -> str:
+    """Curves over a common axis. Values that are not finite (not positive on a log axis) leave a gap."""
+    curves = [(line, *_usable(line, log_y)) for line in lines]
+    all_x, all_y = (np.concatenate([c[i][np.isfinite(c[2])] for c in curves]) for i in (1, 2))
+    if not len(all_y):
+        return '<p class="quiet">no finite values</p>'
+    x_ticks, y_ticks = ticks(all_x.min(), all_x.max(), 5), (decades if log_y else ticks)(all_y.min(), all_y.max())
+    to_x = _scale(all_x.min(), all_x.max(), MARGIN_LEFT, width - MARGIN_RIGHT)
+    to_y = _scale(min(y_ticks[0], all_y.min()), max(y_ticks[-1], all_y.max()), height - MARGIN_BOTTOM, MARGIN_TOP)
+    parts = [_axes(x_ticks, y_ticks, to_x, to_y, width, height, log_y, x_title)]
+    for line, x, y in curves:
+        style = "faint" if line.faint else "line"
+        parts.append(f'<path class="{style}" style="stroke:var(--c{line.colour % PALETTE})" d="{_path(to_x(x), to_y(y))}"/>')
+    return _svg(width, height, label, "".join(parts))
+
+
+def scatter(
+    points: np.ndarray, label: str, groups: np.ndarray | None = None, titles: Sequence[str] | None = None, width: int = 760, height: int = 560
+) -> str:
+    """Points of the plane, equal scales, no axes; `groups` (0, 1, …) colour them, `titles` appear under the pointer."""
+    low, high = points.min(0), points.max(0)
+    per_unit = min((width - 56) / max(high[0] - low[0], 1e-9), (height - 56) / max(high[1] - low[1], 1e-9))
+    centre = (low + high) / 2
+    at = (points - centre) * per_unit * [1, -1] + [width / 2, height / 2]
+    count = int(groups.max()) + 1 if groups is not None else 1
+    radius = 2.4 if len(points) > 800 else 3.4
+    marks = []
+    for g in range(count):
+        members = np.flatnonzero(groups == g) if groups is not None else np.arange(len(points))
+        circles = "".join(_circle(at[i], radius, titles[i] if titles is not None else "") for i in members)
+        marks.append(f'<g style="fill:{colour(g, count)}">{circles}</g>')
+    return _svg(width, height, label, "".join(marks), "points")
+
+
+def legend(names: Sequence[str], most: int = 24, colours: Sequence[str] | None = None) -> str:
+    """Names beside their colours; past `most` only their number."""
+    colours = colours or [colour(i, len(names)) for i in range(len(names))]
+    items = [f'<li><i style="background:{c}"></i>{escape(n)}</li>' for n, c in zip(names, colours, strict=True)][:most]
+    rest = f"<li>and {len(names) - most} more</li>" if len(names) > most else ""
+    return f'<ul class="legend">{"".join(items)}{rest}</ul>'
+
+
+def ticks(low: float, high: float, about: int = 4) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart) that lie within [low, high], some `about` of them."""
+    if high <= low:
+        return [low]
+    raw = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(i * step, 12) for i in range(first, last + 1)] or [low]
+
+
+def decades(low: float, high: float) -> list[float]:
+    """Whole exponents that enclose [low, high], both logarithms to base ten; about six at most, the highest always among them."""
+    first, last = math.floor(low), math.ceil(high)
+    stride = max(1, math.ceil((last - first) / 5))
+    return [float(e) for e in range(last, first - 1, -stride)][::-1]
+
+
+def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """At most about `most` points that keep every spike: the smallest and the largest value of each stretch, in order."""
+    if len(x) <= most:
+        return x, y
+    keep = {0, len(x) - 1}
+    for part in np.array_split(np.arange(len(x)), most // 2):
+        values = y[part]
+        keep |= {int(part[0])} if np.isnan(values).any() else {int(part[values.argmin()]), int(part[values.argmax()])}
+    index = np.array(sorted(keep))
+    return x[index], y[index]
+
+
+def number(value: float) -> str:
+    """Short and exact enough for an axis: 1500000 -> 1.5M, 20000 -> 20k, 0.0005 -> 5e-4."""
+    for size, unit in ((1e6, "M"), (1e4, "k")):
+        if abs(value) >= size:
+            return f"{value / (1e3 if unit == 'k' else size):g}{unit}"
+    if 0 < abs(value) < 1e-2:
+        mantissa, exponent = f"{value:.1e}".split("e")
+        return f"{float(mantissa):g}e{int(exponent)}".replace("-", "−")
+    return f"{value:.4g}".replace("-", "−")
+
+
+def _usable(line: Line, log_y: bool) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
+    y = np.where(np.isfinite(y), y, np.nan)
+    if log_y:
+        y = np.log10(np.where(y > 0, y, np.nan))
+    return thinned(x, y)
+
+
+def _scale(low: float, high: float, start: float, end: float):
+    """The map of [low, high] onto [start, end]; a single value lands in the middle."""
+    if high <= low:
+        return lambda v: np.full_like(np.asarray(v, dtype=float), (start + end) / 2)
+    return lambda v: start + (np.asarray(v, dtype=float) - low) / (high - low) * (end - start)
+
+
+def _axes(x_ticks, y_ticks, to_x, to_y, width: int, height: int, log_y: bool, x_title: str) -> str:
+    floor = height - MARGIN_BOTTOM
+    parts = []
+    for tick in y_ticks:
+        y = float(to_y(tick))
+        text = f'10<tspan dy="-4" font-size="8">{tick:.0f}</tspan>'.replace(">-", ">−") if log_y else number(tick)
+        parts.append(f'<line class="grid" x1="{MARGIN_LEFT}" x2="{width - MARGIN_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{MARGIN_LEFT - 7}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
+    for tick in x_ticks:
+        parts.append(f'<text x="{float(to_x(tick)):.1f}" y="{floor + 16}" text-anchor="middle">{number(tick)}</text>')
+    parts.append(f'<line class="axis" x1="{MARGIN_LEFT}" x2="{width - MARGIN_RIGHT}" y1="{floor}" y2="{floor}"/>')
+    middle = (MARGIN_LEFT + width - MARGIN_RIGHT) / 2
+    parts.append(f'<text x="{middle}" y="{floor + 33}" text-anchor="middle">{escape(x_title)}</text>')
+    return "".join(parts)
+
+
+def _path(x: np.ndarray, y: np.ndarray) -> str:
+    out, pen = [], "M"
+    for a, b in zip(x, y, strict=True):
+        if math.isnan(b):
+            pen = "M"
+        else:
+            out.append(f"{pen}{a:.1f} {b:.1f}")
+            pen = "L"
+    return "".join(out)
+
+
+def _circle(at: np.ndarray, radius: float, title: str) -> str:
+    inside = f"<title>{escape(title)}</title>" if title else ""
+    return f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius}">{inside}</circle>'
+
+
+def _svg(width: int, height: int, label: str, body: str, style: str = "chart") -> str:
+    return f'<svg class="{style}" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'

@@ -1,0 +1,117 @@
+"""`nearfar COMMAND …`: finds the command, and turns every way it can end into an exit code and at most one line.
+
+Nothing heavy is imported before a command is known: `nearfar --help` does not wait for torch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from nearfar import __version__
+
+COMMANDS = {
+    "list": ("list_methods", "all methods, by kind of data, year, paper and loss"),
+    "card": ("card", "what one method claims, its equation, hyperparameters and published numbers"),
+    "fit": ("fit", "train a method on your data; go on with a run that was stopped"),
+    "eval": ("evaluate", "measure a run against its untrained encoder and raw pixels"),
+    "embed": ("embed", "write a vector for every sample"),
+    "report": ("report", "write a page about a run that a browser opens offline"),
+    "demo": ("demo", "all of it once, on data that ship with a dependency"),
+}
+"""Each command's function in `nearfar.app.commands`, and its purpose."""
+
+EXAMPLES = """examples:
+  nearfar demo                                                 from nothing to a measured run, in about a minute
+  nearfar fit simclr --data photos/ --out run --epochs 100     train SimCLR on a folder of images
+  nearfar embed run --data photos/ --out vectors.npy           a vector for every image, from the trained encoder"""
+
+
+def help_text() -> str:
+    width = max(map(len, COMMANDS))
+    commands = "\n".join(f"  {name:{width}}  {purpose}" for name, (_, purpose) in COMMANDS.items())
+    return f"""usage: nearfar COMMAND [flags]
+
+Contrastive representation learning: pull the alike near, push the rest far.
+
+commands:
+{commands}
+
+{EXAMPLES}
+
+`nearfar COMMAND --help` explains a command; `nearfar --version` names the version."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
+    except SystemExit as e:
+        return int(e.code or 0)
+    except BrokenPipeError:  # the reader of a pipe has seen enough; Python must not complain of it when it exits, either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt as e:
+        _say(f"interrupted{': ' if e.args else ''}{e}")
+        return 130
+    except Exception as e:
+        if {"-v", "--verbose"} & set(argv):
+            traceback.print_exc()
+        message, code = _explain(e)
+        _say(f"error: {message}")
+        return code
+
+
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
+        print(help_text())
+    elif argv[0] in ("-V", "--version"):
+        print(f"nearfar {__version__}")
+    else:
+        _command(argv[0])(argv[1:])
+    return 0
+
+
+def _command(name: str):
+    if name not in COMMANDS:
+        from nearfar.core.errors import UsageError, did_you_mean
+
+        kind = "flag" if name.startswith("-") else "command"
+        raise UsageError(
+            f"unknown {kind} {name!r}.{did_you_mean(name, [*COMMANDS, '--help', '--version'])} `nearfar --help` shows all commands"
+        )
+    from nearfar.app import commands
+
+    return getattr(commands, COMMANDS[name][0])
+
+
+def _say(line: str) -> None:
+    print(f"nearfar: {line}", file=sys.stderr)
+
+
+def _explain(e: Exception) -> tuple[str, int]:
+    """One line about what went wrong, and the exit code."""
+    from nearfar.core.errors import NearfarError
+
+    if isinstance(e, NearfarError):
+        return str(e), e.exit_code
+    if _out_of_memory(e):
+        return (
+            "out of memory. --chunk 64 embeds fewer rows at a time with the same gradients; a smaller --batch or --image-size helps too",
+            1,
+        )
+    if isinstance(e, OSError):
+        return str(e), 1
+    where = traceback.extract_tb(e.__traceback__)[-1]
+    first = str(e).strip().split("\n")[0]
+    return f"{type(e).__name__}: {first} ({where.filename}, line {where.lineno}); -v shows the traceback", 1
+
+
+def _out_of_memory(e: Exception) -> bool:
+    """Python's, CUDA's, and the bare RuntimeError of torch's allocator on a CPU."""
+    return isinstance(e, MemoryError) or type(e).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(e)

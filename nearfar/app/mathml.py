@@ -1,0 +1,237 @@
+r"""LaTeX of the equations on recipe cards to MathML, which browsers draw without help.
+
+A recursive descent over a small, closed vocabulary: fractions, roots, scripts, limits, Greek, alphabets, accents,
+delimiters, named operators, text. Anything else raises `UnknownLatex`, and `equation` shows the source instead:
+a formula is drawn right or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+GREEK = dict(
+    zip(
+        "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi varphi "
+        "chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
+        "αβγδϵεζηθϑικλμνξπρστυϕφχψωΓΔΘΛΞΠΣΥΦΨΩ",
+        strict=True,
+    )
+)
+LETTERS = GREEK | {"ell": "ℓ", "infty": "∞", "partial": "∂", "nabla": "∇", "top": "⊤", "bot": "⊥", "emptyset": "∅", "hbar": "ℏ"}
+OPERATORS = {
+    "cdot": "⋅", "times": "×", "pm": "±", "in": "∈", "notin": "∉", "ni": "∋", "ne": "≠", "neq": "≠", "le": "≤", "leq": "≤", "ge": "≥",
+    "geq": "≥", "ll": "≪", "gg": "≫", "approx": "≈", "sim": "∼", "equiv": "≡", "propto": "∝", "to": "→", "rightarrow": "→",
+    "leftarrow": "←", "mapsto": "↦", "setminus": "∖", "cup": "∪", "cap": "∩", "subset": "⊂", "subseteq": "⊆", "odot": "⊙",
+    "oplus": "⊕", "otimes": "⊗", "circ": "∘", "star": "⋆", "ast": "∗", "mid": "∣", "parallel": "∥", "forall": "∀", "exists": "∃",
+    "ldots": "…", "dots": "…", "cdots": "⋯", "colon": ":", "prime": "′", "wedge": "∧", "vee": "∨",
+}  # fmt: skip
+DELIMITERS = {
+    "lVert": "‖", "rVert": "‖", "Vert": "‖", "|": "‖", "lvert": "|", "rvert": "|", "vert": "|", "langle": "⟨", "rangle": "⟩",
+    "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "{": "{", "}": "}", "lbrace": "{", "rbrace": "}", "lbrack": "[", "rbrack": "]",
+}  # fmt: skip
+LARGE = {"sum": "∑", "prod": "∏", "int": "∫", "bigcup": "⋃", "bigcap": "⋂"}
+FUNCTIONS = {"exp", "log", "ln", "cos", "sin", "tanh", "det", "dim", "tr", "Pr"}
+LIMIT_FUNCTIONS = {"max", "min", "sup", "inf", "lim", "argmax", "argmin"}
+SPACES = {",": 0.167, ":": 0.222, ";": 0.278, "!": -0.167, " ": 0.25, "quad": 1.0, "qquad": 2.0}
+ACCENTS = {"hat": "^", "widehat": "^", "tilde": "~", "widetilde": "~", "bar": "¯", "overline": "¯", "vec": "→", "dot": "˙"}
+SIZES = {"big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "bigm", "Bigm"}
+ALPHABETS = {"mathbb": (0x1D538, 0x1D552, 0x1D7D8), "mathcal": (0x1D49C, 0x1D4B6, None), "mathbf": (0x1D400, 0x1D41A, 0x1D7CE)}
+"""First capital, first small letter, zero of each Unicode alphabet …"""
+EXCEPTIONS = {
+    "mathbb": dict(zip("CHNPQRZ", "ℂℍℕℙℚℝℤ", strict=True)),
+    "mathcal": dict(zip("BEFHILMRego", "ℬℰℱℋℐℒℳℛℯℊℴ", strict=True)),
+}
+"""… and the letters that Unicode keeps elsewhere."""
+
+TOKEN = re.compile(r"\\operatorname\*|\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\s+|.", re.DOTALL)
+
+
+class UnknownLatex(ValueError):
+    """A command or a construction outside the vocabulary."""
+
+
+def equation(latex: str) -> str:
+    """A displayed equation as MathML, or its source in <code> where it is beyond the vocabulary."""
+    try:
+        return f'<math display="block">{to_mathml(latex)}</math>'
+    except UnknownLatex:
+        return f"<pre><code>{escape(latex)}</code></pre>"
+
+
+def to_mathml(latex: str) -> str:
+    """The inside of a <math> element."""
+    return f"<mrow>{_Parser(TOKEN.findall(latex)).row(until=None)}</mrow>"
+
+
+class _Parser:
+    def __init__(self, tokens: list[str]):
+        self.tokens = tokens
+        self.at = 0
+
+    def peek(self) -> str | None:
+        """The next token that is not space; space counts within text only."""
+        while self.at < len(self.tokens) and self.tokens[self.at].isspace():
+            self.at += 1
+        return self.tokens[self.at] if self.at < len(self.tokens) else None
+
+    def take(self, expected: str | None = None) -> str:
+        token = self.peek()
+        if token is None or (expected is not None and token != expected):
+            raise UnknownLatex(f"expected {expected or 'more'}, found {token or 'the end'}")
+        self.at += 1
+        return token
+
+    def row(self, until: str | None) -> str:
+        """Scripted atoms up to the token `until`, which is taken."""
+        atoms = []
+        while self.peek() != until:
+            atoms.append(self.scripted())
+        if until is not None:
+            self.take(until)
+        return "".join(atoms)
+
+    def scripted(self) -> str:
+        """An atom with its subscript and superscript, below and above it where it is a large operator."""
+        start = self.peek() or ""
+        base, below, above = self.atom(), None, None
+        limits = start[1:] in LARGE or start[1:] in LIMIT_FUNCTIONS or start == "\\operatorname*"
+        while self.peek() in ("_", "^", "'"):
+            mark = self.take()
+            if mark == "'":
+                above = (above or "") + "<mo>′</mo>"
+            elif (below if mark == "_" else above) is not None:
+                raise UnknownLatex(f"two scripts {mark} on one symbol")
+            elif mark == "_":
+                below = self.atom()
+            else:
+                above = self.atom()
+        if above and "<mo>′</mo>" in above:
+            above = f"<mrow>{above}</mrow>"
+        name = {(True, True): ("munderover", "msubsup"), (True, False): ("munder", "msub"), (False, True): ("mover", "msup")}
+        if below is None and above is None:
+            return base
+        tag = name[below is not None, above is not None][0 if limits else 1]
+        return f"<{tag}>{base}{below or ''}{above or ''}</{tag}>"
+
+    def atom(self) -> str:
+        """One argument: a symbol, a group in braces, or a command with its arguments."""
+        token = self.take()
+        if token == "{":
+            return f"<mrow>{self.row('}')}</mrow>"
+        if token.startswith("\\"):
+            return self.command(token[1:])
+        if token in "}_^&#$%~":
+            raise UnknownLatex(f"{token} out of place")
+        if token[0].isdigit():
+            return f"<mn>{token}</mn>"
+        if token.isalpha():
+            return f"<mi>{token}</mi>"
+        if token in "()[]|":
+            return _delimiter(token)
+        if token in "+-" and self.opens_a_term():
+            return f'<mo form="prefix">{token.replace("-", "−")}</mo>'
+        if token == "/":
+            return '<mo lspace="0" rspace="0">/</mo>'
+        return f"<mo>{escape({'-': '−', '*': '∗'}.get(token, token))}</mo>"
+
+    def opens_a_term(self) -> bool:
+        """Whether the sign just taken stands at the start or after another operator: a sign, not a sum."""
+        before = [t for t in self.tokens[: self.at - 1] if not t.isspace()]
+        return not before or before[-1] in "=({[,<>+-^_" or before[-1][1:] in OPERATORS
+
+    def command(self, name: str) -> str:
+        if name in LETTERS:
+            upright = ' mathvariant="normal"' if name in GREEK and name[0].isupper() else ""
+            return f"<mi{upright}>{LETTERS[name]}</mi>"
+        if name in OPERATORS:
+            return f"<mo>{OPERATORS[name]}</mo>"
+        if name in DELIMITERS:
+            return _delimiter(DELIMITERS[name])
+        if name in LARGE:
+            return f'<mo movablelimits="false">{LARGE[name]}</mo>'
+        if name in FUNCTIONS | LIMIT_FUNCTIONS:
+            return self.function(name)
+        if name in SPACES:
+            return f'<mspace width="{SPACES[name]}em"></mspace>'
+        if name in ACCENTS:
+            stretchy = "true" if name.startswith(("wide", "over")) else "false"
+            return f'<mover accent="true">{self.atom()}<mo stretchy="{stretchy}">{ACCENTS[name]}</mo></mover>'
+        return self.structure(name)
+
+    def structure(self, name: str) -> str:
+        """Commands with an argument of their own kind."""
+        if name in ("frac", "tfrac", "dfrac"):
+            return f"<mfrac>{self.atom()}{self.atom()}</mfrac>"
+        if name == "sqrt":
+            return f"<msqrt>{self.atom()}</msqrt>"
+        if name == "underset":
+            below = self.atom()
+            return f"<munder>{self.atom()}{below}</munder>"
+        if name == "left":
+            return self.fenced()
+        if name in SIZES:
+            return self.atom()
+        if name in ("text", "mathrm", "textrm", "mathsf", "mathtt"):
+            return f"<mtext>{escape(self.words())}</mtext>"
+        if name in ("operatorname", "operatorname*"):
+            return self.function(self.words())
+        if name in ALPHABETS or name == "boldsymbol":
+            return self.styled("mathbf" if name == "boldsymbol" else name)
+        raise UnknownLatex(f"unknown command \\{name}")
+
+    def function(self, name: str) -> str:
+        """An upright name, close to a bracket that follows and a thin space away from anything else."""
+        space = "0" if self.peek() in ("(", "[", "\\left", "_", "^") else "0.167em"
+        return f'<mo lspace="0.06em" rspace="{space}" movablelimits="false">{escape(name)}</mo>'
+
+    def fenced(self) -> str:
+        opening = self.fence()
+        inside = self.row("\\right")
+        return f"<mrow>{opening}{inside}{self.fence()}</mrow>"
+
+    def fence(self) -> str:
+        """A delimiter that grows with what it encloses; a full stop stands for none."""
+        token = self.take()
+        mark = DELIMITERS.get(token[1:]) if token.startswith("\\") else token
+        if mark == ".":
+            return ""
+        if mark is None or mark not in "()[]|{}‖⟨⟩⌊⌋⌈⌉/":
+            raise UnknownLatex(f"{token} is no delimiter")
+        return f'<mo fence="true" stretchy="true">{mark}</mo>'
+
+    def words(self) -> str:
+        """Plain words in braces."""
+        self.take("{")
+        words = self.tokens[self.at :]
+        if "}" not in words:
+            raise UnknownLatex("text without an end")
+        words = words[: words.index("}")]
+        self.at += len(words) + 1
+        plain = ["\u00a0" if t.isspace() or t in ("\\ ", "\\,", "~") else t for t in words]
+        if any(t.startswith("\\") or t in "{_^$" for t in plain):
+            raise UnknownLatex("a formula within text")
+        return "".join(plain)
+
+    def styled(self, alphabet: str) -> str:
+        """Letters and digits of another alphabet: \\mathbb{E}."""
+        group = self.atom()
+        letters = re.fullmatch(r"(?:<mrow>)?((?:<m[in]>[A-Za-z0-9]+</m[in]>)+)(?:</mrow>)?", group)
+        if letters is None:
+            raise UnknownLatex(f"\\{alphabet} of something else than letters")
+        return re.sub(r">([A-Za-z0-9]+)<", lambda m: ">" + "".join(_in_alphabet(c, alphabet) for c in m[1]) + "<", group)
+
+
+def _delimiter(mark: str) -> str:
+    # Bars open and close alike; without a word on spacing a browser takes one in the middle for an infix.
+    spacing = ' lspace="0.06em" rspace="0.06em"' if mark in "|‖" else ""
+    return f'<mo stretchy="false"{spacing}>{mark}</mo>'
+
+
+def _in_alphabet(letter: str, alphabet: str) -> str:
+    capital, small, zero = ALPHABETS[alphabet]
+    if letter in EXCEPTIONS.get(alphabet, {}):
+        return EXCEPTIONS[alphabet][letter]
+    if letter.isdigit():
+        return letter if zero is None else chr(zero + int(letter))
+    return chr(capital + ord(letter) - ord("A")) if letter.isupper() else chr(small + ord(letter) - ord("a"))

@@ -1,0 +1,187 @@
+"""What a run is worth and what it is for: the evaluation table, vectors in a file, the report."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import nearfar
+from nearfar.app.report import ReportContent, find_neighbours, write_report
+from nearfar.core import Key, Plan, Rows, UsageError
+from nearfar.core.files import atomic_write, writable_target
+from nearfar.data import Images, Splits, open_data, read_all
+from nearfar.evaluate import Features, Table, compare, project, raw_pixels, spectrum
+from nearfar.train.trained import Trained
+
+Progress = Callable[[int, int], None]
+VIEWED = 512
+"""How many test samples the alignment is measured on."""
+PAIRS = 24
+"""How many positive pairs a report shows."""
+LARGEST_RAW = 4096
+"""Raw pixels are a baseline up to this many numbers an image; a probe on more takes longer than the training."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The table, and the features it was made from, for maps and neighbours."""
+
+    table: Table
+    splits: Splits
+    train: Tensor
+    test: Tensor
+    untrained: Tensor
+
+
+def evaluate(trained: Trained, data: Any = None, *, progress: Progress | None = None) -> Table:
+    """Raw pixels, the untrained encoder and the trained one on the test split, under one protocol.
+
+    Without `data` the run's own data and split are used. The probes learn from the training split.
+    """
+    return measure(trained, data, progress).table
+
+
+def measure(trained: Trained, data: Any = None, progress: Progress | None = None) -> Evaluation:
+    splits = splits_of(trained, data, progress)
+    if splits.test is None:
+        raise UsageError(f"{splits.train.source} has no test split and is too small to draw one: nothing to evaluate on")
+    train, test = splits.train, splits.test
+    untrained = trained.untrained()
+    views = views_of(trained, test, min(VIEWED, len(test)))
+    rows: dict[str, Features] = {}
+    if np.prod(train.shape) <= LARGEST_RAW:
+        rows |= raw_pixels(_unit(train), _unit(test), views)
+    for name, who in (("untrained encoder", untrained), ("trained encoder", trained)):
+        pair = _encode_views(who, views[0]), _encode_views(who, views[1])
+        rows[name] = Features(who.encode(train, progress=progress), who.encode(test, progress=progress), views=pair, baseline=who is untrained)
+    labels = (train.labels, test.labels) if train.labels is not None and test.labels is not None else (None, None)
+    table = compare(rows, *labels, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} (last)")
+    as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
+    return Evaluation(table, splits, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor["untrained encoder"])
+
+
+def splits_of(trained: Trained, data: Any = None, progress: Progress | None = None) -> Splits:
+    """The run's own data, divided as in training; or other data, brought to the run's size."""
+    run = trained.run
+    own = data is None or data == run.data
+    stored = trained.folder.split() if own and trained.folder else None
+    splits = open_data(
+        run.data if data is None else data, seed=run.seed, image_size=trained.net.sizes["size"], on_error=run.on_error, split=stored, progress=progress
+    )  # fmt: skip
+    if splits.train.shape[0] != trained.net.sizes["channels"]:
+        raise UsageError(f"{splits.train.source} has {splits.train.shape[0]} colour channels, the run was trained on {trained.net.sizes['channels']}")
+    return splits
+
+
+def views_of(trained: Trained, data: Images, count: int) -> tuple[Tensor, Tensor]:
+    """Two views of the first samples, drawn as in training but with random numbers of their own."""
+    ids = np.arange(count)
+    return _two_views(trained, data, Rows(ids, ids, ids), Key(trained.run.seed)("evaluate", "views"))
+
+
+def pairs_of(trained: Trained, data: Images) -> tuple[Tensor, Tensor]:
+    """The first positive pairs of the training's first step, as the model saw them: the same rows, keys and views."""
+    key = Key(trained.run.seed)
+    count = trained.recipe.similarity(trained.net).count(data)
+    rows = Plan(count, trained.run.batch or 1, key).rows(0)[:PAIRS]
+    return _two_views(trained, data, rows, key("view"))
+
+
+def _two_views(trained: Trained, data: Images, rows: Rows, key: Key) -> tuple[Tensor, Tensor]:
+    similarity = trained.recipe.similarity(trained.net)
+    views = similarity.view(similarity.read(data, rows, Key(trained.run.seed)("read")), rows, key)
+    return views["v0"], views["v1"]
+
+
+@torch.no_grad()
+def _encode_views(trained: Trained, images: Tensor) -> Tensor:
+    trained.net.eval()
+    return trained.recipe.encode(trained.net, images.to(trained.device)).float().cpu()
+
+
+def _unit(data: Images) -> Tensor:
+    return data.read(np.arange(len(data))).float() / 255
+
+
+def embed(trained: Trained, data: Any, out: str | os.PathLike, *, split: str = "all", progress: Progress | None = None) -> int:
+    """Write the representation of every sample: `.npy` (a float32 table) or `.parquet` (name, label, vector). Returns the rows written."""
+    target = writable_target(out)
+    if target.suffix not in (".npy", ".parquet"):
+        raise UsageError(f"--out {target}: vectors are written as .npy or .parquet")
+    parts = _parts(trained, data, split, progress)
+    vectors = torch.cat([trained.encode(part, progress=progress) for part in parts]).numpy()
+    with atomic_write(target) as f:
+        if target.suffix == ".npy":
+            np.save(f, vectors, allow_pickle=False)
+        else:
+            _write_parquet(f, parts, vectors)
+    return len(vectors)
+
+
+def _parts(trained: Trained, data: Any, split: str, progress: Progress | None) -> list[Images]:
+    if split == "all":
+        found = read_all(data, image_size=trained.net.sizes["size"], on_error=trained.run.on_error, progress=progress)
+        return [part for part in (found.train, found.test) if part is not None]
+    splits = splits_of(trained, data, progress)
+    part = {"train": splits.train, "test": splits.test}[split]
+    if part is None:
+        raise UsageError(f"{splits.train.source} has no {split} split")
+    return [part]
+
+
+def _write_parquet(file: Any, parts: list[Images], vectors: np.ndarray) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = [part.name(i) for part in parts for i in range(len(part))]
+    columns: dict[str, Any] = {"name": pa.array(names)}
+    if all(part.labels is not None for part in parts):
+        columns["label"] = pa.array([part.classes[y] for part in parts for y in part.labels])  # type: ignore[union-attr]
+    flat = pa.array(vectors.reshape(-1))
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
+    pq.write_table(pa.table(columns), file)
+
+
+def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: Progress | None = None) -> Path:
+    """Write RUN/report.html: the run to look at."""
+    if trained.folder is None:
+        raise UsageError("this run has no folder to write a report into: train with out=RUN")
+    evaluation = evaluation or measure(trained, progress=progress)
+    train, test = evaluation.splits.train, evaluation.splits.test
+    assert test is not None
+    key = Key(trained.run.seed)("report")
+    queries = [int(i) for i in key.permutation(len(test))[:6]]
+    config = trained.folder.config()
+    content = ReportContent(
+        title=f"{trained.recipe.card.title} on {Path(trained.run.data).name}",
+        summary=f"{len(train):,} training images of {test.shape[2]} x {test.shape[1]} pixels, {trained.step:,} steps, seed {trained.run.seed}.",
+        card=trained.recipe.card,
+        table=evaluation.table,
+        log=trained.metrics,
+        pairs=pairs_of(trained, train.unlabelled()),
+        map=project(evaluation.test, key=key),
+        labels=torch.as_tensor(test.labels) if test.labels is not None else None,
+        class_names=test.classes or None,
+        neighbours=find_neighbours(
+            evaluation.train, evaluation.test, _unit(train), _unit(test), queries,
+            train_y=torch.as_tensor(train.labels) if train.labels is not None else None,
+            test_y=torch.as_tensor(test.labels) if test.labels is not None else None,
+        ),
+        spectra={"trained encoder": spectrum(evaluation.test), "untrained encoder": spectrum(evaluation.untrained)},
+        config=config,
+        command=f"nearfar fit --config {shlex.quote(str(trained.folder.config_file))} --out NEW",
+        versions={"nearfar": nearfar.__version__, "torch": torch.__version__, "python": sys.version.split()[0]},
+        seconds=max((m["time"] for m in trained.metrics if "time" in m), default=None),
+    )  # fmt: skip
+    path = trained.folder.path / "report.html"
+    write_report(path, content)
+    return path

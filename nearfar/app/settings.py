@@ -1,0 +1,59 @@
+"""From what a user asked for to a recipe, a run and a machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+from nearfar import recipes
+from nearfar.core import Machine, Recipe, Run, UsageError
+from nearfar.core.errors import did_you_mean
+from nearfar.core.run import field_names
+from nearfar.train.folder import read_config
+from nearfar.train.trained import fill, recipe_of, run_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """A request, understood: the method's name and what to train it with."""
+
+    name: str
+    recipe: Recipe
+    run: Run
+    machine: Machine
+
+
+def understand(
+    recipe: str | Recipe | type[Recipe] | None, preset: str | None, config: str | os.PathLike | None, settings: dict[str, Any]
+) -> Settings:
+    """Preset or config first, then every single setting given, by its name: of the recipe, the run or the machine."""
+    start = _from_config(config) if config else _from_preset(recipe, preset)
+    if config and isinstance(recipe, str) and recipe != start.name:
+        raise UsageError(f"{config} is a run of {start.name!r}, not of {recipe!r}")
+    parts = {"recipe": start.recipe, "run": start.run, "machine": start.machine}
+    known = {name: part for part, value in parts.items() for name in field_names(type(value))}
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"{start.name} has no setting {name!r}.{did_you_mean(name, known)} Known: {', '.join(sorted(known))}")
+    if settings.get("steps") is not None:
+        settings = {"epochs": None, **settings}
+    elif settings.get("epochs") is not None:
+        settings = {"steps": None, **settings}
+    changed = {part: {k: v for k, v in settings.items() if known[k] == part} for part in parts}
+    return Settings(start.name, **{part: dataclasses.replace(value, **changed[part]) for part, value in parts.items()})  # type: ignore[arg-type]
+
+
+def _from_preset(recipe: str | Recipe | type[Recipe] | None, preset: str | None) -> Settings:
+    if recipe is None:
+        raise UsageError("name a recipe, such as simclr; `nearfar list` shows all")
+    method = recipes.method(recipe) if isinstance(recipe, str) else recipes.of(recipe)
+    if preset not in (None, "tiny", "paper"):
+        raise UsageError(f"preset {preset!r} is unknown: use 'tiny' or 'paper'")
+    chosen, run = getattr(method, preset) if preset else (method.recipe(), Run())
+    return Settings(method.name, recipe if isinstance(recipe, Recipe) else chosen, run, Machine())
+
+
+def _from_config(path: str | os.PathLike) -> Settings:
+    config = read_config(path)
+    return Settings(config["recipe"], recipe_of(config), run_of(config), fill(Machine, config["machine"], "setting of a machine"))

@@ -1,0 +1,202 @@
+"""What a user sees while something runs: a progress bar, a line of progress, log messages, tables.
+
+Results go to stdout; everything here but `print_table` goes to stderr, so that `--json` is pure JSON. Without rich, or where
+nobody is watching (a file, a pipe), the same words come as plain text.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from nearfar.core import Embedded, ranks
+from nearfar.train.fit import Hook
+from nearfar.train.session import Session
+
+WATCHED, UNWATCHED = 0.2, 30.0
+"""Seconds between two refreshes on a terminal, and between two lines elsewhere."""
+CLEAR = "\r\x1b[K"
+
+
+def _watched(stream: Any) -> bool:
+    return stream.isatty()
+
+
+def _rich(stream: Any) -> bool:
+    return _watched(stream) and importlib.util.find_spec("rich") is not None
+
+
+class _Console(logging.Handler):
+    """Log records to the stderr of the moment (the progress bar lends its own while it is drawn)."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING:
+            text = f"nearfar: {record.levelname.lower()}: {text}"
+            text = f"\x1b[33m{text}\x1b[0m" if _watched(sys.stderr) else text
+        print(text, file=sys.stderr)
+
+
+def console_logging(verbose: bool = False, quiet: bool = False) -> None:
+    """Messages of the logger "nearfar" on stderr: also debug ones, or errors only. The logger itself lets everything
+    from info on through, for the run's own log file."""
+    logger = logging.getLogger("nearfar")
+    for handler in [h for h in logger.handlers if isinstance(h, _Console)]:
+        logger.removeHandler(handler)
+    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+    logger.propagate = False
+    logger.addHandler(_Console(logging.ERROR if quiet else logger.level))
+
+
+class Pace:
+    """Steps a second: over the last refreshes, and over all that this process did."""
+
+    def __init__(self, step: int):
+        self.first, self.began = step, time.monotonic()
+        self.last, self.at = step, self.began
+        self.rate = 0.0
+
+    def measure(self, step: int) -> None:
+        now = time.monotonic()
+        rate = (step - self.last) / max(now - self.at, 1e-9)
+        self.rate = 0.8 * self.rate + 0.2 * rate if self.rate else rate
+        self.last, self.at = step, now
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def mean(self) -> float:
+        return (self.last - self.first) / max(self.seconds, 1e-9)
+
+
+class ProgressBar(Hook):
+    """Loss, speed and time left of a training.
+
+    Between refreshes a step costs one look at the clock. The loss, which may still be on its way on a GPU, is
+    read only when it is shown.
+    """
+
+    def __init__(self, quiet: bool = False):
+        self.quiet = quiet
+        self.due = float("inf")
+
+    def start(self, session: Session) -> None:
+        self.watched = _watched(sys.stderr)
+        self.every = WATCHED if self.watched else UNWATCHED
+        self.pace = Pace(session.step)
+        self.loss: float | None = None
+        self.values: dict[str, Tensor] = {}
+        self.drawn: Any = None
+        if self.quiet or ranks.rank() != 0:
+            return
+        self.due = time.monotonic() + self.every
+        if _rich(sys.stderr):
+            self.drawn = _bar(session)
+
+    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+        self.values = values
+        if time.monotonic() >= self.due:
+            self._refresh(session)
+            self.due = time.monotonic() + self.every
+
+    def stop(self, session: Session) -> None:
+        if self.due == float("inf"):
+            return
+        if self.drawn:
+            self.drawn.stop()
+        elif self.watched:
+            print(CLEAR, end="", file=sys.stderr, flush=True)
+        print(self._last_words(session), file=sys.stderr, flush=True)
+
+    def _refresh(self, session: Session) -> None:
+        self.pace.measure(session.step)
+        loss = float(self.values["loss"])
+        self.loss = loss if self.loss is None else 0.7 * self.loss + 0.3 * loss
+        text = self._words(session)
+        if self.drawn:
+            self.drawn.update(self.drawn.task_ids[0], completed=session.step, text=text, refresh=True)
+        else:
+            begin, end = (CLEAR, "") if self.watched else ("", "\n")
+            print(f"{begin}step {session.step}/{session.steps}  {text}", end=end, file=sys.stderr, flush=True)
+
+    def _words(self, session: Session) -> str:
+        left = (session.steps - session.step) / max(self.pace.mean, 1e-9)
+        speed = _speed(self.pace.rate, session.run.batch or 0)
+        return f"loss {self.loss:.4g}  {speed}  {_clock(self.pace.seconds)} passed, {_clock(left)} left"
+
+    def _last_words(self, session: Session) -> str:
+        """Where it ended. After an error a GPU may refuse to give the loss out: it is read only if all went well."""
+        self.pace.last = session.step
+        loss = f"loss {float(self.values['loss']):.4g}  " if self.values and session.step == session.steps else ""
+        return f"step {session.step}/{session.steps}  {loss}{_speed(self.pace.mean, session.run.batch or 0)}  {_clock(self.pace.seconds)}"
+
+
+def _bar(session: Session) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.fields[text]}", markup=False))
+    bar = Progress(*columns, console=Console(stderr=True), auto_refresh=False, transient=True)
+    bar.add_task("", total=session.steps, completed=session.step, text="")
+    bar.start()
+    return bar
+
+
+def _speed(rate: float, batch: int) -> str:
+    return f"{rate:,.3g} steps/s  {rate * batch:,.0f} images/s"
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def progress(label: str, quiet: bool = False) -> Callable[[int, int], None]:
+    """A callback (done, total): one line that is rewritten in place and wiped at the end; elsewhere one line every 30 s."""
+    watched = _watched(sys.stderr) and not quiet
+    every = float("inf") if quiet else WATCHED if watched else UNWATCHED
+    due = time.monotonic() + every
+
+    def show(done: int, total: int) -> None:
+        nonlocal due
+        if watched and done >= total:
+            print(CLEAR, end="", file=sys.stderr, flush=True)
+        elif time.monotonic() >= due:
+            due = time.monotonic() + every
+            begin, end = (CLEAR, "") if watched else ("", "\n")
+            print(f"{begin}{label} {done:,}/{total:,}", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table on stdout: drawn to the width of a terminal by rich, elsewhere plain columns, one row a line."""
+    if _rich(sys.stdout):
+        _print_rich(heads, rows)
+        return
+    widths = [max(len(cell) for cell in column) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _print_rich(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in table.columns[:-1]:  # the last one is the one that wraps
+        column.no_wrap = True
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)

@@ -1,0 +1,31 @@
+"""What a user reads when something is wrong: one message, no traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NearfarError(Exception):
+    """Something a user can act on. The message says what was wrong, where, and what to do."""
+
+    exit_code = 1
+
+
+class UsageError(NearfarError):
+    """The request itself was wrong: an unknown name, a bad value, a missing file."""
+
+    exit_code = 2
+
+
+class MissingExtra(UsageError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str, what: str):
+        super().__init__(f"{what} needs the package '{package}', which is not installed: pip install 'nearfar[{extra}]'")
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`" Did you mean 'simclr'?"`, or nothing where no known word is near."""
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+    return f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""

@@ -1,0 +1,73 @@
+"""Writing files so that a reader never sees half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from nearfar.core.errors import UsageError
+
+
+def writable_target(path: str | os.PathLike) -> Path:
+    """The path, if a regular file may be written there; a clear error for folders, devices, pipes and links."""
+    target = Path(path)
+    try:
+        mode = os.lstat(target).st_mode
+    except FileNotFoundError:
+        mode = None
+    except OSError as e:
+        raise UsageError(f"cannot write {target}: {e.strerror}") from e
+    if mode is not None and not stat.S_ISREG(mode):
+        kinds = [(stat.S_ISDIR, "a folder"), (stat.S_ISLNK, "a link"), (stat.S_ISFIFO, "a pipe")]
+        kind = next((name for test, name in kinds if test(mode)), "a device")
+        raise UsageError(f"cannot write {target}: it is {kind}, not a regular file")
+    if not target.parent.is_dir():
+        raise UsageError(f"cannot write {target}: there is no folder {target.parent}")
+    return target
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
+    """A binary file that appears under its name whole, flushed to the disk, or not at all."""
+    target = writable_target(path)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    except OSError as e:
+        raise UsageError(f"cannot write into {target.parent}: {e.strerror}") from e
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, target)
+        flush_folder(target.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_json(path: str | os.PathLike, value: Any) -> None:
+    with atomic_write(path) as f:
+        f.write((json.dumps(value, indent=2, sort_keys=False) + "\n").encode())
+
+
+def flush_folder(folder: Path) -> None:
+    """Make a rename in this folder survive a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

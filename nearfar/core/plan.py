@@ -1,0 +1,98 @@
+"""Which samples make up step t: a pure function of (seed, step)."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearfar.core.errors import UsageError
+from nearfar.core.keys import Key
+
+TABLE_LIMIT = 1 << 24
+"""Up to this many samples the order of an epoch is a table; beyond, a permutation computed entry by entry."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows of one step.
+
+    `ids` name samples, `slots` name draws (unique over the run, so that a sample drawn again gets new random
+    numbers), `batch` holds the ids of the whole step. All three are global: any subset means the same rows,
+    whichever rank, chunk or worker holds it.
+    """
+
+    ids: np.ndarray
+    slots: np.ndarray
+    batch: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, part: slice) -> Rows:
+        return Rows(self.ids[part], self.slots[part], self.batch)
+
+    def share(self, rank: int, world: int) -> Rows:
+        """One rank's contiguous share; shares differ by at most one row."""
+        n = len(self)
+        return self[rank * n // world : (rank + 1) * n // world]
+
+    def chunks(self, size: int | None) -> list[Rows]:
+        """Consecutive parts of at most `size` rows; one part where size is None."""
+        step = size or max(len(self), 1)
+        return [self[a : a + step] for a in range(0, max(len(self), 1), step)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Epochs without replacement over `n` samples in batches of `batch`; the incomplete last batch is dropped.
+
+    `plan.rows(t)` needs no earlier step: a run resumes anywhere without replaying a loader.
+    """
+
+    n: int
+    batch: int
+    key: Key
+
+    def __post_init__(self):
+        if self.batch < 1:
+            raise UsageError(f"batch must be at least 1, got {self.batch}")
+        if self.batch > self.n:
+            raise UsageError(f"batch {self.batch} is larger than the data: {self.n} training samples. Use --batch {self.n} or less")
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.n // self.batch
+
+    def rows(self, step: int) -> Rows:
+        epoch, k = divmod(step, self.steps_per_epoch)
+        place = np.arange(k * self.batch, (k + 1) * self.batch)
+        key = self.key("order", epoch)
+        ids = _order(key, self.n)[place] if self.n <= TABLE_LIMIT else feistel(key, self.n, place)
+        return Rows(ids, step * self.batch + np.arange(self.batch), ids)
+
+
+@functools.lru_cache(maxsize=2)
+def _order(key: Key, n: int) -> np.ndarray:
+    return key.permutation(n)
+
+
+def feistel(key: Key, n: int, index: np.ndarray, rounds: int = 6) -> np.ndarray:
+    """Entries `index` of a keyed permutation of range(n), computed one by one without a table.
+
+    A Feistel network permutes the next power of four; entries that land outside range(n) walk on along their
+    cycle until they are inside ("cycle walking"), which keeps it a permutation of range(n).
+    """
+    half = np.uint64(max(1, (int(n - 1).bit_length() + 1) // 2))
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    keys = [key("feistel", r) for r in range(rounds)]
+    out = np.asarray(index).astype(np.uint64)
+    outside = np.ones(len(out), dtype=bool)
+    while outside.any():
+        left, right = out[outside] >> half, out[outside] & mask
+        for k in keys:
+            left, right = right, left ^ (k.bits(right)[:, 0] & mask)
+        out[outside] = (left << half) | right
+        outside = out >= np.uint64(n)
+    return out.astype(np.int64)

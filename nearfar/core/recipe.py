@@ -1,0 +1,90 @@
+"""A method: frozen hyperparameters and functions on an explicit net, in the order of the paper.
+
+    Plan -> Rows -> similarity.read -> .view -> embed -| cut: z |-> objective -> loss
+    optimizer.step() -> update;   before each epoch: refresh
+
+Before the cut rows are independent; after it the code sees the whole global batch.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from nearfar.core.card import Card
+from nearfar.core.keys import Key
+from nearfar.core.net import Net
+from nearfar.core.plan import Rows
+
+Raw = Any
+"""What `Similarity.read` made of some rows: tensors in dicts, lists or tuples."""
+Views = dict[str, Any]
+"""What the model sees, by name; the loop adds "id" and "slot"."""
+Embedded = dict[str, Tensor]
+"""What `embed` returns, by name: the tensors at the cut."""
+Sizes = Mapping[str, Any]
+"""What the data say of themselves: n (samples), and channels, size, classes, entities, … where there are such."""
+
+
+class Similarity(ABC):
+    """The similarity distribution: draws what counts as alike (p+) and, where a method needs it, as unlike (p-)."""
+
+    def count(self, data: Any) -> int:
+        """How many things a plan draws from: samples, or classes, windows, nodes."""
+        return len(data)
+
+    @abstractmethod
+    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+        """Fetch raw samples; runs on the host, in a worker process if there are any."""
+
+    @abstractmethod
+    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+        """Turn them into views, the whole batch at once, on the device of `raw`. Random numbers: `key`, by `rows.slots`."""
+
+
+@dataclass(frozen=True)
+class Recipe(ABC):
+    """A method. Subclasses are frozen dataclasses of hyperparameters and hold no state: state lives in `net`."""
+
+    card: ClassVar[Card]
+    rowwise: ClassVar[bool] = True
+    """False where `embed` mixes rows (a whole graph): then one rank and no chunks."""
+    trains: ClassVar[tuple[str, ...]] = ("",)
+    """Prefixes of the parameters that the recipe's optimizer owns."""
+    uses_labels: ClassVar[bool] = False
+    """Labels of the training split are handed to the recipe only if it asks for them here."""
+
+    @abstractmethod
+    def similarity(self, net: Net) -> Similarity:
+        """p+ and p-. Rebuilt after each refresh."""
+
+    @abstractmethod
+    def build(self, sizes: Sizes, **encoders: Any) -> Net:
+        """The net, from one encoder for each keyword of the signature. Torch's generators are seeded around the call."""
+
+    @abstractmethod
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        """From views to the tensors the objective compares. Runs on a rank's or a chunk's rows alone."""
+
+    @abstractmethod
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor | dict[str, Tensor]:
+        """The loss of the global batch; of a dict, "loss" is minimised and the rest is logged."""
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        """After the optimizer: followers, queues, renormalisation, annealed buffers. `progress` in (0, 1]."""
+
+    def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+        """Before each epoch: cluster, mine, fit. Returns the prefixes of re-initialised parameters."""
+        return ()
+
+    def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
+        """The representation that evaluation, index and server use."""
+        return getattr(net, tower)(x)
+
+    def turns(self) -> tuple[Recipe, ...]:
+        """Recipes that alternate on one net, one optimizer each; usually this one alone."""
+        return (self,)

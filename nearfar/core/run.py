@@ -1,0 +1,95 @@
+"""How a recipe is trained: `Run` decides the numbers, `Machine` only where and how fast they are computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from nearfar.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything besides the recipe's own hyperparameters that the result depends on. Fields are flags of `nearfar fit`."""
+
+    data: str = ""
+    """What to learn from: 'digits', a folder of images, CIFAR-10 or MNIST files, or a .npy/.npz of uint8 images."""
+    encoder: str = "auto"
+    """convnet, resnet18, resnet34, resnet50 (convnet-gn etc.: group instead of batch norm; resnet18-imagenet etc.: ImageNet stem),
+    hf:NAME-OR-FOLDER for any image model of transformers; auto: convnet up to 40 pixels, resnet18 above."""
+    image_size: int | None = None
+    """Images are scaled and cropped to this many pixels a side. Default: their own size if all agree, else 64."""
+    batch: int | None = None
+    """Samples a step. Default: 256, or the largest power of two that the data allow."""
+    steps: int | None = None
+    """Length of the training in optimizer steps."""
+    epochs: float | None = None
+    """Length of the training in passes over the data; default 100 if neither this nor --steps is given."""
+    optimizer: Literal["adamw", "sgd", "lars"] = "adamw"
+    """The update rule; biases, norms and other one-dimensional parameters are never decayed (nor LARS-adapted)."""
+    lr: float = 2e-3
+    """Learning rate at its peak, for the whole batch (no hidden scaling)."""
+    weight_decay: float = 1e-4
+    """Decay of weights (decoupled in AdamW)."""
+    momentum: float = 0.9
+    """Momentum of SGD and LARS."""
+    schedule: Literal["cosine", "constant"] = "cosine"
+    """Course of the learning rate after the warm-up."""
+    warmup: float = 0.1
+    """Share of the training during which the learning rate rises linearly."""
+    clip: float | None = None
+    """Largest norm of the whole gradient."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: embeddings are computed under autocast; losses always see fp32."""
+    seed: int = 0
+    """Names every random number of the run: order, views, initialisation, split."""
+    init: str | None = None
+    """A finished run whose encoder this one starts from."""
+    on_error: Literal["stop", "skip"] = "stop"
+    """What to do about a file that cannot be read: stop and name it, or leave it out and count it."""
+
+    def __post_init__(self):
+        if self.steps is not None and self.epochs is not None:
+            raise UsageError("give --steps or --epochs, not both")
+        for name in ("batch", "steps", "epochs", "image_size", "lr", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise UsageError(f"--{name.replace('_', '-')} must be greater than 0, got {value}")
+        if not 0 <= self.warmup < 1:
+            raise UsageError(f"--warmup is a share of the training, at least 0 and below 1, got {self.warmup}")
+        if self.seed < 0:
+            raise UsageError(f"--seed must not be negative, got {self.seed}")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Where and how a run is computed. On one machine none of these changes the result beyond rounding."""
+
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    deterministic: bool = False
+    """Only algorithms that give the same bits every time (always so on CPU; slower on CUDA)."""
+    chunk: int | None = None
+    """Embed this many rows at a time: batches larger than memory, same gradients, one more forward pass."""
+    workers: int = 0
+    """Processes that read samples ahead; useful for files that do not fit into memory."""
+    compile: bool = False
+    """Compile the encoder with torch.compile."""
+    eval_every: int | None = None
+    """Evaluate on the test split every so many steps, if there are labels."""
+    save_every: int | None = None
+    """Write a checkpoint every so many steps. Default: twenty times a run, and at the end."""
+    log_every: int = 10
+    """Write a line of metrics every so many steps."""
+
+    def __post_init__(self):
+        for name in ("chunk", "eval_every", "save_every", "log_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+        if self.workers < 0:
+            raise UsageError(f"--workers must not be negative, got {self.workers}")
+
+
+def field_names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))

@@ -1,0 +1,133 @@
+"""From image files of any kind to square uint8 arrays, through Pillow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+from nearfar.core.errors import UsageError
+
+EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
+_BLOCK = 1024
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+Progress = Callable[[int, int], None]
+"""Called as progress(done, total)."""
+
+
+class BrokenImage(Exception):
+    """A file that Pillow cannot decode; the text is the reason."""
+
+    def usage_error(self, path: Path) -> UsageError:
+        return UsageError(f"cannot read the image {path}: {self}. Repair or remove it, or leave such files out with --on-error skip")
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[Image.Image]:
+    """The file as a Pillow image, its pixels not yet decoded. Whatever is wrong with it becomes a BrokenImage.
+
+    Only the formats looked for are tried, whatever the extension says: some of Pillow's other readers start programs.
+    Pillow's readers raise many kinds of exceptions on damaged bytes, hence the wide net.
+    """
+    try:
+        with Image.open(path, formats=_FORMATS) as image:
+            yield image
+    except MemoryError:
+        raise
+    except UnidentifiedImageError as e:
+        reason = "the file is empty" if path.stat().st_size == 0 else "it is not a JPEG, PNG, WebP, BMP or GIF image"
+        raise BrokenImage(reason) from e
+    except Exception as e:
+        raise BrokenImage(getattr(e, "strerror", None) or str(e) or type(e).__name__) from e
+
+
+def is_grey(image: Image.Image) -> bool:
+    """Whether the mode has one colour channel: black and white, 8 or 16 bit grey, with or without alpha. Palettes count as colour."""
+    return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I")
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Turned as its EXIF orientation says."""
+    image.load()
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # an unreadable EXIF block says nothing about the orientation, and the pixels are fine
+        return image
+
+
+def flat(image: Image.Image, channels: int) -> Image.Image:
+    """Grey or RGB: 16 bits lose their lower half, transparency shows white, palettes and inks become colours."""
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("L" if channels == 1 else "RGB")
+
+
+def square(image: Image.Image, size: int) -> Image.Image:
+    """The largest central square, scaled to `size` pixels a side (the shorter side becomes `size`, the rest is cropped)."""
+    width, height = image.size
+    side = min(width, height)
+    left, top = (width - side) // 2, (height - side) // 2
+    box = (left, top, left + side, top + side)
+    return image.resize((size, size), Image.Resampling.BICUBIC, box=box, reducing_gap=2.0)
+
+
+def pixels_of(image: Image.Image) -> UInt8[np.ndarray, "c h w"]:
+    values = np.asarray(image)
+    return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
+
+
+def decode(path: Path, channels: int, size: int) -> UInt8[np.ndarray, "c h w"]:
+    """One file, upright, flat and square. JPEGs are decoded at the smallest of 1/8, 1/4, 1/2 that leaves twice the size."""
+    with opened(path) as image:
+        image.draft(None, (2 * size, 2 * size))
+        return pixels_of(square(flat(upright(image), channels), size))
+
+
+def resize(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s s"]:
+    """Arrays go through the same crop and filter as files."""
+    channels = pixels.shape[1]
+    out = torch.empty(len(pixels), channels, size, size, dtype=torch.uint8)
+
+    def resized(row: int) -> np.ndarray:
+        values = pixels[row].numpy()
+        return pixels_of(square(Image.fromarray(values[0] if channels == 1 else np.ascontiguousarray(values.transpose(1, 2, 0))), size))
+
+    for row, values in enumerate(in_threads(resized, range(len(pixels)))):
+        out[row] = torch.from_numpy(values.copy())
+    return out
+
+
+def in_threads(work: Callable[[Item], Result], items: Sequence[Item], progress: Progress | None = None) -> Iterator[Result]:
+    """`map`, in order, on all cores: Pillow decodes without holding Python's lock.
+
+    The threads end with the iteration, so that processes forked later find none. A loader's worker process has its
+    core already and works alone.
+    """
+    alone = get_worker_info() is not None or len(items) < 2
+    with contextlib.nullcontext() if alone else ThreadPoolExecutor(_cores()) as pool:
+        spread = pool.map if pool else map
+        for start in range(0, len(items), _BLOCK):  # by blocks: a million waiting tasks would fill the memory
+            for done, result in enumerate(spread(work, items[start : start + _BLOCK]), start + 1):
+                yield result
+                if progress:
+                    progress(done, len(items))
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

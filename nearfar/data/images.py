@@ -1,0 +1,98 @@
+"""Images of one size, in memory or in files, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+from torch import Tensor
+
+from nearfar.core.keys import Key
+from nearfar.data.stores import Store, digest
+
+STATISTICS_FROM = 10_000
+"""Means and deviations are taken over at most this many images, one from each of as many equal stretches of the data."""
+
+Ids = np.ndarray | Tensor | Sequence[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Some rows of a store, with labels where there are any.
+
+    Subsets share the store: nothing is copied, and an image keeps its name. Values are uint8, 0 to 255; they
+    become floats on the device, in the views.
+    """
+
+    store: Store
+    ids: Int64[np.ndarray, " n"]
+    """Which rows of the store these are."""
+    labels: Int64[np.ndarray, " n"] | None = None
+    """For each image the position of its class in `classes`."""
+    classes: tuple[str, ...] = ()
+    source: str = ""
+    """What the user asked for, as text."""
+    skipped: tuple[str, ...] = ()
+    """Files of the source that were left out because they could not be read."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)"""
+        return self.store.shape
+
+    def read(self, ids: Ids) -> UInt8[Tensor, "n c h w"]:
+        return self.store.read(self.ids[_positions(ids)])
+
+    def name(self, i: int) -> str:
+        """The path relative to the folder, or "row 17" of an array."""
+        return self.store.name(int(self.ids[i]))
+
+    def subset(self, ids: Ids) -> Images:
+        chosen = _positions(ids)
+        return replace(self, ids=self.ids[chosen], labels=None if self.labels is None else self.labels[chosen])
+
+    def unlabelled(self) -> Images:
+        """The same images without labels, so that a method cannot see them."""
+        return replace(self, labels=None, classes=())
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the images and their order. Labels are no part of it: `unlabelled` keeps it."""
+        return digest(self.store.fingerprint.encode(), self.ids.tobytes())
+
+    def sizes(self) -> dict[str, Any]:
+        """What a recipe and an encoder are built from; mean and std are per channel, of values in [0, 1]."""
+        channels, height, _ = self.shape
+        mean, std = self._statistics()
+        return {"n": len(self), "channels": channels, "size": height, "mean": mean, "std": std, "classes": len(self.classes)}
+
+    def _statistics(self) -> tuple[list[float], list[float]]:
+        """From histograms of the 256 values: counts are whole numbers, so the result does not depend on the order of adding."""
+        sample = self._sample(min(len(self), STATISTICS_FROM))
+        counts = np.zeros((self.shape[0], 256), dtype=np.int64)
+        for start in range(0, len(sample), 512):
+            pixels = self.read(sample[start : start + 512]).numpy()
+            for channel, histogram in enumerate(counts):
+                histogram += np.bincount(pixels[:, channel].ravel(), minlength=256)
+        share, values = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), np.arange(256) / 255
+        mean = share @ values
+        variance = (share * (values - mean[:, None]) ** 2).sum(axis=1)
+        return mean.tolist(), np.sqrt(variance).tolist()
+
+    def _sample(self, count: int) -> Int64[np.ndarray, " count"]:
+        """A keyed row from each of `count` equal stretches. A fixed step would fall in with periods of the data:
+        MNIST alternates between two groups of writers, and every sixth image is 6% too dark."""
+        edges = np.arange(count + 1) * len(self) // max(count, 1)
+        return edges[:-1] + (Key(0)("statistics").uniform(np.arange(count), 1)[:, 0] * np.diff(edges)).astype(np.int64)
+
+
+def _positions(ids: Ids) -> np.ndarray:
+    positions = np.asarray(ids)
+    return positions if positions.size else np.zeros(0, dtype=np.int64)

@@ -1,0 +1,47 @@
+"""Encoders: from a sample to its representation. `make_encoder("resnet18", sizes)` knows them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+from nearfar.core import Sizes, UsageError
+from nearfar.core.errors import did_you_mean
+from nearfar.encoders.convnet import Block, Bottleneck, ConvNet, ResNet, batch_norm, group_norm
+from nearfar.encoders.pretrained import HuggingFaceImage
+from nearfar.encoders.standardise import Standardise
+
+_RESNETS = {"resnet18": ((2, 2, 2, 2), Block), "resnet34": ((3, 4, 6, 3), Block), "resnet50": ((3, 4, 6, 3), Bottleneck)}
+IMAGE_ENCODERS = ("convnet", "convnet-gn", *(f"{r}{s}" for r in _RESNETS for s in ("", "-gn", "-imagenet", "-imagenet-gn")))
+
+
+def make_encoder(spec: str, sizes: Sizes) -> nn.Module:
+    """The encoder a spec names, with a `dim`; its weights are drawn from torch's generators (seed them around the call)."""
+    body = _body(spec, sizes)
+    encoder = nn.Sequential(Standardise(sizes["mean"], sizes["std"]), body)
+    encoder.dim = body.dim  # type: ignore[assignment]
+    return encoder
+
+
+def resolve_encoder(spec: str, sizes: Sizes) -> str:
+    """The spec with `auto` replaced by the name it stands for."""
+    if spec != "auto":
+        return spec
+    return "convnet" if sizes["size"] <= 40 else "resnet18"
+
+
+def _body(spec: str, sizes: Sizes) -> nn.Module:
+    if spec.startswith("hf:"):
+        return HuggingFaceImage(spec[3:])
+    if spec not in IMAGE_ENCODERS:
+        raise UsageError(f"--encoder {spec!r} is unknown: use one of {', '.join(IMAGE_ENCODERS)} or hf:NAME.{did_you_mean(spec, IMAGE_ENCODERS)}")
+    name, *options = spec.split("-")
+    norm: Callable = group_norm if "gn" in options else batch_norm
+    if name == "convnet":
+        return ConvNet(sizes["channels"], sizes["size"], norm=norm)
+    depths, block = _RESNETS[name]
+    return ResNet(sizes["channels"], depths, block, stem="imagenet" if "imagenet" in options else "small", norm=norm)
+
+
+__all__ = ["IMAGE_ENCODERS", "ConvNet", "HuggingFaceImage", "ResNet", "Standardise", "make_encoder", "resolve_encoder"]

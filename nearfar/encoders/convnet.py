@@ -1,0 +1,115 @@
+"""Small image encoders: a plain ConvNet, and ResNets with a stem for small or for large pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Norm = Callable[[int], nn.Module]
+
+
+def batch_norm(channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels)
+
+
+def group_norm(channels: int) -> nn.Module:
+    """Statistics of one sample alone: training is then exact under chunks and ranks."""
+    return nn.GroupNorm(min(8, channels), channels)
+
+
+def conv(inward: int, outward: int, size: int = 3, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inward, outward, size, stride, padding=size // 2, bias=False)
+
+
+class ConvNet(nn.Sequential):
+    """Stages of convolution, norm, ReLU that double the width and halve the picture down to 4 (or fewer) pixels a side.
+
+    For 8 to 40 pixels on a CPU. `dim` is the width of the averaged last stage.
+    """
+
+    def __init__(self, channels: int, size: int, width: int = 32, norm: Norm = batch_norm):
+        stages, side = 1, size
+        while side > 4:
+            stages, side = stages + 1, side // 2
+        layers: list[nn.Module] = []
+        inward = channels
+        for stage in range(stages):
+            outward = width * 2 ** min(stage, 3)
+            layers += [conv(inward, outward, stride=1 if stage == 0 else 2), norm(outward), nn.ReLU(inplace=True)]
+            inward = outward
+        layers += [conv(inward, inward * 2), norm(inward * 2), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        super().__init__(*layers)
+        self.dim = inward * 2
+
+
+class Block(nn.Module):
+    """Two 3x3 convolutions beside a shortcut (ResNet-18, -34)."""
+
+    widen = 1
+
+    def __init__(self, inward: int, width: int, stride: int, norm: Norm):
+        super().__init__()
+        self.body = nn.Sequential(
+            conv(inward, width, 3, stride), norm(width), nn.ReLU(inplace=True), conv(width, width), norm(width)
+        )  # fmt: skip
+        self.short = _shortcut(inward, width, stride, norm)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.body(x) + self.short(x))
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3, 1x1 convolutions beside a shortcut (ResNet-50); the stride is in the 3x3."""
+
+    widen = 4
+
+    def __init__(self, inward: int, width: int, stride: int, norm: Norm):
+        super().__init__()
+        self.body = nn.Sequential(
+            conv(inward, width, 1), norm(width), nn.ReLU(inplace=True),
+            conv(width, width, 3, stride), norm(width), nn.ReLU(inplace=True),
+            conv(width, 4 * width, 1), norm(4 * width),
+        )  # fmt: skip
+        self.short = _shortcut(inward, 4 * width, stride, norm)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.body(x) + self.short(x))
+
+
+def _shortcut(inward: int, outward: int, stride: int, norm: Norm) -> nn.Module:
+    if stride == 1 and inward == outward:
+        return nn.Identity()
+    return nn.Sequential(conv(inward, outward, 1, stride), norm(outward))
+
+
+class ResNet(nn.Module):
+    """He et al. 2016 without the classifier; `dim` is 512 (ResNet-18, -34) or 2048 (ResNet-50).
+
+    `stem="small"`: one 3x3 convolution, no pooling, as everybody does on CIFAR; `"imagenet"`: 7x7 stride 2 and a max pool.
+    """
+
+    def __init__(self, channels: int, depths: tuple[int, ...], block: type[Block] | type[Bottleneck], stem: str = "small", norm: Norm = batch_norm):
+        super().__init__()
+        if stem == "small":
+            self.stem = nn.Sequential(conv(channels, 64), norm(64), nn.ReLU(inplace=True))
+        else:
+            self.stem = nn.Sequential(conv(channels, 64, 7, 2), norm(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        blocks: list[nn.Module] = []
+        inward = 64
+        for stage, depth in enumerate(depths):
+            for i in range(depth):
+                stride = 2 if stage > 0 and i == 0 else 1
+                blocks.append(block(inward, 64 * 2**stage, stride, norm))
+                inward = 64 * 2**stage * block.widen
+        self.blocks = nn.Sequential(*blocks)
+        self.dim = inward
+        for m in self.modules():
+            if isinstance(m, nn.Conv2d):
+                nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        return self.blocks(self.stem(x)).mean((2, 3))

@@ -1,0 +1,43 @@
+"""What evaluations take: features (n d) and integer labels (n,), as tensors or arrays, checked once at the door."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor
+
+from nearfar.core import NearfarError
+
+TrainX = Float[Tensor, "n d"] | Float[np.ndarray, "n d"]
+TrainY = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
+TestX = Float[Tensor, "m d"] | Float[np.ndarray, "m d"]
+TestY = Integer[Tensor, " m"] | Integer[np.ndarray, " m"]
+
+
+def as_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor, "n d"]:
+    """Detached float32 rows on the device of the input; empty or non-finite ones are an error that names them."""
+    rows = torch.as_tensor(x).detach().float()
+    if rows.ndim != 2 or not rows.numel():
+        raise NearfarError(f"{name}: expected a table of samples x width with at least one of each, got the shape {tuple(rows.shape)}")
+    if not torch.isfinite(rows).all():
+        broken = int((~torch.isfinite(rows).all(1)).sum())
+        raise NearfarError(f"{name}: {broken} of {len(rows)} rows hold NaN or infinity. Did the training diverge? Try a lower learning rate")
+    return rows
+
+
+def as_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> Integer[Tensor, " n"]:
+    """int64 labels on the device of `rows`, one for each of them."""
+    labels = torch.as_tensor(y).to(rows.device).long()
+    if labels.shape != (len(rows),):
+        raise NearfarError(f"{name}: {len(rows)} samples need {len(rows)} labels, got the shape {tuple(labels.shape)}")
+    return labels
+
+
+def standardised(train: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> tuple[Tensor, ...]:
+    """All tables shifted and scaled by the training rows' mean and standard deviation; constant columns are only shifted."""
+    variance, mean = torch.var_mean(train, dim=0, correction=0)
+    std = variance.sqrt()
+    # A constant column's deviation is the rounding error of its mean; dividing by it would blow noise up to signal.
+    std = torch.where(std > 10 * torch.finfo(train.dtype).eps * mean.abs(), std, torch.ones_like(std))
+    return tuple((x - mean) / std for x in (train, *others))

@@ -1,0 +1,111 @@
+"""A comparison's numbers with the protocol they were measured under: as data, as JSON, as text."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from nearfar.core import NearfarError
+
+ACCURACIES = {"few_labels": "few labels", "linear": "all labels", "knn": "kNN"}
+"""Columns that have a best value. Geometry has none: a collapsed encoder aligns perfectly."""
+GEOMETRY = {"alignment": "alignment", "uniformity": "uniformity", "effective_rank": "eff. rank", "spread": "spread"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """`results`: one dict a representation; `protocol`: what all of them share. `rows` joins both: each row stands alone."""
+
+    results: list[dict[str, Any]]
+    protocol: dict[str, Any]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        return [result | self.protocol for result in self.results]
+
+    def to_json(self) -> str:
+        return json.dumps({"protocol": self.protocol, "results": self.results}, indent=2) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Table:
+        try:
+            value = json.loads(text)
+            return Table(list(value["results"]), dict(value["protocol"]))
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError) as e:
+            raise NearfarError(f"not a table of results: {e}") from e
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """Measured columns, by key and heading, in the order they are shown."""
+        return {key: title for key, title in (ACCURACIES | GEOMETRY).items() if any(key in r for r in self.results)}
+
+    def best(self, column: str) -> list[int]:
+        """Rows that show the best value of an accuracy column (several on a tie); none for geometry."""
+        if column not in ACCURACIES:
+            return []
+        shown = [round(r[column], 4) if column in r else -1.0 for r in self.results]
+        return [i for i, value in enumerate(shown) if value == max(shown)]
+
+    def cell(self, row: int, column: str) -> str:
+        """A value as it is shown: accuracies in per cent, few labels with their deviation over the draws."""
+        result = self.results[row]
+        if column not in result:
+            return "–"
+        if column == "few_labels":
+            return f"{100 * result[column]:.1f} ± {100 * result['few_labels_std']:.1f}"
+        return f"{100 * result[column] if column in ACCURACIES else result[column]:.2f}".replace("-", "−")
+
+    @property
+    def verdict(self) -> str:
+        """One line where training did not pay: a baseline is best in some column. Empty if it is in none."""
+        trained = [i for i, r in enumerate(self.results) if not r["baseline"]]
+        lost = []
+        for column in self.columns:
+            winners = self.best(column)
+            if not trained or not winners or not all(self.results[i]["baseline"] for i in winners):
+                continue
+            ours = max(trained, key=lambda i: self.results[i].get(column, -1.0))
+            winner, loser = self.results[winners[0]]["representation"], self.results[ours]["representation"]
+            lost.append(f"{winner} beat {loser} on {ACCURACIES[column]} ({self.cell(winners[0], column)} against {self.cell(ours, column)})")
+        return f"Training did not pay everywhere: {'; '.join(lost)}." if lost else ""
+
+    @property
+    def notes(self) -> list[str]:
+        """The protocol in words."""
+        p = self.protocol
+        lines = []
+        if "k" in p:
+            short = f"; {p['short_classes']} classes have fewer and give all they have" if p["short_classes"] else ""
+            clipped = f" (clipped from {p['k_asked']})" if p["k"] != p["k_asked"] else ""
+            lines += [
+                "Accuracies in per cent.",
+                f"Few labels: linear probe on {p['per_class']} labelled samples a class{short}; "
+                f"mean ± standard deviation over {p['draws']} draws, the same for every row.",
+                f"All labels: linear probe on the whole training split. Probes: offline logistic regression, C = {p['C']:g}, to convergence.",
+                f"kNN: cosine, k = {p['k']}{clipped}, weights exp(s / {p['tau']:g}).",
+            ]
+        lines.append(
+            f"Features: {p['checkpoint']}, {p['split']} split; nothing was chosen by these numbers. "
+            f"Geometry: at most {p['geometry_samples']:,} {p['split']} samples; spread is near 0 under collapse and about 1 on an even sphere."
+        )
+        return lines
+
+    def render(self) -> str:
+        """The table as text; an asterisk marks the best of a column, the verdict and the protocol follow."""
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table as RichTable
+
+        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+        table.add_column("representation", no_wrap=True)
+        for title in self.columns.values():
+            table.add_column(title, justify="right", no_wrap=True)
+        for i, result in enumerate(self.results):
+            marked = [f"{self.cell(i, c)} {'*' if i in self.best(c) else ' '}" for c in self.columns]
+            table.add_row(result["representation"], *marked)
+        text = io.StringIO()
+        Console(file=text, width=240, highlight=False, markup=False, color_system=None).print(table)
+        lines = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
+        return "\n".join([*lines, *([self.verdict] if self.verdict else []), *self.notes])

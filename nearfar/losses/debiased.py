@@ -1,0 +1,87 @@
+"""InfoNCE whose negatives are corrected for the positives among them, and weighted by how hard they are."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.scores import Number, Scores
+
+
+def debiased(S: Scores, eta: Number = 0.1) -> Float[Tensor, " n"]:
+    r"""Unlabelled negatives come from the data, a share \(\eta\) of which is alike; that share is subtracted:
+
+    \[ \ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \qquad
+       g_i = \max\left\{ \frac{1}{1 - \eta} \Big( \tfrac1N \sum_{j \in N_i} e^{s_{ij}}
+                                                  - \tfrac{\eta}{M} \sum_{p \in P_i} e^{s_{ip}} \Big),\; e^{s_{\min}} \right\} \]
+
+    with N negatives, M positives, \(e^{s_i^+}\) the positives' mean, and \(s_{\min} = -1/\tau\) the lowest score
+    there is. Scores are cosines over the temperature in all places, the floor included.
+
+    Shapes: a table of n rows gives `(n,)`; 0 for rows without positives or without negatives.
+
+    Requirements: a score that is bounded from below, which is cosine.
+
+    Relations: eta = 0 is `info_nce` (for one positive); `hard_negative` with beta = 0 is this.
+
+    Reference: Chuang et al., Debiased Contrastive Learning, NeurIPS 2020.
+    """
+    pos, pos_count, neg, neg_count = S.stats(Scores.pos_lse, Scores.pos_count, Scores.neg_lse, Scores.neg_count)
+    pos = pos - pos_count.log()
+    return _corrected(pos, pos, neg - neg_count.log(), pos_count, neg_count, _floor(S), eta)
+
+
+def hard_negative(S: Scores, eta: Number = 0.1, beta: Number = 1.0) -> Float[Tensor, " n"]:
+    r"""`debiased`, with negatives drawn from \(q_\beta(x^-) \propto e^{\beta s}\, p(x^-)\): harder ones count more.
+
+    Importance sampling replaces the two means in \(g\), each over its own distribution:
+
+    \[ \mathbb E_{u \sim q_\beta}[e^{s_u}] = \frac{\mathbb E_{p}[e^{(1 + \beta) s_u}]}{\mathbb E_{p}[e^{\beta s_u}]}, \qquad
+       \mathbb E_{v \sim q_\beta^+}[e^{s_v}] = \frac{\mathbb E_{p^+}[e^{(1 + \beta) s_v}]}{\mathbb E_{p^+}[e^{\beta s_v}]} \]
+
+    estimated over the row's negatives and over its positives. beta acts on the scores as they are, temperature included.
+
+    Shapes and requirements: as `debiased`; beta >= 0.
+
+    Reference: Robinson et al., Contrastive Learning with Hard Negative Samples, ICLR 2021.
+    """
+    if beta < 0:
+        raise UsageError(f"hard_negative: beta must not be negative, got {beta}")
+    pos, neg = Scores.pos_lse, Scores.neg_lse
+    powers = (pos, pos.at(1 + beta), pos.at(beta), neg.at(1 + beta), neg.at(beta))
+    plain, up, down, neg_up, neg_down, pos_count, neg_count = S.stats(*powers, Scores.pos_count, Scores.neg_count)
+    return _corrected(plain - pos_count.log(), up - down, neg_up - neg_down, pos_count, neg_count, _floor(S), eta)
+
+
+def _corrected(
+    positive: Float[Tensor, " n"],
+    alike: Float[Tensor, " n"],
+    drawn: Float[Tensor, " n"],
+    pos_count: Float[Tensor, " n"],
+    neg_count: Float[Tensor, " n"],
+    floor: Float[Tensor, ""],
+    eta: Number,
+) -> Float[Tensor, " n"]:
+    """log(1 + N g / e^s+) from the logarithms of the means of e^s: of positives, of what counts as alike, of what was drawn."""
+    if not 0 <= eta < 1:
+        raise UsageError(f"eta, the share of positives among the negatives, must be at least 0 and below 1, got {eta}")
+    told = (pos_count > 0) & (neg_count > 0)
+    positive, alike, drawn = (torch.where(told, x, 0.0) for x in (positive, alike, drawn))
+    # Everything relative to the larger of the drawn mean and the floor. From `alike = -log eta` on, the
+    # difference is not positive and the floor holds: capping it there changes nothing and cannot overflow.
+    top = torch.maximum(drawn, floor).detach()
+    share = eta * (alike - top).clamp_max(-math.log(eta) if eta else 0.0).exp()
+    tiny = torch.finfo(top.dtype).tiny
+    g = torch.maximum(((drawn - top).exp() - share) / (1 - eta), (floor - top).exp().clamp_min(tiny))
+    log_negatives = g.log() + top + neg_count.clamp_min(1).log()
+    return torch.where(told, torch.logaddexp(positive, log_negatives) - positive, 0.0)
+
+
+def _floor(S: Scores) -> Float[Tensor, ""]:
+    if S.score.lowest == -math.inf:
+        raise UsageError("debiased and hard_negative need scores that are bounded from below: use a table that scores by cosine")
+    return torch.as_tensor(S.lowest, dtype=S.query.dtype, device=S.query.device)

@@ -1,0 +1,23 @@
+"""The multi-class N-pair loss: InfoNCE on plain dot products."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.losses.info_nce import info_nce
+from nearfar.scores import dot, pairs
+
+
+def n_pair(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
+    r"""One positive and the n - 1 positives of the others as negatives:
+
+    \[ \mathcal L = \frac1n \sum_i \log\Big(1 + \sum_{j \ne i} \exp(a_i^\top b_j - a_i^\top b_i)\Big) \]
+
+    Requirements: nothing bounds the lengths of the vectors; the paper adds a small penalty on them.
+
+    Relations: `info_nce(pairs(a, b, score=dot)).mean()`. For n = 2 a smooth triplet loss. One positive a row, not several.
+
+    Reference: Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, NIPS 2016.
+    """
+    return info_nce(pairs(a, b, score=dot)).mean()

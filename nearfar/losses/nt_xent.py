@@ -1,0 +1,24 @@
+"""NT-Xent: InfoNCE among all views of a batch."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.losses.info_nce import info_nce
+from nearfar.scores import Scalar, views
+
+
+def nt_xent(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], tau: Scalar = 0.5) -> Float[Tensor, ""]:
+    r"""Each of the 2n views must find its sibling among the other 2n - 1:
+
+    \[ \mathcal L = \frac{1}{2n} \sum_i -\log \frac{\exp(\cos(z_i, z_{i'}) / \tau)}{\sum_{j \ne i} \exp(\cos(z_i, z_j) / \tau)} \]
+
+    with \(i'\) the other view of the same instance. The temperature divides inside the exponential.
+
+    Relations: `info_nce(views(z0, z1) / tau).mean()`, which takes more than two views as well. `clip` compares
+    only across the two sides; here views of the same side are negatives too.
+
+    Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020.
+    """
+    return info_nce(views(z0, z1) / tau).mean()

@@ -1,0 +1,27 @@
+"""The soft nearest neighbour loss: a random near neighbour should be of one's class."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.losses.info_nce import info_nce_in
+from nearfar.scores import Scalar, labelled, squared_euclidean
+
+
+def soft_nearest_neighbours(z: Float[Tensor, "n d"], y: Int[Tensor, " n"], tau: Scalar = 1.0) -> Float[Tensor, ""]:
+    r"""A neighbour is drawn with probability \(\propto \exp(-\lVert z_i - z_j \rVert^2 / \tau)\); its class should be right:
+
+    \[ \mathcal L = -\frac1n \sum_i \log \frac{\sum_{j \ne i,\; y_j = y_i} e^{-\lVert z_i - z_j \rVert^2 / \tau}}
+                                              {\sum_{k \ne i} e^{-\lVert z_i - z_k \rVert^2 / \tau}} \]
+
+    What enters the exponential with a minus is a *distance*; a similarity there would push classes together.
+
+    Requirements: rows alone in their class (or with label -1) count as 0.
+
+    Relations: `info_nce_in` on minus squared distances; neighbourhood component analysis with a temperature.
+    `info_nce_in(labelled(z, y) / tau)` is the same on cosines.
+
+    References: Salakhutdinov, Hinton, AISTATS 2007; Frosst, Papernot, Hinton, ICML 2019.
+    """
+    return info_nce_in(labelled(z, y, score=squared_euclidean) / tau).mean()

@@ -1,0 +1,81 @@
+r"""Barlow Twins: make the cross-correlation of two views' embeddings the identity matrix.
+
+Claim: it is enough that each dimension agrees between the views (diagonal) and says something the others do not
+(off-diagonal). No negatives, no slow copy, no predictor; robust to small batches.
+
+$$\mathcal{L} = \sum_i (1 - C_{ii})^2 + \lambda \sum_i \sum_{j \neq i} C_{ij}^2,
+\qquad C_{ij} = \frac{\sum_b z^A_{b,i}\, z^B_{b,j}}{\sqrt{\sum_b (z^A_{b,i})^2} \sqrt{\sum_b (z^B_{b,j})^2}}$$
+
+with both embeddings centred over the batch.
+
+Shapes: z^A, z^B (n, dim); C (dim, dim).
+
+Requirements: embeddings wider than for contrastive losses (8192 in the paper).
+
+Relations: SimCLR contrasts rows (samples), this contrasts columns (features); W-MSE whitens instead of penalising
+correlation; BYOL needs a predictor and a slow copy to the same end.
+
+Reference: Zbontar, Jing, Misra, LeCun & Deny, "Barlow Twins: Self-Supervised Learning via Redundancy Reduction", ICML
+2021, arXiv:2103.03230.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.heads import HeadNorm, mlp
+from nearfar.losses import barlow
+from nearfar.similarity import Augment, byol_views, views_for
+
+
+@dataclass(frozen=True)
+class BarlowTwins(Recipe):
+    """Redundancy reduction: agree in each dimension, decorrelate different ones."""
+
+    card = Card(
+        title="Barlow Twins",
+        paper="arXiv:2103.03230",
+        year=2021,
+        modality="image",
+        similarity="data transformation",
+        query="augmented image (view A)",
+        positive="augmented image (view B)",
+        negative="none (different dimensions are decorrelated)",
+        encoder="one, end to end",
+        head="MLP with two hidden layers",
+        score="cross-correlation of dimensions",
+        loss="squared distance of the cross-correlation to the identity",
+        equation=r"\mathcal{L} = \sum_i (1 - C_{ii})^2 + \lambda \sum_i \sum_{j \neq i} C_{ij}^2",
+    )
+
+    dim: int = 1024
+    """Width of the embedding whose dimensions are decorrelated, and of the head's hidden layers."""
+    lam: float = 5e-3
+    """Weight of the off-diagonal terms (lambda)."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the head."""
+
+    def similarity(self, net: Net) -> Augment:
+        return views_for(net.sizes, byol_views)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        return Net(encoder=encoder, head=mlp(encoder.dim, self.dim, self.dim, self.dim, norm=self.norm))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {"a": net.head(net.encoder(x["v0"])), "b": net.head(net.encoder(x["v1"]))}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return barlow(z["a"], z["b"], self.lam)
+
+
+paper = BarlowTwins(dim=8192), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=2048, epochs=1000,
+    optimizer="lars", lr=1.6, weight_decay=1.5e-6, momentum=0.9, warmup=0.01,
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, ResNet-50, 1000 epochs": (73.2, "arXiv:2103.03230, table 1")}
+
+tiny = BarlowTwins(dim=256, lam=2e-2), Run(data="digits", steps=300, batch=128, lr=2e-3)

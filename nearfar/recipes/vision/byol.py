@@ -1,0 +1,94 @@
+r"""BYOL: predict what a slow copy of the network says of another view; no negatives.
+
+Claim: an online network that predicts a slowly following target network's projection learns without any negative
+pair. The predictor and the slow target keep it from the constant solution.
+
+$$\mathcal{L} = \lVert \bar q_\theta(z) - \bar z' \rVert_2^2 = 2 - 2\,\frac{\langle q_\theta(z), z' \rangle}{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2},
+\qquad \xi \leftarrow m\,\xi + (1 - m)\,\theta$$
+
+symmetrised over the two views; no gradient flows into \(z'\).
+
+Shapes: views (n, c, h, w) -> projections z, z' (n, dim) -> predictions (n, dim).
+
+Requirements: predictor, stop-gradient, slow target. Batch normalisation helps but is no necessity (arXiv:2010.10241
+trains with group norm and weight standardisation).
+
+Relations: MoCo has the same slow copy and contrasts with a queue; Barlow Twins has no negatives either but
+decorrelates dimensions instead of predicting. The rate of the slow copy is called m here; the paper's tau is not a
+temperature.
+
+Reference: Grill et al., "Bootstrap Your Own Latent", NeurIPS 2020, arXiv:2006.07733.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from nearfar.core import Card, Ema, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.heads import HeadNorm, mlp
+from nearfar.losses import byol
+from nearfar.similarity import Augment, byol_views, views_for
+
+
+@dataclass(frozen=True)
+class BYOL(Recipe):
+    """Bootstrap Your Own Latent: predict the target network's projection of the other view."""
+
+    card = Card(
+        title="BYOL",
+        paper="arXiv:2006.07733",
+        year=2020,
+        modality="image",
+        similarity="data transformation",
+        query="augmented image, through the online network",
+        positive="another augmented view, through the target network",
+        negative="none",
+        encoder="online end to end, target by momentum",
+        head="projection MLP and prediction MLP",
+        score="cosine",
+        loss="normalised squared error, symmetrised",
+        equation=r"\mathcal{L} = \lVert \bar q_\theta(z) - \bar z' \rVert_2^2 = 2 - 2\,\frac{\langle q_\theta(z), z' \rangle}"
+        r"{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2}",
+    )
+
+    dim: int = 256
+    """Width of projections and predictions."""
+    hidden: int = 1024
+    """Width of the hidden layers of both heads."""
+    m: float = 0.99
+    """How slowly the target follows at the start; it rises to 1 along half a cosine."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the heads."""
+
+    def similarity(self, net: Net) -> Augment:
+        return views_for(net.sizes, byol_views)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        online = nn.Sequential(encoder, mlp(encoder.dim, self.hidden, self.dim, norm=self.norm))
+        predictor = mlp(self.dim, self.hidden, self.dim, norm=self.norm)
+        return Net(encoder=encoder, online=online, predictor=predictor, target=Ema(online))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {
+            "p0": net.predictor(net.online(x["v0"])), "p1": net.predictor(net.online(x["v1"])),
+            "t0": net.target(x["v0"]), "t1": net.target(x["v1"]),
+        }  # fmt: skip
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return (byol(z["p0"], z["t1"]) + byol(z["p1"], z["t0"])).mean()
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        net.target.follow(net.online, 1 - (1 - self.m) * (math.cos(math.pi * progress) + 1) / 2)
+
+
+paper = BYOL(hidden=4096, m=0.996), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=1000,
+    optimizer="lars", lr=3.2, weight_decay=1.5e-6, momentum=0.9, warmup=0.01,
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, ResNet-50, 1000 epochs": (74.3, "arXiv:2006.07733, table 1")}
+
+tiny = BYOL(dim=128, hidden=256), Run(data="digits", steps=300, batch=128, lr=2e-3)

@@ -1,0 +1,93 @@
+r"""MoCo: a query finds its key in a dictionary that is large, because it is a queue, and consistent, because a slow
+copy of the encoder fills it.
+
+Claim: contrastive learning is dictionary look-up, and the dictionary need not be the batch. Keys of the last steps
+stay usable as negatives if the network that made them changes slowly.
+
+$$\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)},
+\qquad \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q$$
+
+Shapes: q, k (n, dim) unit vectors; queue (K, dim).
+
+Requirements: K large against the batch, m near 1. The queue only evicts its oldest keys; it weights none.
+
+Relations: SimCLR takes its negatives from the batch and backpropagates into both views; MoCo v2 adds SimCLR's MLP head
+and stronger views; NPID keeps one stored key for every sample instead of a queue; BYOL keeps the slow copy and drops
+the negatives. The paper shuffles BatchNorm between GPUs so that a query cannot recognise its key by shared batch
+statistics; here queries and keys pass their towers in separate calls.
+
+Reference: He, Fan, Wu, Xie & Girshick, "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020,
+arXiv:1911.05722.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from nearfar.core import Card, Ema, Embedded, Key, Net, Queue, Recipe, Run, Sizes, Views
+from nearfar.heads import Normalise, mlp
+from nearfar.losses import info_nce
+from nearfar.scores import dot, matched
+from nearfar.similarity import Augment, moco_v1_views, views_for
+
+
+@dataclass(frozen=True)
+class MoCo(Recipe):
+    """Momentum Contrast: a queue of keys from a slowly following encoder."""
+
+    card = Card(
+        title="MoCo",
+        paper="arXiv:1911.05722",
+        year=2019,
+        modality="image",
+        similarity="data transformation",
+        query="augmented image",
+        positive="another augmented view, through the momentum encoder",
+        negative="a queue of keys of earlier batches",
+        encoder="query encoder end to end, key encoder by momentum",
+        head="linear",
+        score="dot product of unit vectors / tau",
+        loss="InfoNCE",
+        equation=r"\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)}",
+    )
+
+    dim: int = 128
+    """Width of the space where queries and keys are compared."""
+    tau: float = 0.07
+    """Temperature."""
+    queue: int = 4096
+    """How many keys the dictionary holds (K)."""
+    m: float = 0.99
+    """How slowly the key encoder follows: theta_k <- m theta_k + (1 - m) theta_q."""
+
+    def similarity(self, net: Net) -> Augment:
+        return views_for(net.sizes, moco_v1_views)
+
+    def head(self, width: int) -> nn.Module:
+        return mlp(width, self.dim)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        query = nn.Sequential(encoder, self.head(encoder.dim), Normalise())
+        return Net(encoder=encoder, query=query, key=Ema(query), queue=Queue(self.queue, self.dim))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {"q": net.query(x["v0"]), "k": net.key(x["v1"])}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return info_nce(matched(z["q"], z["k"], against=net.queue.rows, score=dot) / self.tau).mean()
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        net.key.follow(net.query, self.m)
+        net.queue.push(z["k"])
+
+
+paper = MoCo(queue=65536, m=0.999), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, ResNet-50, 200 epochs": (60.6, "arXiv:1911.05722, table 1")}
+
+tiny = MoCo(queue=512), Run(data="digits", steps=300, batch=128, lr=2e-3)

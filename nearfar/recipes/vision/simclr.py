@@ -1,0 +1,87 @@
+r"""SimCLR: two random views of every image find each other among all other views of the batch.
+
+Claim: a simple framework suffices. Strong composed augmentation, a non-linear projection head that is thrown away
+after training, a temperature and many negatives in a large batch together reach what memory banks and special
+architectures did before.
+
+$$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}$$
+
+Shapes: views v0, v1 (n, c, h, w) -> representation h (n, encoder.dim) -> z (n, dim); the loss averages all 2n rows.
+
+Requirements: a batch large enough that 2(n - 1) negatives say something; views that keep what matters.
+
+Relations: MoCo replaces the batch's negatives by a queue from a slow copy of the encoder; SupCon widens the positives
+to all images of a class; the debiased and hard-negative losses reweight the same negatives; BYOL and Barlow Twins
+drop negatives altogether. There is one encoder for both views: it is shared, not doubled.
+
+Reference: Chen, Kornblith, Norouzi & Hinton, "A Simple Framework for Contrastive Learning of Visual
+Representations", ICML 2020, arXiv:2002.05709.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.heads import HeadNorm, mlp
+from nearfar.losses import info_nce
+from nearfar.scores import views
+from nearfar.similarity import Augment, simclr_views, views_for
+
+
+@dataclass(frozen=True)
+class SimCLR(Recipe):
+    """A Simple Framework for Contrastive Learning of Visual Representations."""
+
+    card = Card(
+        title="SimCLR",
+        paper="arXiv:2002.05709",
+        year=2020,
+        modality="image",
+        similarity="data transformation",
+        query="augmented image",
+        positive="the other augmented view of the same image",
+        negative="all views of the batch's other images, 2(N-1)",
+        encoder="one, end to end",
+        head="MLP with one hidden layer",
+        score="cosine / tau",
+        loss="NT-Xent (InfoNCE over both views)",
+        equation=r"\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}"
+        r"{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}",
+    )
+
+    dim: int = 128
+    """Width of the space where views are compared."""
+    tau: float = 0.5
+    """Temperature: the lower, the more the nearest negatives count."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the projection head."""
+
+    def similarity(self, net: Net) -> Augment:
+        return views_for(net.sizes, simclr_views)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        z0, z1 = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]))).chunk(2)
+        return {"z0": z0, "z1": z1}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return info_nce(views(z["z0"], z["z1"]) / self.tau).mean()
+
+
+paper = SimCLR(tau=0.1), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=1000,
+    optimizer="lars", lr=4.8, weight_decay=1e-6, momentum=0.9, warmup=0.01,
+)  # fmt: skip
+
+reported = {
+    "ImageNet linear top-1, ResNet-50, 1000 epochs": (69.3, "arXiv:2002.05709, table 6"),
+    "CIFAR-10 linear, ResNet-50": (94.0, "arXiv:2002.05709, appendix B.9"),
+}
+
+tiny = SimCLR(), Run(data="digits", steps=300, batch=256, lr=2e-3)

@@ -1,0 +1,105 @@
+"""The one primitive under every row statistic: a function of rows, in blocks, without a graph, exact over ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nearfar.core.errors import UsageError
+from nearfar.core.ranks import gather, rank, sum_over_ranks, world
+
+RowFunction = Callable[..., Tensor | tuple[Tensor, ...]]
+
+
+def rowmap(fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (), block: int = 1024) -> Tensor | tuple[Tensor, ...]:
+    r"""\(y_i = f(x_i;\, \theta)\) for every row \(i\), where \(f\) may look at everything that is shared.
+
+    `fn(*row_blocks, *shared)` gets `block` rows of each tensor of `rows` and returns, for each of them, one row
+    (of one tensor, or of several in a tuple). No graph is kept: backward calls `fn` again, block by block, so
+    that memory holds one block's intermediate results however many rows there are.
+
+    Over ranks every process calls it with the same tensors, computes its own share of the rows, and receives all
+    results; backward sums the gradients of rows and shared tensors over the ranks. The gradient is therefore
+    whole on every rank, as if there were one.
+
+    Shapes: each tensor of `rows` `(n, …)`; `shared` anything; result `(n, …)`. Integer tensors are welcome
+    among both; integer results carry no gradient.
+
+    Requirements: `fn` treats rows alone and gives the same values when called again. Every tensor that needs a
+    gradient is handed in: one that `fn` merely closes over would lose it, which is an error in backward. The
+    result can be differentiated once; a second differentiation raises an error.
+    """
+    if not rows or any(len(t) != len(rows[0]) for t in rows):
+        raise UsageError(f"rowmap: rows must be tensors of one length, got lengths {[len(t) for t in rows]}")
+    if block < 1:
+        raise UsageError(f"rowmap: block must be at least 1, got {block}")
+    return _RowMap.apply(fn, len(rows), block, *rows, *shared)
+
+
+class _RowMap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, fn: RowFunction, row_count: int, block: int, *tensors: Tensor):
+        ctx.save_for_backward(*tensors)
+        ctx.fn, ctx.row_count, ctx.block = fn, row_count, block
+        spans = _own_blocks(len(tensors[0]), block)
+        blocks = [_as_tuple(fn(*(t[at] for t in tensors[:row_count]), *tensors[row_count:]), at) for at in spans]
+        results = tuple(gather(torch.cat(parts))[0] for parts in zip(*blocks, strict=True))
+        ctx.mark_non_differentiable(*(r for r in results if not r.is_floating_point()))
+        return results if len(results) > 1 else results[0]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *result_grads):  # pyright: ignore[reportIncompatibleMethodOverride]
+        tensors, row_count = ctx.saved_tensors, ctx.row_count
+        wanted = [k for k, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
+        grads = {k: torch.zeros_like(tensors[k]) for k in wanted}
+        for number, at in enumerate(_own_blocks(len(tensors[0]), ctx.block)):
+            inputs = [(t[at] if k < row_count else t).detach().requires_grad_(k in grads) for k, t in enumerate(tensors)]
+            with torch.enable_grad():
+                results = _as_tuple(ctx.fn(*inputs), at)
+            live = [(y, g[at]) for y, g in zip(results, result_grads, strict=True) if y.requires_grad]
+            if number == 0:
+                _refuse_captured([y for y, _ in live], inputs)
+            if not live:
+                continue
+            found = torch.autograd.grad(*zip(*live, strict=True), [inputs[k] for k in wanted], allow_unused=True)  # type: ignore[misc]
+            for k, grad in zip(wanted, found, strict=True):
+                if grad is not None:
+                    (grads[k][at] if k < row_count else grads[k]).add_(grad)
+        sum_over_ranks(list(grads.values()))
+        return (None, None, None, *(grads.get(k) for k in range(len(tensors))))
+
+
+def _own_blocks(n: int, block: int) -> Iterator[slice]:
+    """This rank's share of n rows in blocks; one empty block where it has none, so that shapes are still known."""
+    start, stop = rank() * n // world(), (rank() + 1) * n // world()
+    return (slice(a, min(a + block, stop)) for a in range(start, max(stop, start + 1), block))
+
+
+def _as_tuple(results: Tensor | tuple[Tensor, ...], at: slice) -> tuple[Tensor, ...]:
+    results = results if isinstance(results, tuple) else (results,)
+    for r in results:
+        if r.dim() == 0 or len(r) != at.stop - at.start:
+            raise UsageError(f"rowmap: fn must return one row for each of its {at.stop - at.start} rows, got shape {tuple(r.shape)}")
+    return results
+
+
+def _refuse_captured(results: list[Tensor], inputs: list[Tensor]) -> None:
+    """An error where the results depend on a leaf that was not handed in: its gradient would silently be lost."""
+    known = {id(t) for t in inputs}
+    waiting = [y.grad_fn for y in results]
+    seen = set(waiting)
+    while waiting:
+        node = waiting.pop()
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and id(leaf) not in known:
+            raise UsageError(
+                f"rowmap: the function closes over a tensor of shape {tuple(leaf.shape)} that requires a gradient; "
+                "hand it in among the shared tensors (of a score: as its parameters)"
+            )
+        following = {n for n, _ in getattr(node, "next_functions", ()) if n is not None} - seen
+        seen |= following
+        waiting.extend(following)

@@ -1,0 +1,139 @@
+"""How alike two vectors are: cosine, dot product, distances, learned scores. Larger is nearer, always."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Number = int | float
+Scalar = int | float | Float[Tensor, ""]
+"""A number, or a tensor that holds one (a learned temperature)."""
+
+ZERO_NORM = 1e-12
+"""A vector shorter than this has no direction: its cosine with anything is 0, without gradient."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """A score of every row of a against every row of b. Call it: `cosine(a, b)` is the `(n, m)` table.
+
+    Where a callable is asked for a score, any function `(n, …), (m, …) -> (n, m)` will do as well; if it has
+    parameters to learn, make a `Score` of it so that their gradients are known.
+    """
+
+    table: Callable[..., Tensor]
+    """(n, …), (m, …), *parameters -> (n, m); each entry depends on its row and its column alone."""
+    prepare: Callable[[Tensor], Tensor] | None = None
+    """What is done to every vector once, before tables are made of them."""
+    paired: Callable[..., Tensor] | None = None
+    """(n, …), (n, …), *parameters -> (n,): the diagonal alone, where there is a shorter way to it."""
+    parameters: tuple[Tensor, ...] = ()
+    linear: bool = False
+    """score(c a, b) = c score(a, b)."""
+    symmetric: bool = False
+    """score(a, b) = score(b, a)."""
+    lowest: Number = -math.inf
+    """No score is smaller."""
+    width: int = 1
+    """Numbers held for each pair while a table is made: 1 for a matrix product, the hidden width for an MLP."""
+
+    def __call__(self, a: Float[Tensor, "n ..."], b: Float[Tensor, "m ..."]) -> Float[Tensor, "n m"]:
+        return self.table(self.ready(a), self.ready(b), *self.parameters)
+
+    def ready(self, x: Tensor) -> Tensor:
+        """Vectors as `table` wants them, in single precision at least."""
+        x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+        return x if self.prepare is None else self.prepare(x)
+
+    def of_pairs(self, a: Float[Tensor, "n ..."], b: Float[Tensor, "n ..."]) -> Float[Tensor, " n"]:
+        """Scores of a_i with b_i, for vectors that are ready. Without a shorter way: diagonals of small square tables."""
+        if self.paired is not None:
+            return self.paired(a, b, *self.parameters)
+        squares = [self.table(x, y, *self.parameters).diagonal() for x, y in zip(a.split(16), b.split(16), strict=True)]
+        return torch.cat(squares)
+
+    @property
+    def T(self) -> Score:
+        """The same comparison with the two sides exchanged."""
+        if self.symmetric:
+            return self
+        table, paired = self.table, self.paired
+        turned = None if paired is None else lambda a, b, *p: paired(b, a, *p)
+        return replace(self, table=lambda a, b, *p: table(b, a, *p).T, paired=turned)
+
+
+def as_score(score: Score | Callable[..., Tensor]) -> Score:
+    return score if isinstance(score, Score) else Score(score)
+
+
+def unit(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+    r"""\(x / \lVert x \rVert\); a zero vector stays zero and gets no gradient."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x / norm.masked_fill(norm < ZERO_NORM, math.inf)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return a @ b.T
+
+
+def _dot_paired(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b).sum(1)
+
+
+def _minus_squared_distance(a: Tensor, b: Tensor) -> Tensor:
+    # |a|² + |b|² - 2ab loses digits where the vectors are long against their differences; distances do not
+    # depend on the origin, so it is put among the vectors (and, being irrelevant, carries no gradient).
+    origin = b.detach().mean(0)
+    a, b = a - origin, b - origin
+    return -(a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * (a @ b.T)).clamp_min(0)
+
+
+def _minus_squared_distance_paired(a: Tensor, b: Tensor) -> Tensor:
+    return -(a - b).square().sum(1)
+
+
+def _minus_root(minus_squared: Tensor) -> Tensor:
+    """-sqrt of the distance; where it is 0 the root has no slope and gets none."""
+    away = minus_squared < 0
+    return torch.where(away, -torch.where(away, -minus_squared, 1.0).sqrt(), 0.0)
+
+
+dot = Score(_dot, paired=_dot_paired, linear=True, symmetric=True)
+r"""\(a^\top b\): unbounded, depends on the lengths."""
+
+cosine = Score(_dot, prepare=unit, paired=_dot_paired, linear=True, symmetric=True, lowest=-1.0)
+r"""\(a^\top b / (\lVert a \rVert \lVert b \rVert)\), in [-1, 1]; a zero vector scores 0."""
+
+squared_euclidean = Score(_minus_squared_distance, paired=_minus_squared_distance_paired, symmetric=True)
+r"""\(-\lVert a - b \rVert^2\): minus the squared distance, so that larger is nearer."""
+
+euclidean = Score(
+    lambda a, b: _minus_root(_minus_squared_distance(a, b)),
+    paired=lambda a, b: _minus_root(_minus_squared_distance_paired(a, b)),
+    symmetric=True,
+)
+r"""\(-\lVert a - b \rVert\): minus the distance."""
+
+
+def bilinear(weight: Float[Tensor, "d e"]) -> Score:
+    r"""\(a^\top W b\) with a learned W (CPC, CURL); not symmetric unless W is."""
+    return Score(lambda a, b, w: a @ w @ b.T, paired=lambda a, b, w: (a @ w * b).sum(1), parameters=(weight,), linear=True)
+
+
+def learned(module: nn.Module, width: int = 1) -> Score:
+    """A module with `forward(a, b) -> (n, m)` as a score: a discriminator, a cross-transformer.
+
+    `width`: how many numbers the module holds for each pair, so that blocks of rows can be made small enough.
+    The module must give the same values when called again with the same rows (no dropout, no batch statistics).
+    """
+    named = dict(module.named_parameters())
+
+    def table(a: Tensor, b: Tensor, *parameters: Tensor) -> Tensor:
+        return torch.func.functional_call(module, dict(zip(named, parameters, strict=True)), (a, b))
+
+    return Score(table, parameters=tuple(named.values()), width=width)

@@ -1,0 +1,219 @@
+"""The score table: rows are anchors, columns candidates. It is described, and exists only where it is small."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.scores import statistics
+from nearfar.scores.relation import Relation, same
+from nearfar.scores.rowmap import rowmap
+from nearfar.scores.score import Scalar, Score, dot
+from nearfar.scores.statistics import Statistic, combine, row_statistics
+
+DIRECT = 1 << 22
+"""Up to this many entries a table is made at once and its graph kept; beyond, it is streamed in blocks of rows."""
+TILE = 1 << 20
+"""Entries of one block of a streamed table."""
+
+_OF_ROWS = ("query", "row_id", "row_skip", "own", "own_sign", "place")
+_OF_COLUMNS = ("key", "col_id", "col_skip", "scale", "bias")
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    r"""\(S_{ij} = \text{scale} \cdot \text{score}(q_i, k_j) + \text{bias}\), with who is positive and who negative.
+
+    Built by `pairs`, `views`, `labelled`, `matched`, `listed`; then `S / tau`, `S * scale`, `S + bias`, `S.T`.
+
+    Losses ask for row statistics: `S.stats(Scores.all_lse, Scores.pos_sum)` makes one pass over the table for all
+    that is asked; `S.pos_sum` is short for one. A large table is never held: blocks of its rows are computed, and
+    again in backward, spread over the ranks. Statistics are differentiable once, in single precision at least.
+
+    Column j is positive for row i where `row_id[i] == col_id[j]`; it is no candidate where it is the row itself
+    (`exclude_self`) or where `row_skip[i] == col_skip[j]` without being positive (duplicates, known false
+    negatives); it is negative otherwise. The id -1 equals nothing.
+    """
+
+    query: Float[Tensor, "n ..."]
+    """Anchors, ready for `score.table`."""
+    key: Float[Tensor, "m ..."]
+    """Shared candidates, ready for `score.table`."""
+    row_id: Int[Tensor, " n"] | None = None
+    """None, like col_id: no shared column is positive."""
+    col_id: Int[Tensor, " m"] | None = None
+    exclude_self: bool = False
+    row_skip: Int[Tensor, " n"] | None = None
+    col_skip: Int[Tensor, " m"] | None = None
+    scale: Scalar = 1
+    """1 / temperature; a tensor where it is learned."""
+    bias: Scalar = 0
+    score: Score = dot
+    own: Float[Tensor, "n k"] | None = None
+    """Scores of each row's private candidates, before scale and bias; they stand beside the shared columns."""
+    own_sign: Int[Tensor, "n k"] | None = None
+    """+1 positive, -1 negative, 0 neither."""
+    place: Int[Tensor, " n"] | None = None
+    """The column opposite each row: itself in a square table. None: 0, 1, 2, …"""
+    period: int | None = None
+    """What pairs and views know: ids are places modulo this. Saves looking for the positives; never needed."""
+    block: int | None = None
+    """Rows in a block; None: chosen by size."""
+
+    pos_count: ClassVar = statistics.POS_COUNT
+    pos_sum: ClassVar = statistics.POS_SUM
+    pos_lse: ClassVar = statistics.POS_LSE
+    pos_softplus: ClassVar = statistics.POS_SOFTPLUS
+    neg_count: ClassVar = statistics.NEG_COUNT
+    neg_sum: ClassVar = statistics.NEG_SUM
+    neg_lse: ClassVar = statistics.NEG_LSE
+    neg_softplus: ClassVar = statistics.NEG_SOFTPLUS
+    all_count: ClassVar = statistics.ALL_COUNT
+    all_lse: ClassVar = statistics.ALL_LSE
+
+    def __post_init__(self):
+        if self.place is None:
+            object.__setattr__(self, "place", torch.arange(len(self), device=self.query.device))
+            for a, b in (("row_id", "col_id"), ("row_skip", "col_skip"), ("own", "own_sign")):
+                if (getattr(self, a) is None) != (getattr(self, b) is None):
+                    raise UsageError(f"Scores: {a} and {b} go together, one of them is missing")
+
+    def __len__(self) -> int:
+        return self.query.shape[0]
+
+    def __mul__(self, factor: Scalar) -> Scores:
+        return replace(self, scale=self.scale * factor, bias=self.bias * factor)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, tau: Scalar) -> Scores:
+        return self * (1 / tau)
+
+    def __add__(self, bias: Scalar) -> Scores:
+        return replace(self, bias=self.bias + bias)
+
+    @property
+    def T(self) -> Scores:
+        """Columns as anchors, rows as candidates."""
+        if self.own is not None:
+            raise UsageError("Scores.T: each row has candidates of its own, which no column has")
+        turned = {"query": self.key, "key": self.query, "row_id": self.col_id, "col_id": self.row_id}
+        skips = {"row_skip": self.col_skip, "col_skip": self.row_skip}
+        period = self.period if len(self.key) == len(self) else None
+        return replace(self, **turned, **skips, score=self.score.T, place=None, period=period)
+
+    def skip(self, rows: Int[Tensor, " n"], columns: Int[Tensor, " m"]) -> Scores:
+        """The table without the negatives whose ids are equal here: duplicates, known false negatives."""
+        return replace(self, row_skip=rows, col_skip=columns)
+
+    @property
+    def lowest(self) -> Scalar:
+        """No score is smaller (for a positive scale)."""
+        return self.score.lowest * self.scale + self.bias
+
+    def stats(self, *asked: Statistic) -> tuple[Tensor, ...]:
+        """Row statistics, each `(n,)`, in one pass over the table."""
+        if self._is_small:
+            return self._reduce(self._shared_scores(), asked)
+        return self._streamed(asked)
+
+    def stats_both_ways(self, *asked: Statistic) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """The statistics of the rows, each `(n,)`, and of the columns, each `(m,)`: of one table where it is small."""
+        if self._is_small:
+            scores = self._shared_scores()
+            return self._reduce(scores, asked), self.T._reduce(scores.T, asked)
+        return self._streamed(asked), self.T._streamed(asked)
+
+    def table(self) -> Float[Tensor, "n columns"]:
+        """All scores, dense: shared columns, then each row's own."""
+        scores = self._shared_scores()
+        return scores if self.own is None else torch.cat([scores, self.own * self.scale + self.bias], 1)
+
+    @property
+    def pos(self) -> Bool[Tensor, "n columns"]:
+        """Who is positive, as a dense table."""
+        return self._dense("pos")
+
+    @property
+    def neg(self) -> Bool[Tensor, "n columns"]:
+        """Who is negative, as a dense table."""
+        return self._dense("neg")
+
+    @property
+    def _is_small(self) -> bool:
+        return self.block is None and len(self) * len(self.key) * self.score.width <= DIRECT
+
+    def _shared_scores(self) -> Tensor:
+        """scale * score + bias. A linear score takes the scale with the query: a pass over (n, d) instead of (n, m)."""
+        with _full_precision(self.query.device.type):
+            query = self.query * self.scale if self.score.linear else self.query
+            scores = self.score.table(query, self.key, *self.score.parameters)
+            scores = scores if self.score.linear else scores * self.scale
+            return scores + self.bias if isinstance(self.bias, Tensor) or self.bias else scores
+
+    def _reduce(self, scores: Tensor, asked: tuple[Statistic, ...]) -> tuple[Tensor, ...]:
+        shared = row_statistics(asked, scores, self._relation())
+        if self.own is None:
+            return shared
+        own = row_statistics(asked, self.own * self.scale + self.bias, self._own_relation())
+        return tuple(combine(what, a, b) for what, a, b in zip(asked, shared, own, strict=True))
+
+    def _streamed(self, asked: tuple[Statistic, ...]) -> tuple[Tensor, ...]:
+        """Some rows of a table are a table too: each block is one, small enough to be made at once."""
+        rows = {name: t for name in _OF_ROWS if isinstance(t := getattr(self, name), Tensor)}
+        shared = {name: t for name in _OF_COLUMNS if isinstance(t := getattr(self, name), Tensor)}
+
+        def of_block(*tensors: Tensor) -> tuple[Tensor, ...]:
+            part = dict(zip((*rows, *shared), tensors, strict=False))
+            score = replace(self.score, parameters=tensors[len(part) :])
+            block = replace(self, **part, score=score)
+            return block._reduce(block._shared_scores(), asked)
+
+        block = self.block or max(1, TILE // max(1, len(self.key) * self.score.width))
+        found = rowmap(of_block, tuple(rows.values()), (*shared.values(), *self.score.parameters), block)
+        return found if isinstance(found, tuple) else (found,)
+
+    def _relation(self) -> Relation:
+        place, columns = self._place, self.key.shape[0]
+        itself = place[:, None] if self.exclude_self else None
+        listed = mask = out = None
+        if self.row_id is None or self.col_id is None:
+            listed = place.new_empty(len(self), 0)
+        elif self.period == columns and not self.exclude_self:
+            listed = place[:, None]
+        elif self.period is not None:
+            turns = torch.arange(0, columns, max(self.period, 1), device=place.device)[int(self.exclude_self) :]
+            listed = (place[:, None] + turns) % columns
+        else:
+            mask = same(self.row_id, self.col_id)
+            mask = mask if itself is None else mask.scatter_(1, itself, False)
+        if self.row_skip is not None and self.col_skip is not None:
+            out = same(self.row_skip, self.col_skip)
+            out = out if mask is None else out & ~mask
+            for known in (listed, itself):
+                out = out if known is None else out.scatter_(1, known, False)
+        return Relation(columns, listed, mask, out, itself)
+
+    def _own_relation(self) -> Relation:
+        assert self.own_sign is not None
+        return Relation(self.own_sign.shape[1], mask=self.own_sign > 0, out=self.own_sign == 0)
+
+    def _dense(self, side: Literal["pos", "neg"]) -> Tensor:
+        shared = self._relation().dense(side, self.query.new_empty(len(self), len(self.key)))
+        return shared if self.own is None else torch.cat([shared, self._own_relation().dense(side, self.own)], 1)
+
+    @property
+    def _place(self) -> Tensor:
+        assert self.place is not None  # __post_init__ saw to it
+        return self.place
+
+
+def _full_precision(device: str) -> contextlib.AbstractContextManager:
+    """Scores in half precision are useless at temperature 0.07: autocast ends here."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()

@@ -1,0 +1,180 @@
+"""Checkpoints that survive kills, full disks and flipped bits.
+
+A checkpoint is a folder `step-000000120` with
+
+    net.safetensors         all state of the method
+    optimizer-0.safetensors the tensors of each optimizer
+    manifest.json           step, configuration, the optimizers' plain values, and the SHA-256 of every file and of itself
+
+It is written under a temporary name, flushed and renamed: a folder with that name is complete. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.optim import Optimizer
+
+from nearfar.core import NearfarError, Net
+from nearfar.core.files import flush_folder
+
+FORMAT = 1
+KEEP = 2
+log = logging.getLogger("nearfar")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint: where it lies and what its manifest says."""
+
+    folder: Path
+    manifest: dict[str, Any]
+
+    @property
+    def step(self) -> int:
+        return self.manifest["step"]
+
+    def load(self, net: Net, optimizers: Sequence[Optimizer] = ()) -> None:
+        """Fill a net, and its optimizers if they are given, with the stored state."""
+        tensors = load_file(self.folder / "net.safetensors")
+        tensors |= {alias: tensors[name] for alias, name in self.manifest["aliases"].items()}
+        try:
+            net.load_state_dict(tensors)
+        except RuntimeError as e:
+            raise NearfarError(f"{self.folder} does not fit this recipe and encoder: {str(e).splitlines()[-1].strip()}") from e
+        for i, optimizer in enumerate(optimizers):
+            optimizer.load_state_dict(_unflatten(load_file(self.folder / f"optimizer-{i}.safetensors"), self.manifest["optimizers"][i]))
+
+
+class DamagedCheckpoint(NearfarError):
+    """A checkpoint whose bytes are not those that were written."""
+
+
+def save(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], config: dict[str, Any]) -> Path:
+    """Write the checkpoint of `step` into the folder, then drop all but the newest `KEEP`. Raises OSError, leaving the old ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    final, temporary = folder / f"step-{step:09d}", folder / f".step-{step:09d}.{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir()
+        _write(temporary, step, net, optimizers, config)
+        if final.exists():  # a damaged one of the same step, trained again
+            shutil.rmtree(final)
+        temporary.rename(final)
+        flush_folder(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    for old in sorted(folder.glob("step-*"))[:-KEEP]:
+        shutil.rmtree(old, ignore_errors=True)
+    return final
+
+
+def _write(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], config: dict[str, Any]) -> None:
+    tensors, aliases = _once(net.state_dict())
+    _save_tensors(folder / "net.safetensors", tensors)
+    plain = []
+    for i, optimizer in enumerate(optimizers):
+        tensors, rest = _flatten(optimizer.state_dict())
+        _save_tensors(folder / f"optimizer-{i}.safetensors", tensors)
+        plain.append(rest)
+    body = {"format": FORMAT, "step": step, "config": config, "aliases": aliases, "optimizers": plain}
+    body["sha256"] = {p.name: _sha256(p.read_bytes()) for p in sorted(folder.iterdir())}
+    with open(folder / "manifest.json", "w") as f:
+        json.dump({"sha256": _sha256(_canonical(body)), "body": body}, f)
+        f.flush()
+        os.fsync(f.fileno())
+    flush_folder(folder)
+
+
+def verify(folder: Path) -> Checkpoint:
+    """Read every byte and compare it with the manifest."""
+    try:
+        sealed = json.loads((folder / "manifest.json").read_text())
+        body = sealed["body"]
+        if sealed["sha256"] != _sha256(_canonical(body)):
+            raise DamagedCheckpoint(f"{folder / 'manifest.json'} is damaged")
+        for name, digest in body["sha256"].items():
+            if _sha256((folder / name).read_bytes()) != digest:
+                raise DamagedCheckpoint(f"{folder / name} is damaged")
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise DamagedCheckpoint(f"{folder} is damaged: {e}") from e
+    if body["format"] != FORMAT:
+        raise NearfarError(f"{folder} has checkpoint format {body['format']}; this version of nearfar reads format {FORMAT}")
+    return Checkpoint(folder, body)
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are passed over with a warning. None where there is none."""
+    for path in sorted(folder.glob("step-*"), reverse=True):
+        try:
+            return verify(path)
+        except DamagedCheckpoint as e:
+            log.warning("%s; using the one before it", e)
+    return None
+
+
+def clean(folder: Path) -> None:
+    """Remove what a killed writer left behind."""
+    for path in folder.glob(".step-*"):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Each tensor under its first name, and the further names of those that have several (an encoder inside a query tower)."""
+    tensors: dict[str, Tensor] = {}
+    aliases: dict[str, str] = {}
+    seen: dict[tuple, str] = {}
+    for name, t in state.items():
+        identity = (t.data_ptr(), t.shape, t.stride(), t.dtype)
+        if t.numel() and identity in seen:
+            aliases[name] = seen[identity]
+        else:
+            seen[identity] = name
+            tensors[name] = t
+    return tensors, aliases
+
+
+def _save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path)
+    with open(path, "rb+") as f:
+        os.fsync(f.fileno())
+
+
+def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """An optimizer's state_dict as tensors under names `index.field`, and everything else as plain values."""
+    tensors: dict[str, Tensor] = {}
+    plain: dict[str, dict[str, Any]] = {}
+    for index, fields in state["state"].items():
+        for name, value in fields.items():
+            if isinstance(value, torch.Tensor):
+                tensors[f"{index}.{name}"] = value.clone()
+            else:
+                plain.setdefault(str(index), {})[name] = value
+    return tensors, {"plain": plain, "groups": state["param_groups"]}
+
+
+def _unflatten(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, Any]:
+    state: dict[int, dict[str, Any]] = {int(index): dict(fields) for index, fields in rest["plain"].items()}
+    for key, value in tensors.items():
+        index, name = key.split(".", 1)
+        state.setdefault(int(index), {})[name] = value
+    return {"state": state, "param_groups": rest["groups"]}
+
+
+def _canonical(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

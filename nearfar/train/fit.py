@@ -1,0 +1,117 @@
+"""The loop, once for all methods."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Embedded, NearfarError, Recipe
+from nearfar.train.loader import Steps, batches
+from nearfar.train.schedule import learning_rate
+from nearfar.train.session import Session
+
+log = logging.getLogger("nearfar")
+
+
+class Hook:
+    """Something that happens beside the training: logging, evaluating, saving. Override what you need.
+
+    A hook sees the session after each step and must not change it: what it does never alters the result.
+    """
+
+    def start(self, session: Session) -> None:
+        """Before the first step of this process."""
+
+    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+        """After step number `session.step` (counted from 1): what the objective logged, and the global batch's tensors."""
+
+    def stop(self, session: Session) -> None:
+        """After the last step of this process, also after an error."""
+
+
+class Diverged(NearfarError):
+    """The loss is not a number any more."""
+
+
+def train(session: Session, hooks: Sequence[Hook] = ()) -> None:
+    """Train from `session.step` to the end of the run."""
+    session.net.train()
+    with torch.random.fork_rng():  # dropout is keyed by seeding torch's generators: put the caller's back afterwards
+        try:
+            for hook in hooks:
+                hook.start(session)
+            for start, stop in _epochs(session):
+                _train_epoch(session, start, stop, hooks)
+        finally:
+            for hook in hooks:
+                hook.stop(session)
+
+
+def _epochs(session: Session) -> Iterator[tuple[int, int]]:
+    """Spans of steps between refreshes; one span for the rest of the run if the recipe never refreshes."""
+    if type(session.recipe).refresh is Recipe.refresh:
+        yield session.step, session.steps
+        return
+    while session.step < session.steps:
+        per = session.plan.steps_per_epoch
+        epoch, into = divmod(session.step, per)
+        if into == 0:
+            session.refresh(epoch)
+        yield session.step, min((epoch + 1) * per, session.steps)
+
+
+def _train_epoch(session: Session, start: int, stop: int, hooks: Sequence[Hook]) -> None:
+    run, machine = session.run, session.machine
+    similarity = session.similarity()
+    steps = Steps(session.data, similarity, session.plan, session.key("read"), machine.chunk)
+    guard = LossGuard()
+    for t, parts, raws in batches(steps, start, stop, machine.workers, session.device):
+        lr = learning_rate((t + 0.5) / session.steps, run.lr, run.schedule, run.warmup)
+        for turn, grad_step, optimizer in zip(session.turns, session.grad_steps, session.optimizers, strict=True):
+            optimizer.zero_grad(set_to_none=True)
+            values, z = grad_step(similarity, raws, parts, t)
+            guard.check(t, values["loss"])
+            if run.clip:
+                values["gradient"] = torch.nn.utils.clip_grad_norm_(grad_step.params, run.clip)
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
+            with torch.no_grad():
+                turn.update(session.net, z, (t + 1) / session.steps)
+        session.step = t + 1
+        values["lr"] = torch.tensor(lr, dtype=torch.float64)
+        for hook in hooks:
+            hook.step(session, values, z)
+        if session.interrupted and session.step < session.steps:
+            raise KeyboardInterrupt
+    guard.finish()
+
+
+class LossGuard:
+    """Stops a run whose loss is NaN or infinite, before the optimizer sees it (on CUDA: one step late, so that the
+    GPU never waits for the host; a checkpoint is never written from a step whose loss is not finite)."""
+
+    def __init__(self):
+        self.pending: tuple[int, Tensor] | None = None
+
+    def check(self, step: int, loss: Tensor) -> None:
+        if loss.is_cuda:
+            self.finish()
+            self.pending = (step, loss)
+        else:
+            self._raise_unless_finite(step, loss)
+
+    def finish(self) -> None:
+        if self.pending is not None:
+            self._raise_unless_finite(*self.pending)
+            self.pending = None
+
+    def _raise_unless_finite(self, step: int, loss: Tensor) -> None:
+        if not torch.isfinite(loss):
+            raise Diverged(
+                f"the loss became {loss.item()} at step {step + 1}; the last good checkpoint is kept. "
+                "Try a lower --lr, a higher --tau, --clip 1, or --precision fp32"
+            )

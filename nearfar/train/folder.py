@@ -1,0 +1,118 @@
+"""A run's folder: config.json, metrics.jsonl, log.txt, split.json, checkpoints/, and a lock while someone trains in it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nearfar.core import NearfarError, UsageError
+from nearfar.core.files import atomic_write, write_json
+
+FORMAT = 1
+"""Number of the layout and of config.json; readers refuse numbers they do not know."""
+log = logging.getLogger("nearfar")
+
+
+class RunFolder:
+    """Paths and files of one run; knows nothing of training."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.config_file = self.path / "config.json"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.log_file = self.path / "log.txt"
+        self.split_file = self.path / "split.json"
+        self.checkpoints = self.path / "checkpoints"
+
+    @classmethod
+    def create(cls, path: str | os.PathLike, overwrite: bool = False) -> RunFolder:
+        """A new, empty run folder; an existing one is refused unless it is a run and may be overwritten."""
+        folder = cls(path)
+        if folder.path.exists() and not folder.path.is_dir():
+            raise UsageError(f"--out {folder.path} is a file; give the name of a folder to make")
+        if folder.config_file.exists():
+            if not overwrite:
+                raise UsageError(f"{folder.path} already holds a run: continue it with `nearfar fit --resume {folder.path}` or add --overwrite")
+            folder._empty()
+        elif folder.path.is_dir() and any(folder.path.iterdir()):
+            raise UsageError(f"--out {folder.path} is a folder with other things in it; give a new or empty one")
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+            folder.checkpoints.mkdir()
+        except OSError as e:
+            raise UsageError(f"cannot make the run folder {folder.path}: {e.strerror}") from e
+        return folder
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> RunFolder:
+        """An existing run."""
+        folder = cls(path)
+        if not folder.config_file.is_file():
+            what = "no such folder" if not folder.path.exists() else "it has no config.json"
+            raise UsageError(f"{folder.path} is not a run: {what}")
+        return folder
+
+    def _empty(self) -> None:
+        with self.lock():
+            for item in (self.config_file, self.metrics_file, self.log_file, self.split_file, self.path / "report.html"):
+                item.unlink(missing_ok=True)
+            shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Only one process trains in a folder; the lock ends with the process, however it ends."""
+        with open(self.path / "lock", "w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as e:
+                raise NearfarError(f"another process is training in {self.path}") from e
+            yield
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_json(self.config_file, {"format": FORMAT, **config})
+
+    def config(self) -> dict[str, Any]:
+        return read_config(self.config_file)
+
+    def write_split(self, test_ids: list[int] | None) -> None:
+        write_json(self.split_file, {"format": FORMAT, "test": test_ids})
+
+    def split(self) -> list[int] | None:
+        return json.loads(self.split_file.read_text())["test"] if self.split_file.exists() else None
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; an unfinished last line (a kill in the middle of a write) is left out."""
+        lines = self.metrics_file.read_text().splitlines(keepends=True) if self.metrics_file.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def rewind_metrics(self, step: int) -> None:
+        """Forget what was written after `step`: it will be computed, and written, again."""
+        kept = [m for m in self.metrics() if m["step"] <= step]
+        with atomic_write(self.metrics_file) as f:
+            f.write("".join(json.dumps(m) + "\n" for m in kept).encode())
+
+    def write_metrics(self, values: dict[str, Any]) -> None:
+        with open(self.metrics_file, "a") as f:
+            f.write(json.dumps(values) + "\n")
+
+
+def read_config(path: str | os.PathLike) -> dict[str, Any]:
+    """A config.json, as `fit --config` and every reader of a run take it."""
+    try:
+        config = json.loads(Path(path).read_text())
+    except OSError as e:
+        raise UsageError(f"cannot read {path}: {e.strerror}") from e
+    except ValueError as e:
+        raise UsageError(f"{path} is not valid JSON: {e}") from e
+    if not isinstance(config, dict) or "recipe" not in config:
+        raise UsageError(f"{path} is not a run's config.json: it names no recipe")
+    if config.get("format") != FORMAT:
+        raise UsageError(f"{path} has format {config.get('format')}; this version of nearfar reads format {FORMAT}")
+    return config

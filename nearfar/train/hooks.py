@@ -1,0 +1,82 @@
+"""Hooks every run has: metrics, checkpoints, and TensorBoard where it is installed."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Embedded, NearfarError
+from nearfar.train import checkpoint
+from nearfar.train.fit import Hook
+from nearfar.train.folder import RunFolder
+from nearfar.train.session import Session
+
+log = logging.getLogger("nearfar")
+
+
+class Metrics(Hook):
+    """A line of numbers every `log_every` steps, at the first step and at the last."""
+
+    def start(self, session: Session) -> None:
+        self.began = time.monotonic()
+
+    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+        if session.step % session.machine.log_every == 0 or session.step in (1, session.steps):
+            numbers = {name: float(value) for name, value in values.items()}
+            session.record({**numbers, "time": round(time.monotonic() - self.began, 3)})
+
+
+class Checkpoints(Hook):
+    """A checkpoint every so many steps and at the end; a full disk costs the new one, never the old.
+
+    The last hook in the row: what the others recorded of a step is on the disk before its checkpoint is.
+    """
+
+    def __init__(self, folder: RunFolder, config: dict[str, Any]):
+        self.folder, self.config = folder, config
+
+    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+        every = session.machine.save_every or max(1, session.steps // 20)
+        last = session.step == session.steps
+        if (session.step % every == 0 or last or session.interrupted) and torch.isfinite(values["loss"]):
+            self.save(session, last)
+
+    def save(self, session: Session, last: bool = False) -> None:
+        try:
+            checkpoint.save(self.folder.checkpoints, session.step, session.net, session.optimizers, self.config)
+        except OSError as e:
+            message = f"the checkpoint of step {session.step} could not be written to {self.folder.checkpoints}: {e.strerror or e}"
+            if last:
+                raise NearfarError(f"{message}. Make room, then `nearfar fit --resume {self.folder.path}`") from e
+            log.warning("%s; training goes on, the checkpoint before it is kept", message)
+
+
+class TensorBoard(Hook):
+    """The same metrics for TensorBoard, in the run folder."""
+
+    def __init__(self, folder: RunFolder):
+        self.folder = folder
+
+    def start(self, session: Session) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # type: ignore[attr-defined]
+
+        self.writer: Any = SummaryWriter(str(self.folder.path / "tensorboard"), purge_step=session.step)
+        session.recorders.append(self.write)
+
+    def write(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            if isinstance(value, (int, float)) and name not in ("step", "time"):
+                self.writer.add_scalar(name, value, values["step"])
+
+    def stop(self, session: Session) -> None:
+        self.writer.close()
+
+
+def tensorboard_installed() -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec("tensorboard") is not None

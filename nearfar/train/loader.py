@@ -1,0 +1,55 @@
+"""The run as a sequence over steps: item t is what step t reads, whoever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from nearfar.core import Key, Plan, Rows, Similarity
+from nearfar.core.ranks import rank, world
+
+
+class Steps(Dataset):
+    """Item t: what `similarity.read` makes of this rank's rows of step t, one entry a chunk."""
+
+    def __init__(self, data: Any, similarity: Similarity, plan: Plan, key: Key, chunk: int | None):
+        self.data, self.similarity, self.plan, self.key, self.chunk = data, similarity, plan, key, chunk
+        self.rank, self.world = rank(), world()  # a worker process belongs to no group: it is told here
+
+    def parts(self, step: int) -> list[Rows]:
+        return self.plan.rows(step).share(self.rank, self.world).chunks(self.chunk)
+
+    def __getitem__(self, step: int) -> list[Any]:
+        return [self.similarity.read(self.data, rows, self.key) for rows in self.parts(step)]
+
+
+def batches(steps: Steps, start: int, stop: int, workers: int, device: torch.device) -> Iterator[tuple[int, list[Rows], list[Any]]]:
+    """(step, rows, raw samples on the device) for each step from `start` to before `stop`."""
+    source: Any
+    if workers == 0:
+        source = (steps[t] for t in range(start, stop))
+    else:
+        source = DataLoader(
+            steps, batch_size=None, sampler=range(start, stop), num_workers=workers, pin_memory=device.type == "cuda",
+            worker_init_fn=_one_thread,
+        )  # fmt: skip
+    for t, raws in zip(range(start, stop), source, strict=True):
+        yield t, steps.parts(t), [to_device(raw, device) for raw in raws]
+
+
+def _one_thread(worker: int) -> None:
+    torch.set_num_threads(1)
+
+
+def to_device(raw: Any, device: torch.device) -> Any:
+    """The same structure with every tensor on the device."""
+    if isinstance(raw, torch.Tensor):
+        return raw.to(device, non_blocking=True)
+    if isinstance(raw, dict):
+        return {k: to_device(v, device) for k, v in raw.items()}
+    if isinstance(raw, (list, tuple)):
+        return type(raw)(to_device(v, device) for v in raw)
+    return raw

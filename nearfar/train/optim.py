@@ -1,0 +1,68 @@
+"""Optimizers: SGD, AdamW and LARS, with weights decayed and everything one-dimensional left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from nearfar.core import Net, Run
+
+
+class LARS(Optimizer):
+    r"""Layer-wise adaptive rate scaling (You, Gitman & Ginsburg 2017), as SimCLR and BYOL use it.
+
+    \(v \leftarrow \mu v + \eta\, r\, (g + \lambda w)\), \(w \leftarrow w - v\), with the trust ratio
+    \(r = \kappa \lVert w \rVert / \lVert g + \lambda w \rVert\) where both norms are positive, else 1.
+    Groups with `adapt=False` (biases, norms) take plain momentum steps.
+    """
+
+    def __init__(self, params: Iterable, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, trust: float = 1e-3):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._move(p, group)
+
+    def _move(self, p: torch.Tensor, group: dict[str, Any]) -> None:
+        g = p.grad.add(p, alpha=group["weight_decay"])  # type: ignore[union-attr]
+        if group["adapt"]:
+            w_norm, g_norm = p.norm(), g.norm()
+            ratio = torch.where((w_norm > 0) & (g_norm > 0), group["trust"] * w_norm / g_norm, torch.ones_like(w_norm))
+            g = g * ratio
+        velocity = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+        velocity.mul_(group["momentum"]).add_(g, alpha=group["lr"])
+        p.sub_(velocity)
+
+
+def owned(net: Net, prefixes: tuple[str, ...]) -> list[tuple[str, nn.Parameter]]:
+    """The trainable parameters whose names begin with one of the prefixes, each once, in order."""
+    return [(name, p) for name, p in net.named_parameters() if p.requires_grad and name.startswith(prefixes)]
+
+
+def make_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
+    """The run's optimizer over a recipe's parameters, in two groups: matrices decay, vectors and scalars do not."""
+    params = [p for _, p in owned(net, prefixes)]
+    matrices = [p for p in params if p.ndim > 1]
+    vectors = [p for p in params if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": run.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    groups = [g for g in groups if g["params"]]
+    if run.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=run.lr)
+    if run.optimizer == "sgd":
+        return torch.optim.SGD(groups, lr=run.lr, momentum=run.momentum)
+    for g in groups:
+        g["adapt"] = g["params"][0].ndim > 1
+    return LARS(groups, lr=run.lr, momentum=run.momentum)
+
+
+def forget(optimizer: Optimizer, net: Net, prefixes: tuple[str, ...]) -> None:
+    """Drop the optimizer's memory of parameters that a refresh has re-initialised."""
+    for _, p in owned(net, prefixes) if prefixes else ():
+        optimizer.state.pop(p, None)

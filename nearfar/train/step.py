@@ -1,0 +1,132 @@
+"""One step with the cut: the gradient of the objective of the global batch, whole, chunked or over ranks.
+
+    views -> embed -| detach, gather: z |-> objective -> dL/dz -> backward through embed, chunk by chunk
+
+Because `embed` works row by row and `objective` sees all rows, the two halves meet in one dictionary of tensors. Its
+gradient is all that the backward pass through `embed` needs; how it was computed does not matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Recipe, Rows, Similarity
+from nearfar.core.ranks import gather, rank, sum_over_ranks, world
+from nearfar.train.optim import owned
+
+
+class GradStep:
+    """`GradStep(recipe, net, key)(similarity, raws, parts, step)` leaves in `p.grad` of the recipe's parameters the
+    exact gradient of its objective on the global batch.
+
+    `parts` are this rank's rows, one entry a chunk, and `raws` what was read for each. With one chunk the graph of
+    `embed` is kept; with several it is made again in the backward pass, so that the activations of one chunk are
+    alive at a time. Exact for encoders without batch statistics: BatchNorm normalises over the rows it sees at once.
+    """
+
+    def __init__(self, recipe: Recipe, net: Net, key: Key, autocast: torch.dtype | None = None, compile: bool = False):
+        self.recipe, self.net, self.key, self.autocast = recipe, net, key, autocast
+        self.params = [p for _, p in owned(net, recipe.trains)]
+        mine = {id(p) for p in self.params}
+        self.others = [p for p in net.parameters() if p.requires_grad and id(p) not in mine]
+        self.device = next(net.parameters()).device
+        self.embed: Any = torch.compile(recipe.embed) if compile else recipe.embed
+
+    def __call__(self, similarity: Similarity, raws: Sequence[Raw], parts: Sequence[Rows], step: int) -> tuple[dict[str, Tensor], Embedded]:
+        """Returns what the objective logs, and z: the detached tensors of the global batch."""
+        if not self.recipe.rowwise and (len(parts) > 1 or world() > 1):
+            raise NearfarError(f"{type(self.recipe).__name__} embeds all rows at once: it runs on one rank and without --chunk")
+        chunks = list(zip(raws, parts, strict=True))
+        with _without_gradient(self.others):
+            whole = len(chunks) == 1
+            local = [self._embed(similarity, *chunk, step, i, grad=whole) for i, chunk in enumerate(chunks)]
+            z, own = _cut(local)
+            log = self.recipe.objective(self.net, z, self.key("objective", step))
+            log = log if isinstance(log, dict) else {"loss": log}
+            if log["loss"].requires_grad:
+                log["loss"].backward()
+            self._count_objective_once()
+            at_cut = {k: v.grad[own[k]] for k, v in z.items() if v.grad is not None}
+            if whole:
+                _backward(local[0], at_cut)
+            else:
+                self._backward_again(similarity, chunks, step, at_cut)
+        sum_over_ranks([p.grad for p in self.params if p.grad is not None])
+        return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
+
+    def _embed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:
+        """A chunk's views, embedded. The same call gives the same values."""
+        with torch.no_grad():
+            x = similarity.view(raw, rows, self.key("view"))
+        x["id"] = torch.as_tensor(rows.ids).to(self.device, non_blocking=True)
+        x["slot"] = torch.as_tensor(rows.slots).to(self.device, non_blocking=True)
+        self.key("dropout", step, chunk, rank()).seed_torch()
+        # An autocast region for every pass: its cache would hand weights cast without a graph to a pass that needs one.
+        region = torch.autocast(self.device.type, self.autocast) if self.autocast else contextlib.nullcontext()
+        with torch.set_grad_enabled(grad), region:
+            return self.embed(self.net, x, self.key("embed", step))
+
+    def _count_objective_once(self) -> None:
+        """Every rank holds the whole gradient of what stands after the cut; the sum over ranks shall count it once.
+
+        A parameter without a gradient gets zeros where there are several ranks: another rank may have one.
+        """
+        for p in self.params if world() > 1 else ():
+            p.grad = torch.zeros_like(p) if p.grad is None else p.grad.div_(world())
+
+    def _backward_again(self, similarity: Similarity, chunks: list[tuple[Raw, Rows]], step: int, at_cut: Embedded) -> None:
+        start = dict.fromkeys(at_cut, 0)
+        for i, chunk in enumerate(chunks):
+            with frozen_statistics(self.net):
+                part = self._embed(similarity, *chunk, step, i, grad=True)
+            _backward(part, {k: g[start[k] : start[k] + len(part[k])] for k, g in at_cut.items()})
+            start = {k: start[k] + len(part[k]) for k in at_cut}
+
+
+def _cut(local: list[Embedded]) -> tuple[Embedded, dict[str, slice]]:
+    """The global batch as leaves of a new graph, in fp32, and where this rank's rows lie in it."""
+    z: Embedded = {}
+    own: dict[str, slice] = {}
+    for name in local[0]:
+        rows = torch.cat([part[name].detach() for part in local]) if len(local) > 1 else local[0][name].detach()
+        if rows.dtype in (torch.bfloat16, torch.float16):
+            rows = rows.float()
+        whole, own[name] = gather(rows)
+        z[name] = whole.requires_grad_(whole.is_floating_point())
+    return z, own
+
+
+def _backward(part: Embedded, gradient: Embedded) -> None:
+    live = [k for k in gradient if part[k].requires_grad]
+    if live:
+        torch.autograd.backward([part[k] for k in live], [gradient[k].to(part[k].dtype) for k in live])
+
+
+@contextlib.contextmanager
+def frozen_statistics(net: nn.Module) -> Iterator[None]:
+    """BatchNorm normalises as in training but leaves its running statistics alone: they are written once a step."""
+    norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    for m in norms:
+        m.track_running_stats = False
+    try:
+        yield
+    finally:
+        for m in norms:
+            m.track_running_stats = True
+
+
+@contextlib.contextmanager
+def _without_gradient(params: list[nn.Parameter]) -> Iterator[None]:
+    """Within the block these parameters receive no gradient: they belong to another recipe's turn."""
+    for p in params:
+        p.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for p in params:
+            p.requires_grad_(True)

@@ -1,0 +1,29 @@
+"""Shared by all tests. With NEARFAR_NO_SKIP=1 (as in CI, where data and tools are laid out) a skip is a failure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+settings.register_profile("nearfar", deadline=None, derandomize=True, max_examples=40)
+settings.load_profile("nearfar")
+torch.set_num_threads(1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("NEARFAR_NO_SKIP"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped where nothing may be: {report.longrepr}"
+    return report
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """Where real data sets lie, by name."""
+    return Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))

@@ -1,0 +1,75 @@
+"""Small sessions of any recipe, for tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearfar import recipes
+from nearfar.core import Machine, Recipe
+from nearfar.data import Splits, open_data
+from nearfar.train.checkpoint import newest
+from nearfar.train.loader import Steps
+from nearfar.train.session import Session
+
+
+@functools.lru_cache(maxsize=4)
+def opened(spec: str, seed: int = 0) -> Splits:
+    return open_data(spec, seed=seed)
+
+
+def without_batch_statistics(recipe: Recipe) -> Recipe:
+    """The recipe with row-wise norms in its heads, so that chunks and ranks are exact."""
+    return dataclasses.replace(recipe, norm="layer") if hasattr(recipe, "norm") else recipe
+
+
+def tiny_session(name: str, exact: bool = False, machine: Machine | None = None, **changes: Any) -> Session:
+    """A session of the recipe's tiny settings; `exact`: without any batch statistics."""
+    recipe, run = recipes.method(name).tiny
+    if exact:
+        recipe = without_batch_statistics(recipe)
+        changes = {"encoder": "convnet-gn", **changes}
+    run = dataclasses.replace(run, **changes)
+    splits = opened(run.data)
+    data = splits.train if recipe.uses_labels else splits.train.unlabelled()
+    return Session(recipe, run, machine or Machine(), data, torch.device("cpu"))
+
+
+def gradients(session: Session, step: int = 0, chunk: int | None = None) -> dict[str, Tensor]:
+    """The gradient of every turn's parameters at a step."""
+    similarity = session.similarity()
+    steps = Steps(session.data, similarity, session.plan, session.key("read"), chunk)
+    found = {}
+    for i, grad_step in enumerate(session.grad_steps):
+        session.net.zero_grad()
+        grad_step(similarity, steps[step], steps.parts(step), step)
+        found |= {f"{i}.{n}": p.grad.clone() for n, p in session.net.named_parameters() if p.grad is not None}
+    return found
+
+
+def stored(run: Path) -> dict[str, Tensor]:
+    """Every tensor of a run's newest checkpoint: net and optimizers."""
+    from safetensors.torch import load_file
+
+    found = newest(run / "checkpoints")
+    assert found is not None
+    return {f"{file.name}:{k}": v for file in sorted(found.folder.glob("*.safetensors")) for k, v in load_file(file).items()}
+
+
+def assert_same_tensors(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    assert a, "nothing to compare"
+    different = [k for k in a if not torch.equal(a[k], b[k])]
+    assert not different, f"differ: {different}"
+
+
+def largest_relative_error(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
+    """The largest difference, relative to the largest gradient of all: small gradients are differences of large terms."""
+    assert a.keys() == b.keys()
+    scale = max(float(v.abs().max()) for v in a.values())
+    return max(float((a[k] - b[k]).abs().max()) for k in a) / scale

@@ -1,0 +1,156 @@
+"""Checkpoints: what is loaded is what was saved; damage is noticed wherever it is; a full disk costs nothing old."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import shutil
+
+import pytest
+import torch
+from helpers import assert_same_tensors, stored, tiny_session
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import nearfar
+from nearfar.core import NearfarError, UsageError
+from nearfar.train import checkpoint
+from nearfar.train.fit import train
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished MoCo run: shared parts (encoder inside query), a queue, a follower, two checkpoints."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    nearfar.fit("moco", preset="tiny", steps=4, batch=32, save_every=2, out=run)
+    return run
+
+
+def test_loaded_is_what_was_saved(tmp_path):
+    session = tiny_session("byol", steps=3, batch=32)
+    train(session)
+    checkpoint.save(tmp_path, 3, session.net, session.optimizers, {"a": 1})
+    other = tiny_session("byol", steps=3, batch=32, seed=9)
+    found = checkpoint.newest(tmp_path)
+    assert found is not None
+    assert (found.step, found.manifest["config"]) == (3, {"a": 1})
+    found.load(other.net, other.optimizers)
+    assert_same_tensors(session.net.state_dict(), other.net.state_dict())
+    for a, b in zip(session.optimizers[0].state.values(), other.optimizers[0].state.values(), strict=True):
+        assert_same_tensors(dict(a), dict(b))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars"])
+def test_every_optimizer_goes_on_bit_exactly(optimizer, tmp_path):
+    whole, half = (tiny_session("simclr", steps=6, batch=32, optimizer=optimizer, clip=0.5) for _ in range(2))
+    train(whole)
+    half.run = half.run.__class__(**{**half.run.__dict__})
+    stop_after(half, 3)
+    checkpoint.save(tmp_path, 3, half.net, half.optimizers, {})
+    again = tiny_session("simclr", steps=6, batch=32, optimizer=optimizer, clip=0.5)
+    checkpoint.verify(next(tmp_path.glob("step-*"))).load(again.net, again.optimizers)
+    again.step = 3
+    train(again)
+    assert_same_tensors(whole.net.state_dict(), again.net.state_dict())
+
+
+def stop_after(session, step):
+    from test_contract import StopAt
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        train(session, [StopAt(step)])
+
+
+def test_only_the_newest_two_are_kept_and_no_temporary_names(finished):
+    names = sorted(os.listdir(finished / "checkpoints"))
+    assert names == ["step-000000002", "step-000000004"]
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(where=st.floats(0, 1, exclude_max=True), file=st.sampled_from(["net.safetensors", "optimizer-0.safetensors", "manifest.json"]), cut=st.booleans(), bit=st.integers(0, 7))
+def test_a_flipped_bit_or_a_truncation_anywhere_is_noticed(finished, tmp_path_factory, caplog, where, file, cut, bit):
+    copy = tmp_path_factory.mktemp("copy") / "run"
+    shutil.copytree(finished, copy)
+    victim = copy / "checkpoints" / "step-000000004" / file
+    data = bytearray(victim.read_bytes())
+    at = int(where * len(data))
+    if cut:
+        del data[at:]
+    else:
+        data[at] ^= 1 << bit
+    victim.write_bytes(data)
+    with caplog.at_level(logging.WARNING, "nearfar"):
+        assert nearfar.load(copy).step == 2
+    assert "damaged" in caplog.text
+    assert "step-000000004" in caplog.text
+
+
+def test_a_damaged_newest_is_trained_again_to_the_same_bits(finished, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    (copy / "checkpoints" / "step-000000004" / "net.safetensors").write_bytes(b"")
+    nearfar.resume(copy)
+    assert_same_tensors(stored(finished), stored(copy))
+
+
+def test_all_damaged_is_one_clear_message(finished, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    for manifest in copy.glob("checkpoints/*/manifest.json"):
+        manifest.write_text("{}")
+    with pytest.raises(NearfarError, match=r"has no checkpoint yet.*--resume"):
+        nearfar.load(copy)
+
+
+def test_a_full_disk_keeps_the_old_checkpoint_and_says_so(tmp_path, caplog):
+    """A real limit on the size of files, as the kernel enforces it."""
+    session = tiny_session("simclr", steps=4, batch=32)
+    checkpoint.save(tmp_path, 0, session.net, session.optimizers, {})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with pytest.raises(OSError):  # noqa: PT011  (the number differs: file too large, no space left)
+            checkpoint.save(tmp_path, 1, session.net, session.optimizers, {})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    found = checkpoint.newest(tmp_path)
+    assert found is not None
+    assert found.step == 0
+    assert os.listdir(tmp_path) == ["step-000000000"]
+
+
+def test_training_goes_on_after_a_failed_save(tmp_path, caplog):
+    """Only saves fail (small files such as metrics still fit); the last save fails too, and that ends with a clear error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    try:
+        with caplog.at_level(logging.WARNING, "nearfar"), pytest.raises(NearfarError, match=r"step 4 could not be written.*--resume"):
+            nearfar.fit("simclr", preset="tiny", steps=4, batch=32, save_every=2, out=tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "step 2 could not be written" in caplog.text
+    assert nearfar.resume(tmp_path / "run").step == 4
+
+
+def test_unknown_formats_are_refused(finished, tmp_path):
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "format": 99}))
+    with pytest.raises(UsageError, match=r"format 99.*reads format 1"):
+        nearfar.load(copy)
+
+
+def test_changed_data_are_refused(tmp_path):
+    images = (torch.arange(64 * 64) % 251).to(torch.uint8).view(64, 8, 8).numpy()
+    nearfar.fit("simclr", data=images, steps=2, batch=8, save_every=1, out=tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["run"]["steps"] = 4
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    changed = images.copy()
+    changed[0, 0, 0] ^= 1
+    with pytest.raises(NearfarError, match="have changed"):
+        nearfar.resume(tmp_path / "run", data=changed)
+    assert nearfar.resume(tmp_path / "run", data=images).step == 4

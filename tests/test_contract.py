@@ -1,0 +1,160 @@
+"""What every recipe promises; walked over all files in nearfar/recipes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+
+import pytest
+import torch
+from helpers import assert_same_tensors, gradients, largest_relative_error, stored, tiny_session
+
+import nearfar
+from nearfar import recipes
+from nearfar.core import Ema, Key, Machine, Run
+from nearfar.core.run import field_names
+from nearfar.train.fit import Hook, train
+from nearfar.train.loader import Steps
+from nearfar.train.step import frozen_statistics
+
+every_recipe = pytest.mark.parametrize("name", recipes.names())
+
+
+class StopAt(Hook):
+    """Ends a run as a crash would, after the step's metrics were written and before its checkpoint."""
+
+    def __init__(self, at: int):
+        self.at = at
+
+    def step(self, session, values, z):
+        if session.step == self.at:
+            raise RuntimeError("stopped on purpose")
+
+
+class Losses(Hook):
+    def __init__(self):
+        self.values = []
+
+    def step(self, session, values, z):
+        self.values.append(float(values["loss"]))
+
+
+def metrics(run) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "time"} for line in lines]
+
+
+def embedded(session, step=0):
+    """One batch through embed and objective."""
+    similarity = session.similarity()
+    steps = Steps(session.data, similarity, session.plan, session.key("read"), None)
+    (rows,), (raw,) = steps.parts(step), steps[step]
+    x = similarity.view(raw, rows, session.key("view"))
+    x |= {"id": torch.as_tensor(rows.ids), "slot": torch.as_tensor(rows.slots)}
+    with Key(0)("dropout").seeded():
+        z = session.recipe.embed(session.net, x, session.key("embed", step))
+    loss = session.recipe.objective(session.net, z, session.key("objective", step))
+    return z, loss["loss"] if isinstance(loss, dict) else loss
+
+
+@every_recipe
+def test_loss_is_finite_and_falls(name):
+    losses = Losses()
+    train(tiny_session(name, steps=30, batch=64), [losses])
+    assert len(losses.values) == 30
+    assert all(torch.isfinite(torch.tensor(losses.values)))
+    assert sum(losses.values[-5:]) < sum(losses.values[:5])
+
+
+@every_recipe
+def test_resume_is_bit_exact(name, tmp_path):
+    settings = {"preset": "tiny", "steps": 9, "batch": 32, "save_every": 2, "log_every": 1}
+    nearfar.fit(name, out=tmp_path / "whole", **settings)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        nearfar.fit(name, out=tmp_path / "broken", hooks=[StopAt(5)], **settings)
+    torch.rand(7)  # the history of torch's generator must not matter
+    with pytest.raises(RuntimeError, match="on purpose"):
+        nearfar.resume(tmp_path / "broken", hooks=[StopAt(7)])
+    nearfar.resume(tmp_path / "broken")
+    assert_same_tensors(stored(tmp_path / "whole"), stored(tmp_path / "broken"))
+    assert metrics(tmp_path / "whole") == metrics(tmp_path / "broken")
+
+
+@every_recipe
+def test_workers_do_not_matter(name):
+    runs = [tiny_session(name, machine=Machine(workers=w), steps=3, batch=32) for w in (0, 2)]
+    for session in runs:
+        train(session)
+    assert_same_tensors(runs[0].net.state_dict(), runs[1].net.state_dict())
+
+
+@every_recipe
+def test_chunks_give_the_gradient_of_the_whole_batch(name):
+    if not recipes.method(name).recipe.rowwise:
+        with pytest.raises(nearfar.NearfarError, match="without --chunk"):
+            gradients(tiny_session(name, exact=True, batch=20), chunk=7)
+        return
+    whole = gradients(tiny_session(name, exact=True, batch=20))
+    for chunk in (7, 20, 1):
+        assert largest_relative_error(whole, gradients(tiny_session(name, exact=True, batch=20), chunk=chunk)) < 1e-5
+
+
+@every_recipe
+def test_embed_and_objective_change_no_state(name):
+    session = tiny_session(name, batch=16)
+    session.net.train()
+    before = {k: v.clone() for k, v in session.net.state_dict().items()}
+    with frozen_statistics(session.net):
+        z, loss = embedded(session)
+        again, loss_again = embedded(session)
+    assert_same_tensors(before, session.net.state_dict())
+    assert_same_tensors({k: v.detach() for k, v in z.items()}, {k: v.detach() for k, v in again.items()})
+    assert torch.equal(loss, loss_again)
+
+
+@every_recipe
+def test_gradient_reaches_every_trainable_parameter_and_no_follower(name):
+    session = tiny_session(name, batch=32)
+    found = gradients(session)
+    trainable = {n for n, p in session.net.named_parameters() if p.requires_grad}
+    assert {k.split(".", 1)[1] for k, g in found.items() if g.abs().sum() > 0} == trainable
+    followers = [p for m in session.net.modules() if isinstance(m, Ema) for p in m.parameters()]
+    assert not any(p.requires_grad or p.grad is not None for p in followers)
+
+
+@every_recipe
+def test_saved_and_loaded_encodes_the_same(name, tmp_path):
+    run = nearfar.fit(name, preset="tiny", steps=2, batch=32, out=tmp_path / "run")
+    images = torch.arange(5 * 64, dtype=torch.uint8).view(5, 8, 8)
+    loaded = nearfar.load(tmp_path / "run")
+    assert torch.equal(run.encode(images), loaded.encode(images))
+    assert not torch.equal(run.encode(images), loaded.untrained().encode(images))
+    assert loaded.step == 2
+
+
+@every_recipe
+def test_a_config_repeats_a_run_exactly(name, tmp_path):
+    nearfar.fit(name, preset="tiny", steps=3, batch=32, seed=5, out=tmp_path / "a")
+    nearfar.fit(config=tmp_path / "a" / "config.json", out=tmp_path / "b")
+    assert_same_tensors(stored(tmp_path / "a"), stored(tmp_path / "b"))
+    nearfar.fit(config=tmp_path / "a" / "config.json", seed=6, out=tmp_path / "c")
+    with pytest.raises(AssertionError, match="differ"):
+        assert_same_tensors(stored(tmp_path / "a"), stored(tmp_path / "c"))
+
+
+@every_recipe
+def test_card_settings_and_text_are_complete(name):
+    method = recipes.method(name)
+    card = method.recipe.card
+    assert all(getattr(card, f.name) for f in dataclasses.fields(card))
+    text = inspect.getmodule(method.recipe).__doc__
+    for part in ("Claim:", "$$", "Shapes:", "Requirements:", "Relations:", "Reference:"):
+        assert part in text, f"{method.source} does not say {part}"
+    assert card.paper.removeprefix("arXiv:") in text
+    assert isinstance(method.paper[0], method.recipe)
+    assert isinstance(method.tiny[0], method.recipe)
+    assert method.tiny[1].data
+    assert all(isinstance(number, float) and source for number, source in method.reported.values())
+    assert not set(field_names(method.recipe)) & set(field_names(Run) + field_names(Machine)), "a flag would have two meanings"
+    assert method.source.read_text().count("\n") <= 150

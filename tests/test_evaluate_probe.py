@@ -1,0 +1,135 @@
+"""The linear probe against scikit-learn's logistic regression; few labels; the online probe."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.preprocessing import StandardScaler
+from torch import nn
+
+from nearfar.core import Key
+from nearfar.evaluate import OnlineProbe, few_labels, fit_linear, linear_probe
+from nearfar.evaluate.few import draw
+from nearfar.evaluate.inputs import standardised
+
+
+@pytest.fixture(scope="module")
+def digits():
+    found = load_digits()
+    x, y = torch.tensor(found.data, dtype=torch.float32), torch.tensor(found.target)
+    return x[:1200], y[:1200], x[1200:], y[1200:]
+
+
+def objective(weight, bias, x, y, C) -> float:
+    scores = x @ weight.T + bias
+    scores = scores - scores.max(1, keepdims=True)
+    p = np.exp(scores) / np.exp(scores).sum(1, keepdims=True)
+    return log_loss(y, p, labels=np.arange(len(bias))) + (weight**2).sum() / (2 * C * len(x))
+
+
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+def test_probe_is_scikit_learns_logistic_regression(digits, C):
+    x, y = digits[0], digits[1]
+    reference = LogisticRegression(C=C, tol=1e-8, max_iter=20000).fit(x.double().numpy(), y.numpy())
+    found = fit_linear(x, y, C)
+    theirs = objective(reference.coef_, reference.intercept_, x.double().numpy(), y.numpy(), C)
+    ours = objective(found.weight.double().numpy(), found.bias.double().numpy(), x.double().numpy(), y.numpy(), C)
+    assert found.converged
+    assert ours == pytest.approx(theirs, rel=2e-4, abs=1e-6)
+    assert found.loss == pytest.approx(ours, rel=1e-4, abs=1e-6)
+    assert np.abs(found.weight.numpy() - reference.coef_).max() < 0.02 * np.abs(reference.coef_).max()
+    # A shift common to all classes changes neither model; compare biases without it.
+    assert np.allclose(found.bias - found.bias.mean(), reference.intercept_ - reference.intercept_.mean(), atol=0.02 * np.abs(reference.coef_).max())
+
+
+def test_scaled_accuracy_agrees_with_scikit_learn(digits):
+    train_x, train_y, test_x, test_y = digits
+    scaler = StandardScaler().fit(train_x.numpy())
+    reference = LogisticRegression(C=1.0, tol=1e-6, max_iter=5000).fit(scaler.transform(train_x.numpy()), train_y.numpy())
+    found = linear_probe(train_x, train_y, test_x, test_y)
+    assert found.accuracy == pytest.approx(reference.score(scaler.transform(test_x.numpy()), test_y.numpy()), abs=2 / 597)
+    assert found.train_accuracy == pytest.approx(reference.score(scaler.transform(train_x.numpy()), train_y.numpy()), abs=2 / 1200)
+    assert (found.C, found.scale) == (1.0, True)
+
+
+def test_more_columns_than_rows_is_solved_exactly(digits):
+    g = torch.Generator().manual_seed(0)
+    x = torch.relu(digits[0][:60] @ torch.randn(64, 500, generator=g)) / 50
+    y = digits[1][:60]
+    reference = LogisticRegression(C=1.0, tol=1e-9, max_iter=20000).fit(x.double().numpy(), y.numpy())
+    found = fit_linear(x, y)
+    assert np.abs(found.weight.numpy() - reference.coef_).max() < 0.01 * np.abs(reference.coef_).max()
+
+
+def test_standardising_spares_constant_columns():
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(1000, 3, generator=g) * torch.tensor([1.0, 100.0, 1e-4]) + torch.tensor([0.0, 5.0, 0.01])
+    x = torch.cat([x, torch.full((1000, 1), 0.1), torch.zeros(1000, 1)], dim=1)
+    (scaled,) = standardised(x)
+    assert torch.allclose(scaled[:, :3].std(0, correction=0), torch.ones(3), atol=1e-3)
+    assert scaled[:, 3:].abs().max() < 1e-6
+
+
+def test_labels_may_be_any_integers_and_test_may_know_more_classes(digits):
+    train_x, train_y, test_x, test_y = digits
+    plain = linear_probe(train_x, train_y, test_x, test_y)
+    assert linear_probe(train_x, train_y * 5 - 20, test_x, test_y * 5 - 20) == plain
+    without_nine = train_y != 9
+    found = linear_probe(train_x[without_nine], train_y[without_nine], test_x, test_y)
+    assert 0.7 < found.accuracy <= float((test_y != 9).double().mean())
+
+
+def test_collapsed_features_are_at_chance(digits):
+    _, train_y, _, test_y = digits
+    found = linear_probe(torch.ones(1200, 8), train_y, torch.ones(597, 8), test_y)
+    assert found.accuracy < 0.15
+
+
+def test_draws_hold_equally_many_of_each_class_and_depend_on_the_key_alone(digits):
+    labels = digits[1].numpy()
+    first, second = (draw(labels, 5, Key(3)("few labels", i)) for i in (0, 1))
+    assert np.bincount(labels[first]).tolist() == [5] * 10
+    assert len(np.unique(first)) == 50
+    assert not np.array_equal(first, second)
+    assert np.array_equal(first, draw(labels, 5, Key(3)("few labels", 0)))
+
+
+def test_few_labels_is_the_mean_over_probes_on_the_draws(digits):
+    train_x, train_y, test_x, test_y = digits
+    found = few_labels(train_x, train_y, test_x, test_y, per_class=5, draws=3, key=Key(1))
+    scaled, scaled_test = standardised(train_x, test_x)
+    expected = []
+    for i in range(3):
+        chosen = draw(train_y.numpy(), 5, Key(1)("few labels", i))
+        model = LogisticRegression(C=1.0, tol=1e-7, max_iter=5000).fit(scaled[chosen].numpy(), train_y[chosen].numpy())
+        expected.append(model.score(scaled_test.numpy(), test_y.numpy()))
+    assert found.accuracies == pytest.approx(expected, abs=2 / 597)
+    assert found.mean == pytest.approx(np.mean(found.accuracies))
+    assert found.std == pytest.approx(np.std(found.accuracies, ddof=1))
+    assert found == few_labels(train_x.numpy(), train_y.numpy(), test_x.numpy(), test_y.numpy(), per_class=5, draws=3, key=Key(1))
+
+
+def test_a_rare_class_gives_all_it_has(digits):
+    train_x, train_y, test_x, test_y = digits
+    keep = torch.cat([(train_y != 4).nonzero()[:, 0], (train_y == 4).nonzero()[:2, 0]])
+    found = few_labels(train_x[keep], train_y[keep], test_x, test_y, per_class=5, draws=2, key=Key(0))
+    assert found.short_classes == 1
+    assert np.bincount(train_y[keep].numpy()[draw(train_y[keep].numpy(), 5, Key(0))]).tolist() == [5, 5, 5, 5, 2, 5, 5, 5, 5, 5]
+
+
+def test_online_probe_learns_without_touching_the_encoder(digits):
+    train_x, train_y, test_x, test_y = digits
+    encoder = nn.Linear(64, 32)
+    probe = OnlineProbe(32, 10)
+    first = probe.learn(encoder(train_x), train_y)
+    for _ in range(60):
+        last = probe.learn(encoder(train_x), train_y)
+    assert encoder.weight.grad is None
+    assert first["probe_loss"] == pytest.approx(np.log(10), rel=1e-5)
+    assert last["probe_accuracy"] > 0.85
+    probe.eval()
+    assert (probe(encoder(test_x)).argmax(1) == test_y).float().mean() > 0.8

@@ -1,0 +1,104 @@
+"""Real processes, really killed: whatever happens, `fit --resume` ends where an undisturbed run ends, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers import assert_same_tensors, stored
+
+STEPS = 60
+
+
+def start(*args: str | Path) -> subprocess.Popen:
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-m", "nearfar", "fit", *map(str, args)], env=env, stderr=subprocess.PIPE, text=True)
+
+
+def finish(*args: str | Path) -> str:
+    process = start(*args)
+    _, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return err
+
+
+def steps_done(run: Path) -> int:
+    file = run / "metrics.jsonl"
+    return file.read_bytes().count(b"\n") if file.exists() else -1
+
+
+def kill_when(process: subprocess.Popen, condition) -> None:
+    """SIGKILL to the whole process as soon as the condition holds."""
+    limit = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, f"ended by itself: {process.communicate()[1]}"
+        assert time.monotonic() < limit
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
+
+
+def saving(run: Path) -> bool:
+    return any(run.glob("checkpoints/.step-*"))
+
+
+def without_time(run: Path) -> list[dict]:
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "time"} for line in lines]
+
+
+@pytest.mark.parametrize(("name", "workers"), [("simclr", 0), ("moco", 2)])
+def test_killed_again_and_again(name, workers, tmp_path):
+    settings = ["--tiny", "--steps", STEPS, "--batch", 64, "--save-every", 3, "--log-every", 1, "--eval-every", 20]
+    finish(name, *settings, "--out", tmp_path / "whole")
+    run, rng = tmp_path / "run", random.Random(name)
+
+    process = start(name, *settings, "--workers", workers, "--out", run)  # before its first checkpoint
+    kill_when(process, lambda: steps_done(run) >= 1)
+    process = start("--resume", run)  # in the middle of a save
+    kill_when(process, lambda: steps_done(run) >= 4 and saving(run))
+    process = start("--resume", run)  # at a random step
+    at = rng.randrange(12, STEPS - 12)
+    kill_when(process, lambda: steps_done(run) >= at)
+    finish("--resume", run)
+
+    assert_same_tensors(stored(tmp_path / "whole"), stored(run))
+    assert without_time(tmp_path / "whole") == without_time(run)
+    assert not any(run.glob("checkpoints/.*")), "what a killed writer left is cleaned up"
+    assert "is finished" in finish("--resume", run)
+
+
+def test_interrupt_saves_and_names_the_way_back(tmp_path):
+    run = tmp_path / "run"
+    settings = ["--tiny", "--steps", 5000, "--batch", 64, "--save-every", 4000, "--log-every", 1]
+    process = start("simclr", *settings, "--out", run)
+    while steps_done(run) < 3:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert f"nearfar fit --resume {run}" in err
+    assert "Traceback" not in err
+    assert len(list(run.glob("checkpoints/step-*"))) == 1
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    run = tmp_path / "run"
+    first = start("simclr", "--tiny", "--steps", 100000, "--batch", 64, "--log-every", 1, "--out", run)
+    while steps_done(run) < 1:
+        assert first.poll() is None, first.communicate()[1]
+        time.sleep(0.01)
+    second = start("--resume", run)
+    _, err = second.communicate(timeout=60)
+    first.kill()
+    first.communicate()
+    assert second.returncode == 1
+    assert "another process is training" in err
