@@ -16,7 +16,7 @@ INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 .PHONY: demo test lint install install-dev clean
 
 demo: install
-	$(BIN)/nearfar demo --out demo
+	$(BIN)/nearfar demo --out demo --overwrite
 
 test: install-dev
 	$(BIN)/python -m pytest

@@ -1,13 +1,17 @@
-"""Shared by all tests. With NEARFAR_NO_SKIP=1 (as in CI, where data and tools are laid out) a skip is a failure."""
+"""Shared by all tests: shapes and types of the package are checked at run time. With NEARFAR_NO_SKIP=1 (as in CI, where data and tools are laid out) a skip is a failure."""
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from jaxtyping import install_import_hook
 
-import pytest
-import torch
-from hypothesis import settings
+install_import_hook("nearfar", "typechecker.checked")  # before anything of nearfar is imported
+
+import os  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 settings.register_profile("nearfar", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("nearfar")

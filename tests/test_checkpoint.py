@@ -38,15 +38,17 @@ def test_loaded_is_what_was_saved(tmp_path):
     assert (found.step, found.manifest["config"]) == (3, {"a": 1})
     found.load(other.net, other.optimizers)
     assert_same_tensors(session.net.state_dict(), other.net.state_dict())
-    for a, b in zip(session.optimizers[0].state.values(), other.optimizers[0].state.values(), strict=True):
-        assert_same_tensors(dict(a), dict(b))
+    a, b = (s.optimizers[0].state_dict() for s in (session, other))
+    assert a["param_groups"] == b["param_groups"]
+    assert a["state"].keys() == b["state"].keys()
+    for index in a["state"]:
+        assert_same_tensors(a["state"][index], b["state"][index])
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars"])
 def test_every_optimizer_goes_on_bit_exactly(optimizer, tmp_path):
     whole, half = (tiny_session("simclr", steps=6, batch=32, optimizer=optimizer, clip=0.5) for _ in range(2))
     train(whole)
-    half.run = half.run.__class__(**{**half.run.__dict__})
     stop_after(half, 3)
     checkpoint.save(tmp_path, 3, half.net, half.optimizers, {})
     again = tiny_session("simclr", steps=6, batch=32, optimizer=optimizer, clip=0.5)

@@ -251,6 +251,10 @@ def test_what_goes_wrong_in_a_run_is_one_line(own, capsys, tmp_path):
     assert "own.py, line" in err
     code, _, err = run(["fit", own, "--tiny", "--out", str(tmp_path / "c"), "--fail", "bug", "-v"], capsys)
     assert "Traceback" in err
+    broken = tmp_path / "broken.py"
+    broken.write_text("def oops(:\n")
+    code, _, err = run(["card", str(broken)], capsys)
+    assert (code, err) == (1, "nearfar: error: invalid syntax (broken.py, line 1)\n")
     code, _, err = run(["fit", own, "--tiny", "--out", str(tmp_path / "d"), "--fail", "interrupt"], capsys)
     assert code == 130
     assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit --resume {tmp_path / 'd'}` goes on from here"

@@ -64,7 +64,8 @@ def test_loss_is_finite_and_falls(name):
     train(tiny_session(name, steps=30, batch=64), [losses])
     assert len(losses.values) == 30
     assert all(torch.isfinite(torch.tensor(losses.values)))
-    assert sum(losses.values[-5:]) < sum(losses.values[:5])
+    # from a third on: a queue of random unit vectors is easy at first, and the loss rises while real keys come in
+    assert sum(losses.values[-5:]) < sum(losses.values[10:15])
 
 
 @every_recipe

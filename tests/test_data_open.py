@@ -94,6 +94,7 @@ def test_layouts_agree():
 def test_floats_are_scaled(kind):
     spec = (GREY / 255).astype(kind) if isinstance(kind, type) else torch.from_numpy(GREY / 255).to(kind)
     np.testing.assert_array_equal(pixels(everything(spec))[:, 0], GREY)
+    assert pixels(everything(spec * 0 + 1.9 / 255)).max() == 2, "rounded, not cut off"
 
 
 def test_the_caller_s_array_stays_the_caller_s():
@@ -282,6 +283,8 @@ def test_fingerprint_sees_every_byte_the_shape_and_the_order():
     ]
     assert len(set(prints)) == len(prints)
     assert everything(torch.from_numpy(GREY)).fingerprint == data.fingerprint
+    wide, tall = (InMemory(torch.from_numpy(GREY).view(20, 1, *shape)) for shape in ((4, 9), (9, 4)))
+    assert wide.fingerprint != tall.fingerprint, "the same bytes"
     assert all(len(p) == 32 and int(p, 16) for p in prints)
 
 

@@ -77,7 +77,13 @@ def made(raw: tuple[float, float, float], trained: tuple[float, float, float]) -
     names = ("few_labels", "linear", "knn")
     rows = [
         {"representation": "raw pixels", "baseline": True, **dict(zip(names, raw, strict=True)), "few_labels_std": 0.01, "alignment": 0.1},
-        {"representation": "trained encoder", "baseline": False, **dict(zip(names, trained, strict=True)), "few_labels_std": 0.02, "alignment": 0.2},
+        {
+            "representation": "trained encoder",
+            "baseline": False,
+            **dict(zip(names, trained, strict=True)),
+            "few_labels_std": 0.02,
+            "alignment": 0.2,
+        },
     ]
     protocol = {"split": "test", "checkpoint": "last epoch", "geometry_samples": 4096, "k": 7, "k_asked": 20, "tau": 0.07, "per_class": 5}
     return Table(rows, protocol | {"draws": 10, "short_classes": 2, "C": 1.0})
@@ -100,6 +106,13 @@ def test_nothing_is_said_where_training_wins_everywhere_or_ties():
     assert table.verdict == ""
     assert table.best("knn") == [0, 1]
     assert table.best("alignment") == []
+
+
+def test_a_probe_that_did_not_converge_is_said():
+    table = made(raw=(0.7, 0.9, 0.9), trained=(0.8, 0.95, 0.97))
+    assert "1, to convergence" in table.render()
+    table.results[0]["linear_converged"] = False
+    assert "1, NOT all to convergence" in table.render()
 
 
 def test_names_with_brackets_are_not_markup():

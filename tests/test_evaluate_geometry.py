@@ -100,4 +100,4 @@ def test_small_maps_are_drawn(n, d):
 
 def test_an_unknown_map_is_a_usage_error():
     with pytest.raises(UsageError, match="choose tsne or pca"):
-        project.__wrapped__(torch.ones(3, 2), "umap", key=Key(0)) if hasattr(project, "__wrapped__") else project(torch.ones(3, 2), "umap", key=Key(0))
+        project(torch.ones(3, 2), "umap", key=Key(0))

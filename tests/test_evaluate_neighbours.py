@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar.core import NearfarError
 from nearfar.evaluate import knn, nearest
-from nearfar.evaluate import knn as knn_function
 from nearfar.evaluate.knn import CHUNK
 
 
@@ -62,13 +62,13 @@ def test_chunks_and_arrays_change_nothing(digits, monkeypatch):
     train_x, train_y, test_x, test_y = digits
     whole = knn(train_x, train_y, test_x, test_y)
     assert len(test_x) < CHUNK
-    monkeypatch.setattr("nearfar.evaluate.knn.CHUNK", 37)
+    monkeypatch.setattr(sys.modules["nearfar.evaluate.knn"], "CHUNK", 37)
     assert knn(*(t.numpy() for t in digits)) == whole
 
 
 def test_k_is_clipped_and_says_so(digits):
     train_x, train_y, test_x, test_y = digits
-    found = knn_function(train_x[:7], train_y[:7], test_x, test_y, k=20)
+    found = knn(train_x[:7], train_y[:7], test_x, test_y, k=20)
     assert (found.k, found.k_asked) == (7, 20)
 
 

@@ -31,7 +31,7 @@ def objective(weight, bias, x, y, C) -> float:
     return log_loss(y, p, labels=np.arange(len(bias))) + (weight**2).sum() / (2 * C * len(x))
 
 
-@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("C", [0.01, 1.0, 10.0])
 def test_probe_is_scikit_learns_logistic_regression(digits, C):
     x, y = digits[0], digits[1]
     reference = LogisticRegression(C=C, tol=1e-8, max_iter=20000).fit(x.double().numpy(), y.numpy())
@@ -39,11 +39,13 @@ def test_probe_is_scikit_learns_logistic_regression(digits, C):
     theirs = objective(reference.coef_, reference.intercept_, x.double().numpy(), y.numpy(), C)
     ours = objective(found.weight.double().numpy(), found.bias.double().numpy(), x.double().numpy(), y.numpy(), C)
     assert found.converged
-    assert ours == pytest.approx(theirs, rel=2e-4, abs=1e-6)
+    assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-6)
     assert found.loss == pytest.approx(ours, rel=1e-4, abs=1e-6)
-    assert np.abs(found.weight.numpy() - reference.coef_).max() < 0.02 * np.abs(reference.coef_).max()
+    assert np.abs(found.weight.numpy() - reference.coef_).max() < 0.01 * np.abs(reference.coef_).max()
     # A shift common to all classes changes neither model; compare biases without it.
-    assert np.allclose(found.bias - found.bias.mean(), reference.intercept_ - reference.intercept_.mean(), atol=0.02 * np.abs(reference.coef_).max())
+    assert np.allclose(
+        found.bias - found.bias.mean(), reference.intercept_ - reference.intercept_.mean(), atol=0.02 * np.abs(reference.intercept_).max()
+    )
 
 
 def test_scaled_accuracy_agrees_with_scikit_learn(digits):

@@ -12,7 +12,9 @@ from nearfar.app.mathml import UnknownLatex, equation, to_mathml
 
 ARITY = {"mfrac": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 
-SIMCLR = r"-\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}"
+SIMCLR = (
+    r"-\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}"
+)
 
 
 def tree(latex: str) -> ET.Element:
@@ -32,7 +34,7 @@ def said(latex: str) -> str:
         ("x", "<mi>x</mi>"),
         ("12.5", "<mn>12.5</mn>"),
         (r"\frac{a}{b}", "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi></mrow></mfrac>"),
-        (r"\frac1n", "<mfrac><mn>1</mn><mi>n</mi></mfrac>".replace("<mn>1</mn>", "<mn>1</mn>")),
+        (r"\frac1n", "<mfrac><mn>1</mn><mi>n</mi></mfrac>"),
         ("z_i", "<msub><mi>z</mi><mi>i</mi></msub>"),
         ("z^2_i", "<msubsup><mi>z</mi><mi>i</mi><mn>2</mn></msubsup>"),
         ("z'", "<msup><mi>z</mi><mrow><mo>′</mo></mrow></msup>"),
@@ -81,7 +83,20 @@ def test_text_of_formulas(latex, text):
 
 
 @pytest.mark.parametrize(
-    "latex", [r"\unknown{x}", "{", "}", "x_", "x_1_2", r"\frac{a}", r"\left( x", r"\begin{cases} a \end{cases}", "a & b", r"\text{x", r"\mathbb{\frac12}"]
+    "latex",
+    [
+        r"\unknown{x}",
+        "{",
+        "}",
+        "x_",
+        "x_1_2",
+        r"\frac{a}",
+        r"\left( x",
+        r"\begin{cases} a \end{cases}",
+        "a & b",
+        r"\text{x",
+        r"\mathbb{\frac12}",
+    ],
 )
 def test_what_is_beyond_the_vocabulary_is_shown_as_source(latex):
     with pytest.raises(UnknownLatex):

@@ -175,7 +175,13 @@ def test_large_images_are_shrunk_and_channels_chosen():
 
 @pytest.mark.parametrize(
     ("low", "high", "expected"),
-    [(0, 1, [0, 0.5, 1]), (0, 100, [0, 50, 100]), (-3, 3, [-2, 0, 2]), (5, 5, [5]), (1e-5, 5e-5, [1e-5, 2e-5, 3e-5, 4e-5, 5e-5])],
+    [
+        (0.0, 1.0, [0, 0.5, 1]),
+        (0.0, 100.0, [0, 50, 100]),
+        (-3.0, 3.0, [-2, 0, 2]),
+        (5.0, 5.0, [5]),
+        (1e-5, 5e-5, [1e-5, 2e-5, 3e-5, 4e-5, 5e-5]),
+    ],
 )
 def test_ticks_are_round_and_within(low, high, expected):
     assert ticks(low, high) == pytest.approx(expected)
@@ -183,8 +189,8 @@ def test_ticks_are_round_and_within(low, high, expected):
 
 def test_decades_enclose_and_numbers_are_short():
     assert decades(-2.5, 0.2) == [-3, -2, -1, 0, 1]
-    assert decades(-12, 0)[-1] == 0
-    assert [number(v) for v in (0, 0.5, 20000, 1.5e6, 5e-4, -2)] == ["0", "0.5", "20k", "1.5M", "5e−4", "−2"]
+    assert decades(-12.0, 0.0)[-1] == 0
+    assert [number(v) for v in (0.0, 0.5, 2e4, 1.5e6, 5e-4, -2.0)] == ["0", "0.5", "20k", "1.5M", "5e−4", "−2"]
 
 
 def test_thinning_keeps_spikes_and_ends():
@@ -198,13 +204,13 @@ def test_thinning_keeps_spikes_and_ends():
 
 
 def test_values_that_are_not_finite_leave_a_gap():
-    drawn = line_chart([Line("loss", [0, 1, 2, 3, 4], [1, 2, float("nan"), float("inf"), 3])], "loss")
+    drawn = line_chart([Line("loss", np.arange(5), np.array([1, 2, np.nan, np.inf, 3]))], "loss")
     path = re.search(r'<path[^>]* d="([^"]*)"', drawn)[1]
     assert path.count("M") == 2
     assert path.count("L") == 1
     assert "nan" not in drawn
-    assert "no finite values" in line_chart([Line("loss", [0, 1], [float("nan")] * 2)], "loss")
-    assert "<path" in line_chart([Line("one", [5], [2.0])], "one point")
+    assert "no finite values" in line_chart([Line("loss", [0.0, 1.0], [float("nan")] * 2)], "loss")
+    assert "<path" in line_chart([Line("one", [5.0], [2.0])], "one point")
 
 
 def test_scatter_draws_each_point_inside_and_many_groups_in_many_colours():

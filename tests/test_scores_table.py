@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from nearfar.core import UsageError
+from nearfar.core import NearfarError, UsageError
 from nearfar.scores import Scores, bilinear, cosine, dot, labelled, learned, listed, log_add_exp, matched, pairs, squared_euclidean, views
 from nearfar.scores import table as table_module
 
@@ -42,13 +42,16 @@ def _oracle(statistic, positive: list[float], negative: list[float]) -> float:
 def _expected(S: Scores, kinds: list[list[int]]) -> list[torch.Tensor]:
     """Every statistic by loops over `S.table()`; kinds[i][j] is +1, -1 or 0."""
     rows = S.table().detach().tolist()
-    sides = [([x for x, k in zip(r, ks, strict=True) if k > 0], [x for x, k in zip(r, ks, strict=True) if k < 0]) for r, ks in zip(rows, kinds, strict=True)]
+    sides = [
+        ([x for x, k in zip(r, ks, strict=True) if k > 0], [x for x, k in zip(r, ks, strict=True) if k < 0])
+        for r, ks in zip(rows, kinds, strict=True)
+    ]
     return [torch.tensor([_oracle(what, *side) for side in sides], dtype=torch.float64) for what in EVERY]
 
 
 def _agree(S: Scores, kinds: list[list[int]]) -> None:
     expected = _expected(S, kinds)
-    for version in (S, replace(S, block=1), replace(S, block=3), replace(S, period=None)):
+    for version in (S, replace(S, block=3), replace(S, period=None)):
         for what, a, b in zip(EVERY, version.stats(*EVERY), expected, strict=True):
             torch.testing.assert_close(a, b, msg=lambda m, what=what: f"{what}: {m}")
     assert (S.pos.int() - S.neg.int()).tolist() == kinds
@@ -123,13 +126,13 @@ def tables(draw):
     return S, [[kind(i, j) for j in range(m)] + sign[i].tolist() for i in range(n)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tables())
 def test_any_table_agrees_with_the_loops_and_has_finite_gradients(case):
     S, kinds = case
     _agree(S, kinds)
     gradients = []
-    for block in (None, 1, 2):
+    for block in (None, 1, 4):
         q, k = S.query.clone().requires_grad_(), S.key.clone().requires_grad_()
         found = replace(S, query=q, key=k, block=block).stats(*EVERY)
         total = sum((torch.where(x.isfinite(), x, 0.0) * math.cos(i)).sum() for i, x in enumerate(found))
@@ -152,14 +155,16 @@ DIFFERENTIABLE = tuple(what for what in EVERY if what.kind != "count" and what.p
         lambda a, b, s, c: views(a, b, score=squared_euclidean) * s + c,
         lambda a, b, s, c: labelled(a, torch.tensor([0, 1, 0, 0, 1])) * s + c,
         lambda a, b, s, c: labelled(a, torch.tensor([0, 1, 0, 0, 1])).skip(torch.arange(5) % 3, torch.arange(5) % 3) * s + c,
-        lambda a, b, s, c: matched(a, b, against=b.detach() + 1) * s + c,
+        lambda a, b, s, c: matched(a, b, against=_randn(4, 3, seed=2)) * s + c,
         lambda a, b, s, c: pairs(a, b, score=bilinear(b[:3])) * s + c,
     ],
 )
 def test_gradcheck_of_every_statistic_with_learned_scale_and_bias(build, block):
     a, b = _randn(5, 3).requires_grad_(), _randn(5, 3, seed=1).requires_grad_()
     s, c = torch.tensor(1.7, dtype=torch.float64, requires_grad=True), torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda *x: replace(build(*x), block=block).stats(*DIFFERENTIABLE), (a, b, s, c))
+    assert torch.autograd.gradcheck(
+        lambda *x: replace(build(*x), block=block).stats(*DIFFERENTIABLE), (a, b, s, c), fast_mode=block is not None
+    )
 
 
 def test_attributes_are_single_statistics():
@@ -192,6 +197,12 @@ def test_a_row_without_candidates_has_no_gradient_and_no_nan():
     S.all_lse.sum().backward()
     assert q.grad is not None
     assert not q.grad.any()
+
+
+def test_differentiating_twice_is_an_error():
+    a = _randn(4, 3).requires_grad_()
+    with pytest.raises(NearfarError, match="once only"):
+        torch.autograd.grad(pairs(a, a).all_lse.sum(), a, create_graph=True)
 
 
 def test_log_add_exp_of_nothing():

@@ -90,7 +90,7 @@ def resume(path: str | os.PathLike, data: Any = None, *, hooks: Sequence[Hook] =
     recipe, run, machine = recipe_of(config), run_of(config), fill(Machine, config["machine"], "setting of a machine")
     assert run.steps is not None
     if found is not None and found.step >= run.steps:
-        log.warning("%s is finished: all %d steps are done", folder.path, run.steps)
+        log.info("%s is finished: all %d steps are done", folder.path, run.steps)
         return load(folder.path, machine.device)
     with folder.lock():
         checkpoint.clean(folder.checkpoints)
@@ -198,9 +198,9 @@ def _signals(session: Session) -> Iterator[None]:
             signal.signal(s, handler)
 
 
-def demo(out: str | os.PathLike = "demo", seed: int = 0, *, hooks: Sequence[Hook] = ()) -> Table:
+def demo(out: str | os.PathLike = "demo", seed: int = 0, *, overwrite: bool = False, hooks: Sequence[Hook] = ()) -> Table:
     """SimCLR on scikit-learn's digits: train, measure, write the report."""
-    trained = fit("simclr", preset="tiny", out=out, overwrite=True, seed=seed, hooks=hooks)
+    trained = fit("simclr", preset="tiny", out=out, overwrite=overwrite, seed=seed, hooks=hooks)
     evaluation = measure(trained)
     report(trained, evaluation)
     return evaluation.table

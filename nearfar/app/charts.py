@@ -34,7 +34,8 @@ def colour(index: int, count: int) -> str:
 def line_chart(lines: Sequence[Line], label: str, width: int = 400, height: int = 210, log_y: bool = False, x_title: str = "step") -> str:
     """Curves over a common axis. Values that are not finite (not positive on a log axis) leave a gap."""
     curves = [(line, *_usable(line, log_y)) for line in lines]
-    all_x, all_y = (np.concatenate([c[i][np.isfinite(c[2])] for c in curves]) for i in (1, 2))
+    all_x = np.concatenate([x[np.isfinite(y)] for _, x, y in curves])
+    all_y = np.concatenate([y[np.isfinite(y)] for _, _, y in curves])
     if not len(all_y):
         return '<p class="quiet">no finite values</p>'
     x_ticks, y_ticks = ticks(all_x.min(), all_x.max(), 5), (decades if log_y else ticks)(all_y.min(), all_y.max())
@@ -48,7 +49,12 @@ def line_chart(lines: Sequence[Line], label: str, width: int = 400, height: int 
 
 
 def scatter(
-    points: np.ndarray, label: str, groups: np.ndarray | None = None, titles: Sequence[str] | None = None, width: int = 760, height: int = 560
+    points: np.ndarray,
+    label: str,
+    groups: np.ndarray | None = None,
+    titles: Sequence[str] | None = None,
+    width: int = 760,
+    height: int = 560,
 ) -> str:
     """Points of the plane, equal scales, no axes; `groups` (0, 1, …) colour them, `titles` appear under the pointer."""
     low, high = points.min(0), points.max(0)
@@ -60,7 +66,7 @@ def scatter(
     marks = []
     for g in range(count):
         members = np.flatnonzero(groups == g) if groups is not None else np.arange(len(points))
-        circles = "".join(_circle(at[i], radius, titles[i] if titles is not None else "") for i in members)
+        circles = "".join(_circle(at[i], radius, titles[int(i)] if titles is not None else "") for i in members)
         marks.append(f'<g style="fill:{colour(g, count)}">{circles}</g>')
     return _svg(width, height, label, "".join(marks), "points")
 
@@ -137,8 +143,7 @@ def _axes(x_ticks, y_ticks, to_x, to_y, width: int, height: int, log_y: bool, x_
         text = f'10<tspan dy="-4" font-size="8">{tick:.0f}</tspan>'.replace(">-", ">−") if log_y else number(tick)
         parts.append(f'<line class="grid" x1="{MARGIN_LEFT}" x2="{width - MARGIN_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{MARGIN_LEFT - 7}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
-    for tick in x_ticks:
-        parts.append(f'<text x="{float(to_x(tick)):.1f}" y="{floor + 16}" text-anchor="middle">{number(tick)}</text>')
+    parts += [f'<text x="{float(to_x(tick)):.1f}" y="{floor + 16}" text-anchor="middle">{number(tick)}</text>' for tick in x_ticks]
     parts.append(f'<line class="axis" x1="{MARGIN_LEFT}" x2="{width - MARGIN_RIGHT}" y1="{floor}" y2="{floor}"/>')
     middle = (MARGIN_LEFT + width - MARGIN_RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{floor + 33}" text-anchor="middle">{escape(x_title)}</text>')

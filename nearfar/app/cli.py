@@ -105,7 +105,7 @@ def _explain(e: Exception) -> tuple[str, int]:
             "out of memory. --chunk 64 embeds fewer rows at a time with the same gradients; a smaller --batch or --image-size helps too",
             1,
         )
-    if isinstance(e, OSError):
+    if isinstance(e, (OSError, SyntaxError)):  # they name their file themselves
         return str(e), 1
     where = traceback.extract_tb(e.__traceback__)[-1]
     first = str(e).strip().split("\n")[0]

@@ -202,14 +202,16 @@ def report(argv: Sequence[str]) -> None:
 
 
 def demo(argv: Sequence[str]) -> None:
-    parser = Parser("nearfar demo", "[--out FOLDER] [--seed N]", "Train, measure and report on data that ship with a dependency.")
+    parser = Parser("nearfar demo", "[--out FOLDER] [--seed N] [--overwrite]", "Train, measure and report on data that ship with a dependency.")
     parser.add_argument("--out", default="demo", metavar="FOLDER", help="the folder to make. Default: demo.")
     parser.add_argument("--seed", default=0, **value_of(int), help="names every random number. Default: 0.")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")
     parser.add_common()
     given = _parse(parser, argv)
     from nearfar.app import api
 
     quiet = given.get("quiet", False)
-    print(api.demo(given["out"], given["seed"], hooks=[terminal.ProgressBar(quiet)]).render())
+    table = api.demo(given["out"], given["seed"], overwrite=given.get("overwrite", False), hooks=[terminal.ProgressBar(quiet)])
+    print(table.render())
     if not quiet:
         print(f"The run is in {given['out']}; a browser opens {Path(given['out']) / 'report.html'}", file=sys.stderr)

@@ -92,11 +92,10 @@ def find_neighbours(
     """The `k` training samples nearest to the test samples `queries`, in the features given."""
     chosen = torch.as_tensor(queries)
     similarity, index = nearest(train_x, test_x[chosen.to(test_x.device)], k)
-    index, labelled = index.cpu(), train_y is not None and test_y is not None
-    return Neighbours(
-        test_images[chosen], train_images[index], similarity.cpu(),
-        test_y.cpu()[chosen] if labelled else None, train_y.cpu()[index] if labelled else None,
-    )  # fmt: skip
+    index, labels = index.cpu(), {}
+    if train_y is not None and test_y is not None:
+        labels = {"query_labels": test_y.cpu()[chosen], "found_labels": train_y.cpu()[index]}
+    return Neighbours(test_images[chosen], train_images[index], similarity.cpu(), **labels)
 
 
 def _head(content: ReportContent) -> str:
@@ -141,7 +140,7 @@ def _evaluation(content: ReportContent) -> str:
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in ("representation", *table.columns.values()))
     body = []
     for i, result in enumerate(table.results):
-        cells = "".join(f'<td{" class=best" if i in table.best(c) else ""}>{table.cell(i, c)}</td>' for c in table.columns)
+        cells = "".join(f"<td{' class=best' if i in table.best(c) else ''}>{table.cell(i, c)}</td>" for c in table.columns)
         style = "" if result["baseline"] else ' class="trained"'
         body.append(f"<tr{style}><td>{escape(result['representation'])}</td>{cells}</tr>")
     verdict = f'<p class="verdict">{escape(table.verdict)}</p>' if table.verdict else ""
@@ -168,7 +167,9 @@ def _is_scalar(value: Any) -> bool:
 def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> str:
     chosen = [line for line in log if _is_scalar(line.get(name))]
     x, y = (np.array([line[key] for line in chosen], dtype=float) for key in ("step", name))
-    lines = [Line(name, x, y, faint=True), Line(name, x, _smoothed(y))] if len(y) > 60 and name not in LEARNING_RATES else [Line(name, x, y)]
+    lines = (
+        [Line(name, x, y, faint=True), Line(name, x, _smoothed(y))] if len(y) > 60 and name not in LEARNING_RATES else [Line(name, x, y)]
+    )
     chart = line_chart(lines, f"{name} against steps", height=160 if name in LEARNING_RATES else 220)
     last = f"{number(y[-1])} at step {x[-1]:,.0f}" if np.isfinite(y[-1]) else "not finite at the end"
     return f"<figure><figcaption><b>{escape(name)}</b><span>{last}</span></figcaption>{chart}</figure>"
@@ -256,7 +257,7 @@ def _spectrum(content: ReportContent) -> str:
         # Values below the rounding of float32 features say "zero", not how far below.
         lines.append(Line(name, np.arange(1, len(y) + 1), np.maximum(y, 1e-6), colour=i))
     chart = line_chart(lines, "singular values of the centred features", 480, 260, log_y=True, x_title="direction")
-    intro = "Singular values of the centred features, divided by the largest. A sudden fall means that the embedding uses few of its directions."
+    intro = "Singular values of the centred features, divided by the largest. A sudden fall: the embedding uses few of its directions."
     names = legend([line.name for line in lines], colours=[f"var(--c{line.colour % 10})" for line in lines])
     return section("spectrum", "Spectrum", f'<figure class="single">{chart}{names}</figure>', intro)
 

@@ -82,7 +82,8 @@ svg .faint { fill: none; stroke-width: 1; opacity: 0.3 }
 svg.points { background: var(--card); border: 1px solid var(--rule); border-radius: 12px }
 svg.points circle { opacity: 0.78 }
 svg.points circle:hover { opacity: 1; stroke: var(--ink); stroke-width: 1.5 }
-.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 14px 0 0; padding: 0; font-size: 0.875rem; color: var(--soft) }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 14px 0 0; padding: 0;
+  font-size: 0.875rem; color: var(--soft) }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 5px; margin-right: 7px }
 .px { display: block; flex: none; width: var(--w); height: var(--h); background-image: var(--sheet); background-size: var(--sheet-size);
   image-rendering: pixelated; border-radius: 3px; print-color-adjust: exact; -webkit-print-color-adjust: exact }
@@ -95,7 +96,8 @@ svg.points circle:hover { opacity: 1; stroke: var(--ink); stroke-width: 1.5 }
 .query > .tile span { margin-top: 3px }
 .row { display: flex; flex-wrap: wrap; gap: 10px; flex: 1 }
 .tile { display: flex; flex-direction: column; gap: 5px; width: var(--w); flex: none }
-.tile span { font-size: 0.75rem; line-height: 1.3; color: var(--soft); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; text-align: center }
+.tile span { font-size: 0.75rem; line-height: 1.3; color: var(--soft); text-align: center;
+  white-space: nowrap; overflow: hidden; text-overflow: ellipsis }
 .tile.no span { color: var(--bad); font-weight: 600 }
 .tile.no .px { outline: 2px dashed var(--bad); outline-offset: 1px }
 .count { font-size: 0.875rem; color: var(--soft); white-space: nowrap; align-self: center }
@@ -122,4 +124,10 @@ WIDTHS = """
 }
 """
 
-STYLE = f":root {{ color-scheme: light dark; {LIGHT} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}" + TEXT + TABLES + PICTURES + WIDTHS
+STYLE = (
+    f":root {{ color-scheme: light dark; {LIGHT} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}"
+    + TEXT
+    + TABLES
+    + PICTURES
+    + WIDTHS
+)

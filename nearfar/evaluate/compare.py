@@ -13,7 +13,7 @@ from torch import Tensor
 from nearfar.core import Key, NearfarError
 from nearfar.evaluate.few import few_labels
 from nearfar.evaluate.geometry import SAMPLES, effective_rank, spread
-from nearfar.evaluate.inputs import TestY, TrainY, as_features, as_labels, standardised
+from nearfar.evaluate.inputs import TestY, TrainY, as_features, standardised
 from nearfar.evaluate.knn import knn
 from nearfar.evaluate.probe import linear_probe
 from nearfar.evaluate.table import Table
@@ -39,10 +39,10 @@ def raw_pixels(train: Tensor, test: Tensor, views: tuple[Tensor, Tensor] | None 
     """The simplest baselines: images as they are, flattened, and with each pixel standardised over the training split."""
     flat = [x.flatten(1).float() for x in (train, test, *(views or ()))]
     scaled = standardised(*flat)
-    both = {"raw pixels": flat, "raw pixels, scaled": scaled}
     return {
-        name: Features(x[0], x[1], views=(x[2], x[3]) if views else None, scale=False, baseline=True) for name, x in both.items()
-    }  # fmt: skip
+        name: Features(x[0], x[1], views=(x[2], x[3]) if views else None, scale=False, baseline=True)
+        for name, x in {"raw pixels": flat, "raw pixels, scaled": scaled}.items()
+    }
 
 
 def compare(
@@ -57,22 +57,21 @@ def compare(
     if (train_y is None) != (test_y is None):
         raise NearfarError("compare: labels of the training and of the test split are needed both, or neither")
     _same_samples(representations)
-    results, clipped, short = [], k, 0
+    results = []
     for name, features in representations.items():
         train, test = as_features(features.train, f"{name}, training features"), as_features(features.test, f"{name}, test features")
         row: dict[str, Any] = {"representation": name, "baseline": features.baseline, "scale": features.scale, "width": train.shape[1]}
         if train_y is not None and test_y is not None:
-            y, truth = as_labels(train_y, train, "training labels"), as_labels(test_y, test, "test labels")
-            few = few_labels(train, y, test, truth, per_class, draws, C, features.scale, key=key)
-            neighbours = knn(train, y, test, truth, k, tau)
-            row |= {"few_labels": few.mean, "few_labels_std": few.std}
-            row["linear"] = linear_probe(train, y, test, truth, C, features.scale).accuracy
-            row["knn"] = neighbours.accuracy
-            clipped, short = neighbours.k, few.short_classes
+            few = few_labels(train, train_y, test, test_y, per_class, draws, C, features.scale, key=key)
+            probe = linear_probe(train, train_y, test, test_y, C, features.scale)
+            row |= {"few_labels": few.mean, "few_labels_std": few.std, "linear": probe.accuracy, "linear_converged": probe.converged}
+            row["knn"] = knn(train, train_y, test, test_y, k, tau).accuracy
         results.append(row | _geometry(test, features.views, key))
     protocol: dict[str, Any] = {"split": split, "checkpoint": checkpoint, "geometry_samples": SAMPLES, "seed": key.seed}
     if train_y is not None:
-        protocol |= {"k": clipped, "k_asked": k, "tau": tau, "per_class": per_class, "draws": draws, "short_classes": short, "C": C}
+        counts = torch.as_tensor(train_y).unique(return_counts=True)[1]
+        protocol |= {"k": min(k, len(train_y)), "k_asked": k, "tau": tau, "per_class": per_class, "draws": draws}
+        protocol |= {"short_classes": int((counts < per_class).sum()), "C": C}
     return Table(results, protocol)
 
 

@@ -22,7 +22,9 @@ def as_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor,
         raise NearfarError(f"{name}: expected a table of samples x width with at least one of each, got the shape {tuple(rows.shape)}")
     if not torch.isfinite(rows).all():
         broken = int((~torch.isfinite(rows).all(1)).sum())
-        raise NearfarError(f"{name}: {broken} of {len(rows)} rows hold NaN or infinity. Did the training diverge? Try a lower learning rate")
+        raise NearfarError(
+            f"{name}: {broken} of {len(rows)} rows hold NaN or infinity. Did the training diverge? Try a lower learning rate"
+        )
     return rows
 
 

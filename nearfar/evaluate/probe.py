@@ -12,7 +12,8 @@ from torch.nn import functional as F
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 
 TOLERANCE = 1e-6
-MAX_ITERATIONS = 500
+"""Largest entry of the gradient, in the coordinates of the search, at which a fit counts as converged."""
+ROUNDS, ITERATIONS = 40, 25
 
 
 @dataclass(frozen=True)
@@ -65,37 +66,54 @@ def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, to
     \[ \frac{1}{n} \sum_i -\log \mathrm{softmax}(W x_i + b)_{y_i} + \frac{1}{2 C n} \lVert W \rVert^2 \]
 
     Features of one encoder are strongly correlated, which makes plain L-BFGS crawl. So it runs on V = W L, where
-    L L^T is an upper bound of the Hessian (Böhning, Multinomial logistic regression algorithm, 1992), in which the
-    problem is nearly round: some tens of iterations instead of thousands. Products with `x` are float32, all else float64.
+    L L^T is nearly the Hessian, in which the problem is nearly round: tens of iterations instead of thousands. L is
+    renewed every few iterations, because the Hessian shrinks as rows become certain.
+    Products with `x` are float32, all else is float64.
     """
     classes, target = y.unique(return_inverse=True)
     mean = x.mean(0)
     # The bias is not penalised, so centring changes nothing but the conditioning.
     rows, basis = _within_span(x - mean)
-    factor = _hessian_bound(rows, C)
-    v = torch.zeros(len(classes), rows.shape[1], dtype=torch.float64, device=x.device, requires_grad=True)
-    b = torch.zeros(len(classes), dtype=torch.float64, device=x.device, requires_grad=True)
+    w = torch.zeros(len(classes), rows.shape[1], dtype=torch.float64, device=x.device)
+    b = torch.zeros(len(classes), dtype=torch.float64, device=x.device)
+    loss, iterations, converged = 0.0, 0, False
+    for _ in range(ROUNDS):
+        w, b, loss, taken = _descend(rows, target, w, b, C, tolerance)
+        iterations, converged = iterations + taken, taken < ITERATIONS
+        if converged:
+            break
+    w = w.float() if basis is None else w.float() @ basis.T
+    return Linear(w, b.float() - w @ mean, classes, loss, iterations, converged)
+
+
+def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, tolerance: float) -> tuple[Tensor, Tensor, float, int]:
+    """One round of L-BFGS from (w, b) in the coordinates that suit the curvature there: (w, b, loss, iterations)."""
+    factor, unit = _curvature(rows, w, b, C)
+    v, u = (w @ factor).requires_grad_(), (b * unit).requires_grad_()
     optimizer = torch.optim.LBFGS(
-        [v, b], max_iter=MAX_ITERATIONS, tolerance_grad=tolerance, tolerance_change=1e-11, history_size=20, line_search_fn="strong_wolfe"
+        [v, u],
+        max_iter=ITERATIONS,
+        tolerance_grad=tolerance,
+        tolerance_change=1e-13,
+        history_size=ITERATIONS,
+        line_search_fn="strong_wolfe",
     )
 
-    def weight() -> Tensor:
-        return torch.linalg.solve_triangular(factor, v, upper=False, left=False)
+    def back() -> tuple[Tensor, Tensor]:
+        return torch.linalg.solve_triangular(factor, v, upper=False, left=False), u / unit
 
     def objective() -> Tensor:
         optimizer.zero_grad()
-        w = weight()
-        loss = F.cross_entropy((rows @ w.float().T).double() + b, target) + w.square().sum() / (2 * C * len(x))
+        w, b = back()
+        loss = F.cross_entropy((rows @ w.float().T).double() + b, target) + w.square().sum() / (2 * C * len(rows))
         loss.backward()
         return loss
 
     with torch.enable_grad():
         optimizer.step(objective)
         loss = float(objective().detach())
-    w = weight().detach().float()
-    w = w if basis is None else w @ basis.T
-    iterations = int(optimizer.state[v]["n_iter"])
-    return Linear(w, b.detach().float() - w @ mean, classes, loss, iterations, iterations < MAX_ITERATIONS)
+    w, b = (t.detach() for t in back())
+    return w, b, loss, int(optimizer.state[v]["n_iter"])
 
 
 def _within_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -106,8 +124,14 @@ def _within_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:
     return rows @ basis, basis
 
 
-def _hessian_bound(rows: Tensor, C: float) -> Tensor:
-    """Cholesky factor of rows^T rows / 2n + I / Cn; a trace of ridge covers the rounding of the float32 product."""
-    gram = (rows.T @ rows).double() / (2 * len(rows))
-    ridge = 1 / (C * len(rows)) + 1e-7 * gram.trace()
-    return torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
+def _curvature(rows: Tensor, w: Tensor, b: Tensor, C: float) -> tuple[Tensor, Tensor]:
+    """Cholesky factor of one class's share of the Hessian, averaged over the classes, and the square root of the bias's.
+
+    A trace of ridge covers the rounding of the float32 product.
+    """
+    p = ((rows @ w.float().T).double() + b).softmax(1)
+    uncertain = (p * (1 - p)).sum(1) / 2
+    gram = ((rows * uncertain.float()[:, None]).T @ rows).double() / len(rows)
+    ridge = 1 / (C * len(rows)) + 1e-6 * gram.trace()
+    factor = torch.linalg.cholesky(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
+    return factor, uncertain.mean().clamp_min(1e-9).sqrt()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -26,8 +25,11 @@ class Map:
     method: str
 
 
-def project(features: TestX, method: Literal["tsne", "pca"] = "tsne", *, key: Key, limit: int = LIMIT) -> Map:
-    """A map of at most `limit` rows, drawn by `key`, which also seeds t-SNE. t-SNE needs more than three points; fewer are shown by PCA."""
+def project(features: TestX, method: str = "tsne", *, key: Key, limit: int = LIMIT) -> Map:
+    """A map ("tsne" or "pca") of at most `limit` rows, drawn by `key`, which also seeds t-SNE.
+
+    t-SNE needs more than three points; fewer are shown by PCA.
+    """
     if method not in ("tsne", "pca"):
         raise UsageError(f"unknown map '{method}': choose tsne or pca")
     rows = as_features(features)

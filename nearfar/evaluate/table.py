@@ -68,7 +68,9 @@ class Table:
                 continue
             ours = max(trained, key=lambda i: self.results[i].get(column, -1.0))
             winner, loser = self.results[winners[0]]["representation"], self.results[ours]["representation"]
-            lost.append(f"{winner} beat {loser} on {ACCURACIES[column]} ({self.cell(winners[0], column)} against {self.cell(ours, column)})")
+            lost.append(
+                f"{winner} beat {loser} on {ACCURACIES[column]} ({self.cell(winners[0], column)} against {self.cell(ours, column)})"
+            )
         return f"Training did not pay everywhere: {'; '.join(lost)}." if lost else ""
 
     @property
@@ -78,17 +80,19 @@ class Table:
         lines = []
         if "k" in p:
             short = f"; {p['short_classes']} classes have fewer and give all they have" if p["short_classes"] else ""
+            converged = all(r.get("linear_converged", True) for r in self.results)
             clipped = f" (clipped from {p['k_asked']})" if p["k"] != p["k_asked"] else ""
             lines += [
                 "Accuracies in per cent.",
                 f"Few labels: linear probe on {p['per_class']} labelled samples a class{short}; "
                 f"mean ± standard deviation over {p['draws']} draws, the same for every row.",
-                f"All labels: linear probe on the whole training split. Probes: offline logistic regression, C = {p['C']:g}, to convergence.",
+                f"All labels: linear probe on the training split. Probes: offline logistic regression, C = {p['C']:g}, "
+                f"{'' if converged else 'NOT all '}to convergence; features standardised over the training split, raw pixels as named.",
                 f"kNN: cosine, k = {p['k']}{clipped}, weights exp(s / {p['tau']:g}).",
             ]
         lines.append(
             f"Features: {p['checkpoint']}, {p['split']} split; nothing was chosen by these numbers. "
-            f"Geometry: at most {p['geometry_samples']:,} {p['split']} samples; spread is near 0 under collapse and about 1 on an even sphere."
+            f"Geometry: at most {p['geometry_samples']:,} {p['split']} samples; spread: 0 under collapse, about 1 on an even sphere."
         )
         return lines
 

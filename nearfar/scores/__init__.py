@@ -7,6 +7,6 @@ from nearfar.scores.statistics import Statistic, log_add_exp, log_sum_exp
 from nearfar.scores.table import Scores
 
 __all__ = [
-    "Number", "Scalar", "Score", "Scores", "Statistic", "as_score", "bilinear", "cosine", "dot", "euclidean", "labelled", "learned", "listed",
-    "log_add_exp", "log_sum_exp", "matched", "pairs", "rowmap", "squared_euclidean", "unit", "views",
+    "Number", "Scalar", "Score", "Scores", "Statistic", "as_score", "bilinear", "cosine", "dot", "euclidean", "labelled", "learned",
+    "listed", "log_add_exp", "log_sum_exp", "matched", "pairs", "rowmap", "squared_euclidean", "unit", "views",
 ]  # fmt: skip

@@ -56,12 +56,13 @@ class Relation:
 
     def fixed_count(self, side: Side) -> int | None:
         """The number of columns on one side, where it is the same for every row and known without counting."""
+        positives = None if self.listed is None else self.listed.shape[1]
         if side == "pos":
-            return None if self.listed is None else self.listed.shape[1]
-        if self.out is not None or (side == "neg" and self.listed is None):
-            return None
-        candidates = self.columns - (self.itself is not None)
-        return candidates if side == "all" else candidates - self.listed.shape[1]
+            return positives
+        candidates = None if self.out is not None else self.columns - (self.itself is not None)
+        if side == "all":
+            return candidates
+        return None if candidates is None or positives is None else candidates - positives
 
     def dense(self, side: Literal["pos", "neg"], like: Float[Tensor, "n m"]) -> Bool[Tensor, "n m"]:
         """One side as a mask."""

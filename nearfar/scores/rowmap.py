@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from nearfar.core.errors import UsageError
+from nearfar.core.errors import NearfarError, UsageError
 from nearfar.core.ranks import gather, rank, sum_over_ranks, world
 
 RowFunction = Callable[..., Tensor | tuple[Tensor, ...]]
@@ -30,7 +29,7 @@ def rowmap(fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (
 
     Requirements: `fn` treats rows alone and gives the same values when called again. Every tensor that needs a
     gradient is handed in: one that `fn` merely closes over would lose it, which is an error in backward. The
-    result can be differentiated once; a second differentiation raises an error.
+    result can be differentiated once; backward with `create_graph=True` is an error.
     """
     if not rows or any(len(t) != len(rows[0]) for t in rows):
         raise UsageError(f"rowmap: rows must be tensors of one length, got lengths {[len(t) for t in rows]}")
@@ -41,19 +40,20 @@ def rowmap(fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (
 
 class _RowMap(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, fn: RowFunction, row_count: int, block: int, *tensors: Tensor):
+    def forward(ctx, fn: RowFunction, row_count: int, block: int, first: Tensor, *others: Tensor):
+        tensors = (first, *others)
         ctx.save_for_backward(*tensors)
         ctx.fn, ctx.row_count, ctx.block = fn, row_count, block
-        spans = _own_blocks(len(tensors[0]), block)
+        spans = _own_blocks(len(first), block)
         blocks = [_as_tuple(fn(*(t[at] for t in tensors[:row_count]), *tensors[row_count:]), at) for at in spans]
-        results = tuple(gather(torch.cat(parts))[0] for parts in zip(*blocks, strict=True))
+        results = [gather(torch.cat(parts))[0] for parts in zip(*blocks, strict=True)]
         ctx.mark_non_differentiable(*(r for r in results if not r.is_floating_point()))
-        return results if len(results) > 1 else results[0]
+        return tuple(results) if len(results) > 1 else results[0]
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, *result_grads):  # pyright: ignore[reportIncompatibleMethodOverride]
-        tensors, row_count = ctx.saved_tensors, ctx.row_count
+    def backward(ctx, *result_grads: Tensor):
+        refuse_second_derivative("rowmap")
+        tensors, row_count = list[Tensor](ctx.saved_tensors), ctx.row_count
         wanted = [k for k, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         grads = {k: torch.zeros_like(tensors[k]) for k in wanted}
         for number, at in enumerate(_own_blocks(len(tensors[0]), ctx.block)):
@@ -61,16 +61,23 @@ class _RowMap(torch.autograd.Function):
             with torch.enable_grad():
                 results = _as_tuple(ctx.fn(*inputs), at)
             live = [(y, g[at]) for y, g in zip(results, result_grads, strict=True) if y.requires_grad]
-            if number == 0:
-                _refuse_captured([y for y, _ in live], inputs)
             if not live:
                 continue
-            found = torch.autograd.grad(*zip(*live, strict=True), [inputs[k] for k in wanted], allow_unused=True)  # type: ignore[misc]
+            if number == 0:
+                _refuse_captured([y for y, _ in live], inputs)
+            values, slopes = zip(*live, strict=True)
+            found = torch.autograd.grad(values, [inputs[k] for k in wanted], slopes, allow_unused=True)
             for k, grad in zip(wanted, found, strict=True):
                 if grad is not None:
                     (grads[k][at] if k < row_count else grads[k]).add_(grad)
         sum_over_ranks(list(grads.values()))
         return (None, None, None, *(grads.get(k) for k in range(len(tensors))))
+
+
+def refuse_second_derivative(what: str) -> None:
+    """Called in backward: an error where a graph of the gradient itself is wanted, which would silently lack this part."""
+    if torch.is_grad_enabled():
+        raise NearfarError(f"{what} can be differentiated once only: backward was called with create_graph=True")
 
 
 def _own_blocks(n: int, block: int) -> Iterator[slice]:

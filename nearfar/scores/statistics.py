@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal, overload
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from nearfar.scores.relation import Relation, Side
+from nearfar.scores.rowmap import refuse_second_derivative
 from nearfar.scores.score import Number
 
 if TYPE_CHECKING:
@@ -78,8 +78,7 @@ def log_add_exp(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor,
 
 def log_sum_exp(table: Float[Tensor, "n m"]) -> Float[Tensor, " n"]:
     """log-sum-exp of each row; -inf with zero gradient where all entries are -inf (`torch.logsumexp` has NaN there)."""
-    absent = torch.finfo(table.dtype).min
-    return row_statistics([ALL_LSE], table.clamp_min(absent), Relation(table.shape[1]))[0]
+    return row_statistics([ALL_LSE], table, Relation(table.shape[1], out=table == -math.inf))[0]
 
 
 class _RowStatistics(torch.autograd.Function):
@@ -96,8 +95,8 @@ class _RowStatistics(torch.autograd.Function):
         return values
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx, *grads: Tensor | None):  # pyright: ignore[reportIncompatibleMethodOverride]
+    def backward(ctx, *grads: Tensor | None):
+        refuse_second_derivative("row statistics")
         relation: Relation = ctx.relation
         saved = ctx.saved_tensors
         values, slopes = saved[: len(grads)], saved[len(grads) :]
@@ -119,17 +118,18 @@ class _RowStatistics(torch.autograd.Function):
 
 
 def _value_and_slope(what: Statistic, scores: Tensor, relation: Relation) -> tuple[Tensor, Tensor | None]:
+    """The statistic and its derivative by the scores of `relation.part`; absent scores are such that theirs is 0."""
     largest = torch.finfo(scores.dtype).max
     if what.kind == "count":
         return relation.count(what.side, scores), None
     if what.kind == "sum":
-        part, one = relation.part(scores, what.side, 0.0), scores.new_ones(1, 1)
-        whole = part.shape[1] < scores.shape[1]
-        return part.sum(1), one if whole else relation.part(one.expand_as(scores), what.side, 0.0)
+        one = scores.new_ones(1, 1)
+        listed = what.side == "pos" and relation.listed is not None
+        return relation.part(scores, what.side, 0.0).sum(1), one if listed else relation.part(one.expand_as(scores), what.side, 0.0)
     if what.kind == "lse":
-        scores = scores if what.power == 1 else scores * what.power
-        value, weights = _log_sum_exp(relation.part(scores, what.side, -largest))
-        return (value if relation.fixed_count(what.side) else value.masked_fill_(value < -largest / 2, -math.inf)), weights
+        powered = scores if what.power == 1 else scores * what.power
+        value, weights = _log_sum_exp(relation.part(powered, what.side, -largest))
+        return value if relation.fixed_count(what.side) else value.masked_fill_(value < -largest / 2, -math.inf), weights
     sign = -1 if what.side == "pos" else 1
     part = sign * relation.part(scores, what.side, -sign * largest)
     return F.softplus(part).sum(1), sign * part.sigmoid()
@@ -138,6 +138,6 @@ def _value_and_slope(what: Statistic, scores: Tensor, relation: Relation) -> tup
 def _log_sum_exp(part: Tensor) -> tuple[Tensor, Tensor]:
     """Softmax first: it is torch's fastest row kernel, its largest entry is e^max / sum, and it is the slope."""
     if part.shape[1] == 0:
-        return part.new_full((len(part),), -math.inf), part
+        return part.new_full(part.shape[:1], -math.inf), part
     weights = part.softmax(1)
     return part.amax(1) - weights.amax(1).log(), weights

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialise
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -82,19 +83,30 @@ def save(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], con
 
 def _write(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], config: dict[str, Any]) -> None:
     tensors, aliases = _once(net.state_dict())
-    _save_tensors(folder / "net.safetensors", tensors)
+    sums = {"net.safetensors": _write_tensors(folder / "net.safetensors", tensors)}
     plain = []
     for i, optimizer in enumerate(optimizers):
         tensors, rest = _flatten(optimizer.state_dict())
-        _save_tensors(folder / f"optimizer-{i}.safetensors", tensors)
+        name = f"optimizer-{i}.safetensors"
+        sums[name] = _write_tensors(folder / name, tensors)
         plain.append(rest)
-    body = {"format": FORMAT, "step": step, "config": config, "aliases": aliases, "optimizers": plain}
-    body["sha256"] = {p.name: _sha256(p.read_bytes()) for p in sorted(folder.iterdir())}
-    with open(folder / "manifest.json", "w") as f:
-        json.dump({"sha256": _sha256(_canonical(body)), "body": body}, f)
+    body = {"format": FORMAT, "step": step, "config": config, "aliases": aliases, "optimizers": plain, "sha256": sums}
+    _write_bytes(folder / "manifest.json", json.dumps({"sha256": _sha256(_canonical(body)), "body": body}).encode())
+    flush_folder(folder)
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
+    """Write a safetensors file and return its SHA-256: of the bytes meant, not of those that came back from the disk."""
+    data = serialise({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+    _write_bytes(path, data)
+    return _sha256(data)
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    with open(path, "wb") as f:
+        f.write(data)
         f.flush()
         os.fsync(f.fileno())
-    flush_folder(folder)
 
 
 def verify(folder: Path) -> Checkpoint:
@@ -143,12 +155,6 @@ def _once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
             seen[identity] = name
             tensors[name] = t
     return tensors, aliases
-
-
-def _save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, path)
-    with open(path, "rb+") as f:
-        os.fsync(f.fileno())
 
 
 def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
