@@ -18,7 +18,7 @@ from nearfar.scores import table as table_module
 def _inputs() -> list[Tensor]:
     g = torch.Generator().manual_seed(3)
     shapes = [(7, 4), (7, 4), (4, 4), ()]
-    return [torch.randn(*shape, generator=g, dtype=torch.float64).requires_grad_() for shape in shapes]
+    return [torch.randn(shape, generator=g, dtype=torch.float64).requires_grad_() for shape in shapes]
 
 
 def _mixed(a: Tensor, label: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,7 +50,8 @@ def evaluate(trained: Trained, data: Any = None, *, progress: Progress | None = 
     return measure(trained, data, progress).table
 
 
-def measure(trained: Trained, data: Any = None, progress: Progress | None = None) -> Evaluation:
+def measure(trained: Trained, data: Any = None, progress: Progress | None = None, **protocol: Any) -> Evaluation:
+    """The evaluation with its features; `protocol` as `compare` takes it (k, tau, per_class, draws, C)."""
     splits = splits_of(trained, data, progress)
     if splits.test is None:
         raise UsageError(f"{splits.train.source} has no test split and is too small to draw one: nothing to evaluate on")
@@ -64,7 +65,7 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
         pair = _encode_views(who, views[0]), _encode_views(who, views[1])
         rows[name] = Features(who.encode(train, progress=progress), who.encode(test, progress=progress), views=pair, baseline=who is untrained)
     labels = (train.labels, test.labels) if train.labels is not None and test.labels is not None else (None, None)
-    table = compare(rows, *labels, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} (last)")
+    table = compare(rows, *labels, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} (last)", **protocol)
     as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
     return Evaluation(table, splits, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor["untrained encoder"])
 

@@ -43,7 +43,8 @@ def hard_negative(S: Scores, eta: Number = 0.1, beta: Number = 1.0) -> Float[Ten
     \[ \mathbb E_{u \sim q_\beta}[e^{s_u}] = \frac{\mathbb E_{p}[e^{(1 + \beta) s_u}]}{\mathbb E_{p}[e^{\beta s_u}]}, \qquad
        \mathbb E_{v \sim q_\beta^+}[e^{s_v}] = \frac{\mathbb E_{p^+}[e^{(1 + \beta) s_v}]}{\mathbb E_{p^+}[e^{\beta s_v}]} \]
 
-    estimated over the row's negatives and over its positives. beta acts on the scores as they are, temperature included.
+    estimated over the row's negatives and over its positives. beta acts on the scores as they are, temperature
+    included. The weights carry gradient: an easy negative that comes nearer takes weight from the hard ones.
 
     Shapes and requirements: as `debiased`; beta >= 0.
 

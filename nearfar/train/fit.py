@@ -92,7 +92,7 @@ def _train_epoch(session: Session, start: int, stop: int, hooks: Sequence[Hook])
 
 class LossGuard:
     """Stops a run whose loss is NaN or infinite, before the optimizer sees it (on CUDA: one step late, so that the
-    GPU never waits for the host; a checkpoint is never written from a step whose loss is not finite)."""
+    GPU never waits for the host; a checkpoint with a weight that is not finite is never written)."""
 
     def __init__(self):
         self.pending: tuple[int, Tensor] | None = None

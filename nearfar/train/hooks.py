@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nearfar.core import Embedded, NearfarError
+from nearfar.core import Embedded, NearfarError, Net
 from nearfar.train import checkpoint
-from nearfar.train.fit import Hook
+from nearfar.train.fit import Diverged, Hook
 from nearfar.train.folder import RunFolder
 from nearfar.train.session import Session
 
@@ -42,10 +42,14 @@ class Checkpoints(Hook):
     def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
         every = session.machine.save_every or max(1, session.steps // 20)
         last = session.step == session.steps
-        if (session.step % every == 0 or last or session.interrupted) and torch.isfinite(values["loss"]):
+        if session.step % every == 0 or last or session.interrupted:
             self.save(session, last)
 
     def save(self, session: Session, last: bool = False) -> None:
+        if not _finite(session.net):
+            raise Diverged(
+                f"a weight became NaN or infinite at step {session.step}; the last good checkpoint is kept. Try a lower --lr or --clip 1"
+            )  # fmt: skip
         try:
             checkpoint.save(self.folder.checkpoints, session.step, session.net, session.optimizers, self.config)
         except OSError as e:
@@ -53,6 +57,10 @@ class Checkpoints(Hook):
             if last:
                 raise NearfarError(f"{message}. Make room, then `nearfar fit --resume {self.folder.path}`") from e
             log.warning("%s; training goes on, the checkpoint before it is kept", message)
+
+
+def _finite(net: Net) -> bool:
+    return all(bool(torch.isfinite(t).all()) for t in net.state_dict().values() if t.is_floating_point())
 
 
 class TensorBoard(Hook):

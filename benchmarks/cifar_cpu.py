@@ -1,0 +1,39 @@
+"""CIFAR-10 on two cores: SimCLR with the small ConvNet for a few minutes, beside raw pixels and the untrained encoder.
+
+    python benchmarks/cifar_cpu.py --data FOLDER [--seeds 0,1,2] [--steps 800]
+
+FOLDER holds the authors' binary files. Trained on all 50,000 training images without labels; offline linear probe and kNN (k = 200,
+tau = 0.1) on the last step's features, test split of the authors. Nothing is tuned on the test split.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from common import write
+
+from nearfar.app.api import fit
+from nearfar.app.results import measure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--steps", type=int, default=800)
+    args = parser.parse_args()
+    settings = {"steps": args.steps, "batch": 256, "encoder": "convnet", "lr": 2e-3}
+    rows = []
+    for seed in map(int, args.seeds.split(",")):
+        began = time.perf_counter()
+        trained = fit("simclr", data=args.data, seed=seed, **settings)
+        seconds = time.perf_counter() - began
+        table = measure(trained, args.data, k=200, tau=0.1).table
+        rows.append({"recipe": "simclr", "seed": seed, "seconds": round(seconds, 1), "protocol": table.protocol, "results": table.results})
+        print(f"seed {seed}: trained in {seconds:.0f} s\n{table.render()}", flush=True)
+        write("cifar_cpu", {"data": "CIFAR-10", "settings": settings, "rows": rows})
+
+
+if __name__ == "__main__":
+    main()

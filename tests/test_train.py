@@ -1,0 +1,264 @@
+"""The loop's parts: schedule, optimizers, cut, divergence, collapse, hooks, precision."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from helpers import assert_same_tensors, gradients, tiny_session
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+import nearfar
+from nearfar.core import Card, Key, Net, Recipe, Run
+from nearfar.heads import mlp
+from nearfar.recipes.vision.simclr import SimCLR
+from nearfar.similarity import Augment, handwriting_views
+from nearfar.train.fit import Diverged, Hook, train
+from nearfar.train.optim import LARS, make_optimizer
+from nearfar.train.schedule import learning_rate
+
+IMAGES = (np.arange(48 * 64) * 37 % 251).astype(np.uint8).reshape(48, 8, 8)
+
+
+@given(st.floats(0, 1), st.floats(0, 0.9), st.sampled_from(["cosine", "constant"]))
+def test_learning_rate_stays_between_zero_and_its_peak(progress, warmup, schedule):
+    assert 0 <= learning_rate(progress, 2.0, schedule, warmup) <= 2.0
+
+
+def test_learning_rate_known_answers():
+    assert learning_rate(0.05, 1.0, "cosine", 0.1) == pytest.approx(0.5)
+    assert learning_rate(0.1, 1.0, "cosine", 0.1) == 1.0
+    assert learning_rate(0.55, 1.0, "cosine", 0.1) == pytest.approx(0.5)
+    assert learning_rate(1.0, 1.0, "cosine", 0.1) == pytest.approx(0.0)
+    assert learning_rate(0.9, 3.0, "constant", 0.1) == 3.0
+    assert learning_rate(0.0, 3.0, "constant", 0.0) == 3.0
+
+
+def test_lars_follows_its_formula():
+    torch.manual_seed(0)
+    w = torch.randn(3, 4, dtype=torch.double)
+    p = nn.Parameter(w.clone())
+    optimizer = LARS([p], lr=0.1, momentum=0.9, weight_decay=0.01, trust=1e-3)
+    velocity = torch.zeros_like(w)
+    for step in range(3):
+        g = torch.full_like(w, 0.5 + step)
+        p.grad = g.clone()
+        optimizer.step()
+        d = g + 0.01 * w
+        ratio = 1e-3 * math.sqrt(float((w**2).sum())) / math.sqrt(float((d**2).sum()))
+        velocity = 0.9 * velocity + 0.1 * ratio * d
+        w = w - velocity
+        assert torch.allclose(p.detach(), w, rtol=1e-12)
+
+
+def test_lars_takes_plain_steps_where_it_does_not_adapt_or_cannot():
+    p = nn.Parameter(torch.zeros(2))
+    p.grad = torch.ones(2)
+    LARS([p], lr=0.5).step()
+    assert p.tolist() == [-0.5, -0.5]
+    q = nn.Parameter(torch.ones(2))
+    q.grad = torch.ones(2)
+    LARS([{"params": [q], "adapt": False}], lr=0.5).step()
+    assert q.tolist() == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "lars"])
+def test_vectors_are_never_decayed(name):
+    net = Net(body=nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), scale=nn.Parameter(torch.ones(())))
+    groups = make_optimizer(net, ("",), Run(optimizer=name, weight_decay=0.3)).param_groups
+    decay = {id(p): g["weight_decay"] for g in groups for p in g["params"]}
+    assert {n: decay[id(p)] for n, p in net.named_parameters()} == {
+        "scale": 0.0, "body.0.weight": 0.3, "body.0.bias": 0.0, "body.1.weight": 0.0, "body.1.bias": 0.0,
+    }  # fmt: skip
+    if name == "lars":
+        assert {id(p): g["adapt"] for g in groups for p in g["params"]}[id(net.scale)] is False
+
+
+def test_an_optimizer_owns_only_the_named_parts():
+    net = Net(a=nn.Linear(2, 2), b=nn.Linear(2, 2))
+    owned = {id(p) for g in make_optimizer(net, ("b",), Run()).param_groups for p in g["params"]}
+    assert owned == {id(p) for p in net.b.parameters()}
+
+
+@dataclass(frozen=True)
+class Alternating(Recipe):
+    """Two turns on one net: the first trains `a`, the second `b`."""
+
+    card = Card(*["x"] * 2, 2020, *["x"] * 10)
+    part: str = "a"
+
+    @property
+    def trains(self):
+        return (self.part,)
+
+    def similarity(self, net):
+        return Augment((handwriting_views(8).pipelines[0],) * 2)
+
+    def build(self, sizes, encoder):
+        return Net(encoder=encoder.requires_grad_(False), a=nn.Linear(encoder.dim, 4), b=nn.Linear(4, 2))
+
+    def embed(self, net, x, key):
+        return {"z": net.b(net.a(net.encoder(x["v0"])))}
+
+    def objective(self, net, z, key):
+        return z["z"].square().mean()
+
+    def turns(self):
+        return (Alternating("a"), Alternating("b"))
+
+
+def test_turns_own_their_parts_and_alternate():
+    run = nearfar.fit(Alternating(), data=IMAGES, steps=2, batch=8)
+    before = run.untrained().net.state_dict()
+    after = run.net.state_dict()
+    assert not torch.equal(before["a.weight"], after["a.weight"])
+    assert not torch.equal(before["b.weight"], after["b.weight"])
+    assert all(torch.equal(before[k], v) for k, v in after.items() if k.startswith("encoder") and "running" not in k and "num" not in k)
+
+
+class Poison(Hook):
+    """Makes the loss infinite or NaN from a certain step on, by spoiling a weight."""
+
+    def __init__(self, at: int, value: float):
+        self.at, self.value = at, value
+
+    def step(self, session, values, z):
+        if session.step == self.at:
+            with torch.no_grad():
+                session.net.head[0].weight.fill_(self.value)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_divergence_stops_within_one_step_and_keeps_the_last_good_checkpoint(value, tmp_path):
+    with pytest.raises(Diverged, match=r"loss became nan at step 6.*last good checkpoint is kept.*--lr"):
+        nearfar.fit("simclr", preset="tiny", steps=9, batch=16, save_every=2, out=tmp_path / "run", hooks=[Poison(5, value)])
+    assert nearfar.load(tmp_path / "run").step == 4
+    assert "loss became nan" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_weights_that_are_not_finite_are_never_saved(tmp_path):
+    with pytest.raises(Diverged, match=r"a weight became NaN or infinite at step 4"):
+        nearfar.fit("simclr", preset="tiny", steps=9, batch=16, save_every=2, out=tmp_path / "run", hooks=[Poison(4, math.nan)])
+    assert nearfar.load(tmp_path / "run").step == 2
+
+
+@dataclass(frozen=True)
+class Collapsing(SimCLR):
+    """Positives only: the classical way to a constant map."""
+
+    def objective(self, net, z, key):
+        return (z["z0"] - z["z1"]).square().mean() + z["z0"].var(0).sum() + z["z1"].var(0).sum()
+
+
+def test_collapse_is_seen_while_training(caplog):
+    with caplog.at_level(logging.WARNING, "nearfar"):
+        run = nearfar.fit(Collapsing(norm="none"), data="digits", steps=150, batch=64, lr=1e-2)
+    assert "is collapsing at step" in caplog.text
+    assert caplog.text.count("is collapsing") == 1
+    assert run.metrics[-1]["spread"] < 0.1
+
+
+def test_a_healthy_run_gives_no_warning(caplog):
+    with caplog.at_level(logging.WARNING, "nearfar"):
+        run = nearfar.fit("simclr", preset="tiny", steps=100, batch=64)
+    assert not caplog.text
+    assert run.metrics[-1]["spread"] > 0.5
+
+
+def test_hooks_see_every_step_and_never_change_the_result():
+    seen = []
+
+    class Counter(Hook):
+        def start(self, session):
+            seen.append("start")
+
+        def step(self, session, values, z):
+            seen.append((session.step, sorted(values), sorted(z)))
+
+        def stop(self, session):
+            seen.append("stop")
+
+    plain = tiny_session("simclr", steps=3, batch=16)
+    watched = tiny_session("simclr", steps=3, batch=16)
+    train(plain)
+    train(watched, [Counter()])
+    assert seen == ["start", *((t, ["loss", "lr"], ["z0", "z1"]) for t in (1, 2, 3)), "stop"]
+    assert_same_tensors(plain.net.state_dict(), watched.net.state_dict())
+
+
+def test_evaluating_along_the_way_changes_nothing():
+    settings = {"preset": "tiny", "steps": 6, "batch": 32}
+    plain, watched = nearfar.fit("byol", **settings), nearfar.fit("byol", eval_every=3, **settings)
+    assert_same_tensors(plain.net.state_dict(), watched.net.state_dict())
+    assert [m["step"] for m in watched.metrics if "knn" in m] == [3, 6]
+
+
+def test_the_callers_generator_is_left_alone():
+    before = torch.get_rng_state()
+    nearfar.fit("simclr", preset="tiny", steps=2, batch=16)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_bf16_embeds_under_autocast_and_losses_see_fp32():
+    kinds = []
+
+    class Kinds(Hook):
+        def step(self, session, values, z):
+            kinds.append({v.dtype for v in z.values()})
+
+    train(tiny_session("simclr", steps=2, batch=16, precision="bf16"), [Kinds()])
+    assert kinds == [{torch.float32}] * 2
+    exact = gradients(tiny_session("simclr", exact=True, batch=32))
+    rough = gradients(tiny_session("simclr", exact=True, batch=32, precision="bf16"))
+    a, b = (torch.cat([g.flatten() for g in found.values()]) for found in (exact, rough))
+    assert not torch.equal(a, b)
+    assert torch.cosine_similarity(a, b, dim=0) > 0.98
+
+
+def test_bf16_chunks_equal_the_whole():
+    """The trap: one autocast region over both passes would reuse weights that were cast without a graph."""
+    whole = gradients(tiny_session("simclr", exact=True, batch=16, precision="bf16"))
+    parts = gradients(tiny_session("simclr", exact=True, batch=16, precision="bf16"), chunk=5)
+    a, b = (torch.cat([g.flatten() for g in found.values()]) for found in (whole, parts))
+    assert (a - b).norm() < 0.05 * a.norm()
+
+
+def test_clip_limits_the_whole_gradient():
+    run = nearfar.fit("simclr", preset="tiny", steps=3, batch=16, clip=1e-3, log_every=1)
+    assert all(m["gradient"] > 1e-3 for m in run.metrics if "gradient" in m)
+    assert any("gradient" in m for m in run.metrics)
+
+
+def test_init_starts_from_another_runs_encoder(tmp_path):
+    donor = nearfar.fit("simclr", preset="tiny", steps=3, batch=16, encoder="convnet-gn", out=tmp_path / "donor")
+    run = nearfar.fit("moco", preset="tiny", steps=1, batch=16, init=str(tmp_path / "donor"), lr=1e-12, out=tmp_path / "run")
+    assert run.run.encoder == "convnet-gn"
+    images = IMAGES[:4]
+    assert torch.allclose(run.encode(images), donor.encode(images), atol=1e-5)
+    assert not torch.allclose(run.untrained().encode(images), donor.encode(images), atol=1e-2)
+
+
+def test_initialisation_depends_on_the_seed_alone():
+    torch.manual_seed(1)
+    a = tiny_session("moco").net.state_dict()
+    torch.manual_seed(2)
+    b = tiny_session("moco").net.state_dict()
+    c = tiny_session("moco", seed=1).net.state_dict()
+    assert_same_tensors(a, b)
+    assert not torch.equal(a["queue.rows"], c["queue.rows"])
+
+
+def test_heads_have_the_layers_that_are_asked_for():
+    kinds = [type(m).__name__ for m in mlp(8, 16, 16, 4, norm="batch", last_norm=True)]
+    assert kinds == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d"]
+    assert [type(m).__name__ for m in mlp(8, 4)] == ["Linear"]
+    with Key(0).seeded():
+        head = mlp(8, 16, 4, norm="layer")
+    rows = torch.linspace(-1, 1, 40).view(5, 8)
+    assert torch.allclose(head(rows)[2:3], head(rows[2:3]), atol=1e-6), "layer norm treats rows alone"
