@@ -15,7 +15,12 @@ RESULTS = Path(__file__).parent / "results"
 
 def machine() -> dict[str, Any]:
     """What the numbers were measured on; nothing that names a host."""
-    found: dict[str, Any] = {"cores": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__, "python": platform.python_version()}
+    found: dict[str, Any] = {
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
     if torch.cuda.is_available():
         found["gpu"] = torch.cuda.get_device_name()
     return found

@@ -24,12 +24,10 @@ _WHERE = {
     "labelled": "nearfar.scores",
     "listed": "nearfar.scores",
     "Scores": "nearfar.scores",
-    **dict.fromkeys(
-        ["Bank", "Card", "Ema", "Key", "Machine", "NearfarError", "Net", "Plan", "Queue", "Recipe", "Rows", "Run", "Similarity", "UsageError"],
-        "nearfar.core",
-    ),
+    **dict.fromkeys(["Bank", "Card", "Ema", "Key", "Machine", "NearfarError", "Net", "Plan", "Queue"], "nearfar.core"),
+    **dict.fromkeys(["Recipe", "Rows", "Run", "Similarity", "UsageError"], "nearfar.core"),
 }
-__all__ = ["__version__", *_WHERE]
+__all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

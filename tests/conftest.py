@@ -1,4 +1,7 @@
-"""Shared by all tests: shapes and types of the package are checked at run time. With NEARFAR_NO_SKIP=1 (as in CI, where data and tools are laid out) a skip is a failure."""
+"""Shared by all tests: shapes and types of the package are checked at run time.
+
+With NEARFAR_NO_SKIP=1 (as in CI, where data and tools are laid out) a skip is a failure.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from jaxtyping import install_import_hook
 
 install_import_hook("nearfar", "typechecker.checked")  # before anything of nearfar is imported
 
+import logging  # noqa: E402
 import os  # noqa: E402
 from pathlib import Path  # noqa: E402
 
@@ -25,6 +29,17 @@ def pytest_runtest_makereport(item, call):
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be: {report.longrepr}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def fresh_logging():
+    """The command line sets up the logger "nearfar" for a whole process; each test begins without that."""
+    logger = logging.getLogger("nearfar")
+    yield
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logger.propagate = True
+    logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -71,7 +71,12 @@ def test_only_the_newest_two_are_kept_and_no_temporary_names(finished):
 
 
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(where=st.floats(0, 1, exclude_max=True), file=st.sampled_from(["net.safetensors", "optimizer-0.safetensors", "manifest.json"]), cut=st.booleans(), bit=st.integers(0, 7))
+@given(
+    where=st.floats(0, 1, exclude_max=True),
+    file=st.sampled_from(["net.safetensors", "optimizer-0.safetensors", "manifest.json"]),
+    cut=st.booleans(),
+    bit=st.integers(0, 7),
+)
 def test_a_flipped_bit_or_a_truncation_anywhere_is_noticed(finished, tmp_path_factory, caplog, where, file, cut, bit):
     copy = tmp_path_factory.mktemp("copy") / "run"
     shutil.copytree(finished, copy)

@@ -24,7 +24,9 @@ def test_image_encoders_give_rows_of_their_width(spec, size):
     assert torch.isfinite(out).all()
 
 
-@pytest.mark.parametrize(("spec", "count", "dim"), [("resnet18", 11_176_512, 512), ("resnet34", 21_284_672, 512), ("resnet50", 23_508_032, 2048)])
+@pytest.mark.parametrize(
+    ("spec", "count", "dim"), [("resnet18", 11_176_512, 512), ("resnet34", 21_284_672, 512), ("resnet50", 23_508_032, 2048)]
+)
 def test_resnets_have_the_published_number_of_parameters(spec, count, dim):
     """torchvision's counts without the classifier are for a 7x7 stem: 11,176,512, 21,284,672 and 23,508,032."""
     encoder = make_encoder(f"{spec}-imagenet", SIZES)
@@ -71,7 +73,9 @@ def test_any_image_model_of_transformers_from_a_folder(kind, tmp_path):
         config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
         model, dim = transformers.ResNetModel(config), 16
     else:
-        config = transformers.ViTConfig(hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=8)
+        config = transformers.ViTConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=8
+        )
         model, dim = transformers.ViTModel(config), 16
     model.save_pretrained(tmp_path / "model")
     encoder = make_encoder(f"hf:{tmp_path / 'model'}", SIZES).eval()

@@ -62,7 +62,9 @@ def fit(
     if data is None and not chosen.run.data:
         raise UsageError("no data given: --data DATA, or --tiny for data that ship with a dependency")
     run = chosen.run
-    splits = open_data(run.data if data is None else data, seed=run.seed, image_size=run.image_size, on_error=run.on_error, progress=progress)
+    splits = open_data(
+        run.data if data is None else data, seed=run.seed, image_size=run.image_size, on_error=run.on_error, progress=progress
+    )
     run = dataclasses.replace(run, data=run.data if data is None else splits.train.source)
     return _begin(dataclasses.replace(chosen, run=run), splits, out, overwrite, hooks)
 
@@ -132,7 +134,14 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
         row += [TensorBoard(folder)] if tensorboard_installed() else []
         row.append(Checkpoints(folder, config))
     with _log_file(folder), _signals(session):
-        log.debug("%s: %d samples, batch %s, %d steps on %s", type(session.recipe).__name__, len(session.data), session.run.batch, session.steps, session.device)
+        log.debug(
+            "%s: %d samples, batch %s, %d steps on %s",
+            type(session.recipe).__name__,
+            len(session.data),
+            session.run.batch,
+            session.steps,
+            session.device,
+        )
         if splits.train.skipped:
             log.warning("%d files could not be read and are left out, the first: %s", len(splits.train.skipped), splits.train.skipped[0])
         train(session, row)

@@ -202,7 +202,8 @@ def report(argv: Sequence[str]) -> None:
 
 
 def demo(argv: Sequence[str]) -> None:
-    parser = Parser("nearfar demo", "[--out FOLDER] [--seed N] [--overwrite]", "Train, measure and report on data that ship with a dependency.")
+    about = "Train, measure and report on data that ship with a dependency."
+    parser = Parser("nearfar demo", "[--out FOLDER] [--seed N] [--overwrite]", about)
     parser.add_argument("--out", default="demo", metavar="FOLDER", help="the folder to make. Default: demo.")
     parser.add_argument("--seed", default=0, **value_of(int), help="names every random number. Default: 0.")
     parser.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")

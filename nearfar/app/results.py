@@ -63,23 +63,29 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
         rows |= raw_pixels(_unit(train), _unit(test), views)
     for name, who in (("untrained encoder", untrained), ("trained encoder", trained)):
         pair = _encode_views(who, views[0]), _encode_views(who, views[1])
-        rows[name] = Features(who.encode(train, progress=progress), who.encode(test, progress=progress), views=pair, baseline=who is untrained)
+        rows[name] = Features(
+            who.encode(train, progress=progress), who.encode(test, progress=progress), views=pair, baseline=who is untrained
+        )
     labels = (train.labels, test.labels) if train.labels is not None and test.labels is not None else (None, None)
     table = compare(rows, *labels, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} (last)", **protocol)
     as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
-    return Evaluation(table, splits, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor["untrained encoder"])
+    return Evaluation(
+        table, splits, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor["untrained encoder"]
+    )
 
 
 def splits_of(trained: Trained, data: Any = None, progress: Progress | None = None) -> Splits:
     """The run's own data, divided as in training; or other data, brought to the run's size."""
     run = trained.run
-    own = data is None or data == run.data
+    own = data is None or (isinstance(data, (str, os.PathLike)) and os.fspath(data) == run.data)
     stored = trained.folder.split() if own and trained.folder else None
-    splits = open_data(
-        run.data if data is None else data, seed=run.seed, image_size=trained.net.sizes["size"], on_error=run.on_error, split=stored, progress=progress
-    )  # fmt: skip
+    source = run.data if data is None else data
+    size = trained.net.sizes["size"]
+    splits = open_data(source, seed=run.seed, image_size=size, on_error=run.on_error, split=stored, progress=progress)
     if splits.train.shape[0] != trained.net.sizes["channels"]:
-        raise UsageError(f"{splits.train.source} has {splits.train.shape[0]} colour channels, the run was trained on {trained.net.sizes['channels']}")
+        raise UsageError(
+            f"{splits.train.source} has {splits.train.shape[0]} colour channels, the run was trained on {trained.net.sizes['channels']}"
+        )
     return splits
 
 
@@ -161,10 +167,10 @@ def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: 
     assert test is not None
     key = Key(trained.run.seed)("report")
     queries = [int(i) for i in key.permutation(len(test))[:6]]
-    config = trained.folder.config()
+    config, run = trained.folder.config(), trained.run
     content = ReportContent(
         title=f"{trained.recipe.card.title} on {Path(trained.run.data).name}",
-        summary=f"{len(train):,} training images of {test.shape[2]} x {test.shape[1]} pixels, {trained.step:,} steps, seed {trained.run.seed}.",
+        summary=f"{len(train):,} training images of {test.shape[2]} x {test.shape[1]} pixels, {trained.step:,} steps, seed {run.seed}.",
         card=trained.recipe.card,
         table=evaluation.table,
         log=trained.metrics,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ class Net(nn.Module):
     is in `net.state_dict()` and nowhere else. `sizes` repeats what the data said of themselves; it is no state.
     """
 
-    sizes: Mapping[str, Any] = {}  # noqa: RUF012  (a Mapping: never changed in place)
+    sizes: Mapping[str, Any] = {}
 
     def __init__(self, **parts: nn.Module | nn.Parameter | Tensor):
         super().__init__()
@@ -27,6 +27,10 @@ class Net(nn.Module):
                 self.register_buffer(name, part)
             else:
                 setattr(self, name, part)
+
+    if TYPE_CHECKING:  # which parts there are, and of what kind, only the recipe knows
+
+        def __getattr__(self, name: str) -> Any: ...
 
 
 class Ema(nn.Module):
@@ -47,7 +51,7 @@ class Ema(nn.Module):
     @torch.no_grad()
     def follow(self, source: nn.Module, m: float) -> None:
         mine, theirs = list(self.module.parameters()), [p.detach() for p in source.parameters()]
-        torch._foreach_lerp_(mine, theirs, 1.0 - m)
+        torch._foreach_lerp_(mine, theirs, 1.0 - m)  # pyright: ignore
 
 
 class Queue(nn.Module):

@@ -63,7 +63,7 @@ class Recipe(ABC):
         """p+ and p-. Rebuilt after each refresh."""
 
     @abstractmethod
-    def build(self, sizes: Sizes, **encoders: Any) -> Net:
+    def build(self, sizes: Sizes, *args: Any, **encoders: Any) -> Net:
         """The net, from one encoder for each keyword of the signature. Torch's generators are seeded around the call."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Recipe(ABC):
     def objective(self, net: Net, z: Embedded, key: Key) -> Tensor | dict[str, Tensor]:
         """The loss of the global batch; of a dict, "loss" is minimised and the rest is logged."""
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
+    def update(self, net: Net, z: Embedded, progress: float) -> None:  # noqa: B027  (most methods need none)
         """After the optimizer: followers, queues, renormalisation, annealed buffers. `progress` in (0, 1]."""
 
     def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], key: Key, epoch: int) -> tuple[str, ...]:

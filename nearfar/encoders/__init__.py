@@ -35,7 +35,9 @@ def _body(spec: str, sizes: Sizes) -> nn.Module:
     if spec.startswith("hf:"):
         return HuggingFaceImage(spec[3:])
     if spec not in IMAGE_ENCODERS:
-        raise UsageError(f"--encoder {spec!r} is unknown: use one of {', '.join(IMAGE_ENCODERS)} or hf:NAME.{did_you_mean(spec, IMAGE_ENCODERS)}")
+        raise UsageError(
+            f"--encoder {spec!r} is unknown: use one of {', '.join(IMAGE_ENCODERS)} or hf:NAME.{did_you_mean(spec, IMAGE_ENCODERS)}"
+        )
     name, *options = spec.split("-")
     norm: Callable = group_norm if "gn" in options else batch_norm
     if name == "convnet":

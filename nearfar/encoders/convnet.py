@@ -92,7 +92,9 @@ class ResNet(nn.Module):
     `stem="small"`: one 3x3 convolution, no pooling, as everybody does on CIFAR; `"imagenet"`: 7x7 stride 2 and a max pool.
     """
 
-    def __init__(self, channels: int, depths: tuple[int, ...], block: type[Block] | type[Bottleneck], stem: str = "small", norm: Norm = batch_norm):
+    def __init__(
+        self, channels: int, depths: tuple[int, ...], block: type[Block] | type[Bottleneck], stem: str = "small", norm: Norm = batch_norm
+    ):
         super().__init__()
         if stem == "small":
             self.stem = nn.Sequential(conv(channels, 64), norm(64), nn.ReLU(inplace=True))

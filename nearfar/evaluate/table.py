@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -98,18 +97,13 @@ class Table:
 
     def render(self) -> str:
         """The table as text; an asterisk marks the best of a column, the verdict and the protocol follow."""
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table as RichTable
-
-        table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
-        table.add_column("representation", no_wrap=True)
-        for title in self.columns.values():
-            table.add_column(title, justify="right", no_wrap=True)
+        rows = [["representation", *(f"{title} " for title in self.columns.values()), ""]]
         for i, result in enumerate(self.results):
-            marked = [f"{self.cell(i, c)} {'*' if i in self.best(c) else ' '}" for c in self.columns]
-            table.add_row(result["representation"], *marked)
-        text = io.StringIO()
-        Console(file=text, width=240, highlight=False, markup=False, color_system=None).print(table)
-        lines = [line.rstrip() for line in text.getvalue().splitlines() if line.strip()]
+            rows.append([result["representation"], *(f"{self.cell(i, c)}{'*' if i in self.best(c) else ' '}" for c in self.columns), ""])
+        widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
+        lines = [
+            "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()
+            for row in rows
+        ]
+        lines.insert(1, "-" * max(map(len, lines)))
         return "\n".join([*lines, *([self.verdict] if self.verdict else []), *self.notes])

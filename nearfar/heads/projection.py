@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from jaxtyping import Float
@@ -18,7 +19,7 @@ def mlp(*dims: int, norm: HeadNorm = "none", last_norm: bool = False) -> nn.Sequ
     in SimCLR's and Barlow Twins' code). "batch" uses statistics of the rows embedded together; "layer" of one row.
     """
     layers: list[nn.Module] = []
-    for i, (inward, outward) in enumerate(zip(dims, dims[1:], strict=False)):
+    for i, (inward, outward) in enumerate(itertools.pairwise(dims)):
         last = i == len(dims) - 2
         normed = norm != "none" and (not last or last_norm)
         layers.append(nn.Linear(inward, outward, bias=not normed))

@@ -79,7 +79,8 @@ def _from_file(path: Path) -> Method:
     if not path.is_file():
         raise UsageError(f"no such recipe file: {path}")
     spec = importlib.util.spec_from_file_location(f"nearfar_recipe_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -47,12 +47,11 @@ class Relation:
         fixed = self.fixed_count(side)
         if fixed is not None:
             return like.new_full(like.shape[:1], fixed)
-        positives = self._mask.sum(1).to(like) if self.listed is None else self.listed.shape[1]
         if side == "pos":
-            return positives  # type: ignore[return-value]
-        outsiders = like.new_zeros(like.shape[:1]) if self.out is None else self.out.sum(1).to(like)
-        candidates = self.columns - (self.itself is not None) - outsiders
-        return candidates if side == "all" else candidates - positives
+            return self._mask.sum(1).to(like)
+        outsiders = 0 if self.out is None else self.out.sum(1).to(like)
+        candidates = like.new_full(like.shape[:1], self.columns - (self.itself is not None)) - outsiders
+        return candidates if side == "all" else candidates - self.count("pos", like)
 
     def fixed_count(self, side: Side) -> int | None:
         """The number of columns on one side, where it is the same for every row and known without counting."""

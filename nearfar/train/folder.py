@@ -39,7 +39,9 @@ class RunFolder:
             raise UsageError(f"--out {folder.path} is a file; give the name of a folder to make")
         if folder.config_file.exists():
             if not overwrite:
-                raise UsageError(f"{folder.path} already holds a run: continue it with `nearfar fit --resume {folder.path}` or add --overwrite")
+                raise UsageError(
+                    f"{folder.path} already holds a run: continue it with `nearfar fit --resume {folder.path}` or add --overwrite"
+                )
             folder._empty()
         elif folder.path.is_dir() and any(folder.path.iterdir()):
             raise UsageError(f"--out {folder.path} is a folder with other things in it; give a new or empty one")

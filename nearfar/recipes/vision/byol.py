@@ -3,7 +3,8 @@ r"""BYOL: predict what a slow copy of the network says of another view; no negat
 Claim: an online network that predicts a slowly following target network's projection learns without any negative
 pair. The predictor and the slow target keep it from the constant solution.
 
-$$\mathcal{L} = \lVert \bar q_\theta(z) - \bar z' \rVert_2^2 = 2 - 2\,\frac{\langle q_\theta(z), z' \rangle}{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2},
+$$\mathcal{L} = \lVert \bar q_\theta(z) - \bar z' \rVert_2^2
+= 2 - 2\,\frac{\langle q_\theta(z), z' \rangle}{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2},
 \qquad \xi \leftarrow m\,\xi + (1 - m)\,\theta$$
 
 symmetrised over the two views; no gradient flows into \(z'\).

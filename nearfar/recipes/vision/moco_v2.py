@@ -3,7 +3,8 @@ r"""MoCo v2: MoCo with SimCLR's projection head and SimCLR's stronger views.
 Claim: two of SimCLR's design choices, an MLP head and stronger augmentation, carry over to the queue, and reach
 SimCLR's level without its large batches.
 
-$$\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)}, \qquad q = W_2 \max(0, W_1 h)$$
+$$\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)},
+\qquad q = W_2 \max(0, W_1 h)$$
 
 Shapes: as MoCo; the head has one hidden layer as wide as the representation.
 
@@ -33,7 +34,12 @@ class MoCoV2(MoCo):
     """Momentum Contrast with an MLP head and stronger views."""
 
     card = dataclasses.replace(
-        MoCo.card, title="MoCo v2", paper="arXiv:2003.04297", year=2020, head="MLP with one hidden layer", query="augmented image (stronger views)"
+        MoCo.card,
+        title="MoCo v2",
+        paper="arXiv:2003.04297",
+        year=2020,
+        head="MLP with one hidden layer",
+        query="augmented image (stronger views)",
     )
 
     tau: float = 0.2

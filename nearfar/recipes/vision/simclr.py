@@ -4,7 +4,8 @@ Claim: a simple framework suffices. Strong composed augmentation, a non-linear p
 after training, a temperature and many negatives in a large batch together reach what memory banks and special
 architectures did before.
 
-$$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}$$
+$$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}
+{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}$$
 
 Shapes: views v0, v1 (n, c, h, w) -> representation h (n, encoder.dim) -> z (n, dim); the loss averages all 2n rows.
 

@@ -1,0 +1,147 @@
+"""Put measured numbers into README and docs.
+
+    python docs/generate.py           write
+    python docs/generate.py --check   only say what is out of date (exit code 1)
+
+Tables stand between `<!-- table: NAME -->` and `<!-- end -->` in README.md; docs/methods.md and docs/status.md are written whole. All
+of it comes from benchmarks/results/*.json, from the recipes' files and from the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from status import status
+
+from nearfar import recipes
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def result(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    line = lambda cells: "| " + " | ".join(cells) + " |"
+    return "\n".join([line(header), line(["---"] + ["--:"] * (len(header) - 1)), *map(line, rows)])
+
+
+def spread(values: list[float]) -> str:
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{100 * statistics.mean(values):.1f} ± {100 * deviation:.1f}"
+
+
+def accuracies(found: dict[str, Any], recipe: str, columns: dict[str, str], trained: str) -> list[list[str]]:
+    """One line a representation: mean and deviation over the seeds, the best mean in bold."""
+    runs = [r["results"] for r in found["rows"] if r["recipe"] == recipe]
+    names = [r["representation"] for r in runs[0]]
+    means = {c: [statistics.mean(run[i][c] for run in runs) for i in range(len(names))] for c in columns}
+    lines = []
+    for i, name in enumerate(names):
+        cells = [spread([run[i][c] for run in runs]) for c in columns]
+        cells = [f"**{cell}**" if means[c][i] == max(means[c]) else cell for c, cell in zip(columns, cells, strict=True)]
+        lines.append([trained if name == "trained encoder" else name, *cells])
+    return lines
+
+
+def digits_table() -> str:
+    found = result("digits")
+    if found is None:
+        return "_not measured yet_"
+    columns = {"few_labels": "5 labels a class", "linear": "all labels", "knn": "kNN"}
+    return markdown(["scikit-learn's digits", *columns.values()], accuracies(found, "simclr", columns, "**SimCLR**, a minute on two cores"))
+
+
+def methods_table() -> str:
+    rows = [(name, recipes.method(name).recipe.card) for name in recipes.names()]
+    return markdown(["method", "positive", "negative", "loss"], [[f"`{n}`", c.positive, c.negative, c.loss] for n, c in rows]).replace(
+        "--:", "---"
+    )
+
+
+def measured_table() -> str:
+    lines = []
+    if digits := result("digits"):
+        lines += [_digits_line(digits, name) for name in sorted({r["recipe"] for r in digits["rows"]})]
+    if cifar := result("cifar_cpu"):
+        lines += [_cifar_line(cifar, column, title) for column, title in (("linear", "linear probe"), ("knn", "kNN, k = 200"))]
+    if views := result("views"):
+        ratios = ", ".join(f"{r['ratio']:.1f}× ({r['threads']} thread{'s' if r['threads'] > 1 else ''})" for r in views["runs"])
+        lines.append(["SimCLR's views, 256 × 3 × 32 × 32, CPU, against kornia", ratios, "`benchmarks/views.py`"])
+    if loop := result("loop"):
+        lines.append(["the loop's own cost a step, beyond model and views", f"{loop['own_ms']:.2f} ms", "`benchmarks/loop.py`"])
+    return markdown(["what", "result", "script"], lines) if lines else "_not measured yet_"
+
+
+def _against(rows: list[dict[str, Any]], column: str) -> str:
+    ours = [next(x[column] for x in r["results"] if not x["baseline"]) for r in rows]
+    floor = [max(x[column] for x in r["results"] if x["baseline"]) for r in rows]
+    short = "" if statistics.mean(ours) > statistics.mean(floor) else " (short)"
+    return f"{spread(ours)} against {spread(floor)}{short}"
+
+
+def _digits_line(found: dict[str, Any], name: str) -> list[str]:
+    rows = [r for r in found["rows"] if r["recipe"] == name]
+    return [
+        f"`{name}` on digits, 5 labels a class, best baseline beside it, {len(rows)} seeds",
+        _against(rows, "few_labels"),
+        "`benchmarks/digits.py`",
+    ]
+
+
+def _cifar_line(found: dict[str, Any], column: str, title: str) -> list[str]:
+    rows = found["rows"]
+    minutes = statistics.mean(r["seconds"] for r in rows) / 60
+    what = f"`simclr` on CIFAR-10, small ConvNet, {minutes:.0f} minutes on {found['machine']['cores']} cores, {title}, {len(rows)} seeds"
+    return [what, _against(rows, column), "`benchmarks/cifar_cpu.py`"]
+
+
+def methods_page() -> str:
+    parts = ["# Methods", "", "Made from the recipes' files by `docs/generate.py`.", ""]
+    for name in recipes.names():
+        m = recipes.method(name)
+        text = sys.modules[m.recipe.__module__].__doc__ or ""
+        parts += [f"## {m.recipe.card.title} (`{name}`)", "", text.strip(), "", f"Published settings: `{_changed(m.paper)}`", ""]
+        parts += [f"- {what}: {number} ({source})" for what, (number, source) in m.reported.items()] + [""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _changed(preset: tuple[Any, Any]) -> str:
+    """What a preset sets, without the defaults."""
+    import dataclasses
+
+    given = [(f.name, getattr(part, f.name)) for part in preset for f in dataclasses.fields(part) if getattr(part, f.name) != f.default]
+    return ", ".join(f"{k}={v}" for k, v in given)
+
+
+def readme() -> str:
+    text = (ROOT / "README.md").read_text()
+    for name, make in {"digits": digits_table, "methods": methods_table, "measured": measured_table}.items():
+        place = re.search(rf"<!-- table: {name} -->\n(.*?)<!-- end -->", text, re.DOTALL)
+        assert place, f"README.md has no place for the table {name!r}"
+        text = f"{text[: place.start(1)]}{make()}\n{text[place.end(1) :]}"
+    return text
+
+
+def main() -> int:
+    pages = {"README.md": readme(), "docs/methods.md": methods_page(), "docs/status.md": status(ROOT, result)}
+    stale = [name for name, text in pages.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text]
+    if "--check" in sys.argv:
+        print("\n".join(f"{name} is out of date: run python docs/generate.py" for name in stale))
+        return 1 if stale else 0
+    for name in stale:
+        (ROOT / name).write_text(pages[name])
+        print(f"wrote {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

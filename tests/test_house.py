@@ -1,0 +1,136 @@
+"""The house: examples run, docs are fresh, README's snippets hold, the wheel works alone, nothing heavy is imported by accident."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+def run(*command: str | Path, cwd: Path, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        list(map(str, command)), cwd=cwd, capture_output=True, text=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1", **env}
+    )
+
+
+def test_there_are_at_least_three_examples_and_they_are_short():
+    assert len(EXAMPLES) >= 3
+    assert all(path.read_text().count("\n") < 60 for path in EXAMPLES)
+
+
+@pytest.mark.parametrize("path", [p for p in EXAMPLES if p.name != "own_method.py"], ids=lambda p: p.name)
+def test_examples_run(path, tmp_path):
+    done = run(sys.executable, "-W", "error", path, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("\n") >= 3
+
+
+def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
+    command = [sys.executable, "-m", "nearfar"]
+    done = run(
+        *command,
+        "fit",
+        ROOT / "examples" / "own_method.py",
+        "--data",
+        "digits",
+        "--steps",
+        4,
+        "--batch",
+        32,
+        "--tau",
+        0.3,
+        "--out",
+        "run",
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
+    assert first["tau"] == pytest.approx(0.3, abs=0.01)
+    done = run(*command, "embed", "run", "--data", "digits", "--out", "v.npy", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_tables_in_readme_and_docs_are_fresh():
+    done = run(sys.executable, "docs/generate.py", "--check", cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_readme_names_only_commands_and_flags_that_exist():
+    from nearfar.app.cli import COMMANDS
+    from nearfar.app.commands import fit_parser
+    from nearfar.recipes import method
+
+    text = (ROOT / "README.md").read_text()
+    used = set(re.findall(r"nearfar ([a-z]+) ", text)) - {"nearfar"}
+    assert used & set(COMMANDS)
+    assert set(re.findall(r"^    nearfar ([a-z]+)", text, re.MULTILINE)) <= set(COMMANDS)
+    flags = {f for action in fit_parser(method("simclr"))._actions for f in action.option_strings}
+    asked = {f for line in re.findall(r"nearfar fit[^`#\n]*", text) for f in re.findall(r"--[a-z-]+", line)}
+    assert asked <= flags
+
+
+def test_importing_the_package_imports_nothing_heavy(tmp_path):
+    code = "import sys, nearfar; print([m for m in ('torch', 'numpy', 'sklearn', 'transformers', 'rich') if m in sys.modules])"
+    assert run(sys.executable, "-c", code, cwd=tmp_path).stdout.strip() == "[]"
+
+
+def test_training_needs_neither_rich_nor_transformers_nor_pyarrow_nor_tensorboard(tmp_path):
+    code = (
+        "import sys\n"
+        "for name in ('rich', 'transformers', 'pyarrow', 'tensorboard', 'plotly', 'faiss', 'tyro'): sys.modules[name] = None\n"
+        "from nearfar.app.cli import main\n"
+        "code = main(['fit', 'simclr', '--tiny', '--steps', '2', '--batch', '16', '--out', 'run'])\n"
+        "sys.exit(code or main(['eval', 'run']))\n"
+    )
+    done = run(sys.executable, "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "trained encoder" in done.stdout
+
+
+def test_the_wheel_works_in_an_empty_environment(tmp_path):
+    """Built, installed into a new environment, run from an empty folder. Dependencies are lent by the environment of the tests."""
+    built = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("nearfar-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "nearfar/py.typed" in names
+    assert "nearfar/recipes/vision/simclr.py" in names
+    assert not [n for n in names if n.startswith(("tests", "benchmarks", "docs"))]
+    assert run(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path).returncode == 0
+    python = tmp_path / "env" / "bin" / "python"
+    packages = next((tmp_path / "env" / "lib").glob("python*/site-packages"))
+    (packages / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
+    installed = run(sys.executable, "-m", "pip", "install", "--no-deps", "--target", packages, wheel, cwd=tmp_path)
+    assert installed.returncode == 0, installed.stderr
+    away = tmp_path / "away"
+    away.mkdir()
+    where = run(python, "-c", "import nearfar; print(nearfar.__file__)", cwd=away).stdout
+    assert str(packages) in where
+    done = run(python, "-m", "nearfar", "fit", "simclr", "--tiny", "--steps", 2, "--batch", 16, "--out", "run", cwd=away)
+    assert done.returncode == 0, done.stderr
+    listed = json.loads(run(python, "-m", "nearfar", "list", "--json", cwd=away).stdout)
+    assert {"simclr", "moco", "moco-v2", "byol", "barlow-twins"} <= {row["name"] for row in listed}
+
+
+def test_nothing_unpickles_and_nothing_draws_without_a_key():
+    against = []
+    drawing = re.compile(
+        r"torch\.(rand|randn|randint|randperm|bernoulli)\(|np\.random\.|\brandom\.(random|randint|choice|shuffle|sample)\("
+    )
+    loading = re.compile(r"pickle\.load|joblib\.load|torch\.load\((?!.*weights_only=True)|allow_pickle=True|\beval\(|\bexec\(")
+    for path in (ROOT / "nearfar").rglob("*.py"):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            code = line.split("#")[0]
+            if drawing.search(code) or (loading.search(code) and ".eval(" not in code):
+                against.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert not against, "\n".join(against)
