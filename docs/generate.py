@@ -74,7 +74,7 @@ def measured_table() -> str:
     if cifar := result("cifar_cpu"):
         lines += [_cifar_line(cifar, column, title) for column, title in (("linear", "linear probe"), ("knn", "kNN, k = 200"))]
     if views := result("views"):
-        ratios = ", ".join(f"{r['ratio']:.1f}× ({r['threads']} thread{'s' if r['threads'] > 1 else ''})" for r in views["runs"])
+        ratios = ", ".join(f"{r['ratio']:.1f}× ({r['threads']} thread{'s' if r['threads'] > 1 else ''})" for r in views["results"])
         lines.append(["SimCLR's views, 256 × 3 × 32 × 32, CPU, against kornia", ratios, "`benchmarks/views.py`"])
     if loop := result("loop"):
         lines.append(["the loop's own cost a step, beyond model and views", f"{loop['own_ms']:.2f} ms", "`benchmarks/loop.py`"])
