@@ -26,7 +26,7 @@ from nearfar.train.hooks import Metrics
 from nearfar.train.optim import make_optimizer
 from nearfar.train.session import Session, build_net
 
-BATCH, STEPS, ROUNDS = 64, 100, 9
+BATCH, STEPS, ROUNDS = 4, 100, 21
 
 
 class Ready(Similarity):

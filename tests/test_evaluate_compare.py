@@ -93,9 +93,9 @@ def test_render_marks_winners_and_says_where_raw_pixels_win():
     text = made(raw=(0.7, 0.9, 0.99), trained=(0.8, 0.95, 0.97)).render()
     raw, trained = (next(line for line in text.splitlines() if line.strip().startswith(name)) for name in ("raw", "trained"))
     assert [w.endswith("*") or "*" in w for w in raw.split("  ") if w.strip()].count(True) == 1
-    assert "99.00 *" in raw
-    assert "80.0 ± 2.0 *" in trained
-    assert "95.00 *" in trained
+    assert "99.00*" in raw
+    assert "80.0 ± 2.0*" in trained
+    assert "95.00*" in trained
     assert "Training did not pay everywhere: raw pixels beat trained encoder on kNN (99.00 against 97.00)." in text
     assert "k = 7 (clipped from 20)" in text
     assert "2 classes have fewer" in text

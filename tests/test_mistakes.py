@@ -101,7 +101,7 @@ def test_requests_that_cannot_be_met(tmp_path, capsys):
     out = ["--out", tmp_path / "run"]
     assert "batch 5000 is larger than the data: 1438" in refused(capsys, "fit", "simclr", "--tiny", "--batch", 5000, *out)
     assert "Did you mean 'simclr'" in refused(capsys, "fit", "simclrr", "--tiny", *out)
-    assert "Did you mean --steps" in refused(capsys, "fit", "simclr", "--tiny", "--stepz", 3, *out)
+    assert "Did you mean '--steps'" in refused(capsys, "fit", "simclr", "--tiny", "--stepz", 3, *out)
     assert "cpu" in refused(capsys, "fit", "simclr", "--tiny", "--device", "tpu", *out)
     assert "this machine has" in refused(capsys, "fit", "simclr", "--tiny", "--device", "cuda:99", *out)
     assert "resnet18" in refused(capsys, "fit", "simclr", "--tiny", "--encoder", "resnet8", *out)

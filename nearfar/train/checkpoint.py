@@ -175,7 +175,9 @@ def _unflatten(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, An
     for key, value in tensors.items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = value
-    return {"state": state, "param_groups": rest["groups"]}
+    # JSON has no tuples: what is a list now, but for the parameters' numbers, was one (Adam's betas)
+    groups = [{k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in g.items()} for g in rest["groups"]]
+    return {"state": state, "param_groups": groups}
 
 
 def _canonical(body: dict[str, Any]) -> bytes:

@@ -1,0 +1,63 @@
+"""Consistency: a classifier says the same of a sample and of its augmented copies."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.losses.softmax import cross_entropy
+from nearfar.scores import Number
+
+
+def js_divergence(*logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
+    r"""The Jensen-Shannon divergence of several predictions: \(\frac1v \sum_a \text{KL}(p_a \,\|\, \bar p)\) with \(\bar p\) their mean.
+
+    Shapes: v tables of logits give `(n,)`, between 0 (all agree) and log v.
+    """
+    if not logits:
+        raise UsageError("js_divergence: at least one table of logits is needed")
+    log_p = torch.stack([x.log_softmax(1) for x in logits])
+    log_mean = log_p.logsumexp(0) - torch.tensor(len(logits), dtype=log_p.dtype, device=log_p.device).log()
+    return (log_p.exp() * (log_p - log_mean)).sum(2).mean(0)
+
+
+def cutoff(
+    logits: Float[Tensor, "n c"],
+    copies: Float[Tensor, "v n c"],
+    y: Int[Tensor, " n"],
+    alpha: Number = 1.0,
+    beta: Number = 1.0,
+) -> Float[Tensor, ""]:
+    r"""\[ \mathcal L = \text{CE}(p, y) + \alpha \sum_{a=1}^v \text{CE}(p_a, y) + \beta\, \text{JS}(p, p_1, \dots, p_v) \]
+
+    with \(p_a\) the predictions on copies from which tokens, features or a span were cut off. The consensus term is
+    the Jensen-Shannon divergence, symmetric and bounded, not a KL divergence from one to another.
+
+    Requirements: labels may be -1 (unknown): such rows take part in the consensus only.
+
+    Reference: Shen et al., A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language Understanding and Generation,
+    arXiv:2009.13818.
+    """
+    supervised = cross_entropy(logits, y) + alpha * sum(cross_entropy(c, y) for c in copies)
+    return supervised + beta * js_divergence(logits, *copies).mean()
+
+
+def uda(logits: Float[Tensor, "n c"], augmented: Float[Tensor, "n c"], tau: Number = 1.0, confidence: Number = 0.0) -> Float[Tensor, ""]:
+    r"""\[ \mathcal L = \frac1n \sum_i \text{KL}\big(\operatorname{sg} p(\cdot \mid x_i) \,\|\, p(\cdot \mid \tilde x_i)\big) \]
+
+    of unlabelled samples. What is said of the sample itself is the target: it gets no gradient, is sharpened by
+    tau < 1, and where its largest probability is below `confidence` the row counts as 0.
+
+    Relations: added to a supervised loss; `js_divergence` treats all copies alike.
+
+    Reference: Xie et al., Unsupervised Data Augmentation for Consistency Training, NeurIPS 2020.
+    """
+    if not tau > 0:
+        raise UsageError(f"uda: tau must be greater than 0, got {tau}")
+    logits = logits.detach()
+    sure = (logits.softmax(1).amax(1) >= confidence).to(logits)
+    log_target = (logits / tau).log_softmax(1)
+    divergence = (log_target.exp() * (log_target - augmented.log_softmax(1))).sum(1)
+    return (divergence * sure).mean()

@@ -1,0 +1,34 @@
+"""Contrastive representation distillation: the student's vector of a sample finds the teacher's."""
+
+from __future__ import annotations
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.losses.nce import binary_nce
+from nearfar.scores import Scalar, matched
+
+
+def crd(
+    student: Float[Tensor, "n d"], teacher: Float[Tensor, "n d"], against: Float[Tensor, "m d"], total: int, tau: Scalar = 0.07
+) -> Float[Tensor, " n"]:
+    r"""Is it the teacher's vector of the same sample (T, S) or of another, of which there are m for each?
+
+    \[ \ell_i = -\log h(t_i, s_i) - \sum_{j=1}^m \log(1 - h(t_j, s_i)), \qquad
+       h(t, s) = \frac{e^{\cos(t, s) / \tau}}{e^{\cos(t, s) / \tau} + m / M} \]
+
+    with M = `total` samples in the data and `against` m remembered vectors of the teacher.
+
+    Requirements: both sides already projected to one width. The teacher's side may be swapped for the
+    student's, `crd(teacher, student, …)`; the authors add the two.
+
+    Relations: `binary_nce` whose noise has density 1/M; `instance_nce` with Z = 1 and another network's memory.
+
+    Reference: Tian, Krishnan, Isola, Contrastive Representation Distillation, ICLR 2020.
+    """
+    if len(against) < 1 or total < 1:
+        raise UsageError(f"crd: needs at least one negative and one sample, got {len(against)} negatives and total = {total}")
+    return binary_nce(matched(student, teacher, against=against) / tau + math.log(total), m=len(against))

@@ -1,0 +1,32 @@
+"""Local aggregation: near neighbours come nearer, background neighbours give way, the rest does not matter."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from nearfar.losses.info_nce import info_nce_in
+from nearfar.scores import Scalar, Scores, cosine
+
+
+def local_aggregation(
+    v: Float[Tensor, "n d"], background: Float[Tensor, "n k d"], close: Bool[Tensor, "n k"], tau: Scalar = 0.07
+) -> Float[Tensor, " n"]:
+    r"""\[ \ell_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}, \qquad
+       P(A \mid v) = \frac1Z \sum_{j \in A} e^{\cos(v_j, v) / \tau} \]
+
+    \(B_i\) are the k remembered vectors nearest to v, \(C_i\) those in the same cluster (of several clusterings);
+    `close` says which of \(B_i\) are in \(C_i\). The partition function cancels: nothing has to be estimated.
+
+    Shapes: `background` holds each row's own neighbours, `bank[nearest]`. Gives `(n,)`; 0 where no neighbour is close.
+
+    Relations: `info_nce_in` with the close neighbours as positives. With one close neighbour, itself, and the whole
+    bank as background it is `instance_softmax`.
+
+    Reference: Zhuang, Zhai, Yamins, Local Aggregation for Unsupervised Learning of Visual Embeddings, ICCV 2019.
+    """
+    own = torch.einsum("nd,nkd->nk", cosine.ready(v), cosine.ready(background))
+    nothing = own.new_empty(len(own), 0)
+    sign = torch.where(close, 1, -1).to(torch.int8)
+    return info_nce_in(Scores(nothing, nothing[:0], own=own, own_sign=sign) / tau)

@@ -1,0 +1,37 @@
+"""Local and global features of two views, at several scales (AMDIM)."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from nearfar.scores import Scalar, Scores, dot
+
+
+def local_global(g: Float[Tensor, "n d"], local: Float[Tensor, "n l d"], tau: Scalar = 1.0) -> Float[Tensor, " n"]:
+    r"""The whole of one view finds each place of the other view of the same image among all places of other images:
+
+    \[ \ell_i = -\frac1l \sum_{p=1}^l \log \frac{e^{s(g_i, x_{ip})}}{e^{s(g_i, x_{ip})} + \sum_{j \ne i} \sum_{p'} e^{s(g_i, x_{jp'})}},
+       \qquad s(g, x) = g^\top x / \tau \]
+
+    Places of one's own image do not compete with each other. The paper's tau is \(\sqrt d\).
+
+    Shapes: `local` holds l places for each of n images; gives `(n,)`, 0 for a single image.
+
+    Relations: Deep InfoMax compares within one view; CPC has steps of time for places. With l = 1 it is `info_nce` on `pairs`.
+
+    Reference: Bachman, Hjelm, Buchwalter, Learning Representations by Maximizing Mutual Information Across Views, NeurIPS 2019.
+    """
+    n, places = local.shape[:2]
+    g, local = dot.ready(g), dot.ready(local)
+    image = torch.arange(n, device=g.device)
+    others = Scores(g, local.flatten(0, 1), image, image.repeat_interleave(places)) / tau
+    positive = torch.einsum("nd,nld->nl", g, local) / tau
+    return F.softplus(others.neg_lse[:, None] - positive).mean(1)
+
+
+def multiscale(g: Float[Tensor, "n d"], *scales: Float[Tensor, "n _ d"], tau: Scalar = 1.0) -> Float[Tensor, ""]:
+    """The sum of `local_global` over scales, averaged over images: AMDIM. Add the same with the views exchanged."""
+    return torch.stack([local_global(g, local, tau).mean() for local in scales]).sum()

@@ -1,0 +1,170 @@
+r"""How much two things say about each other: estimates, in nats, by scores that tell true pairs from shuffled ones.
+
+In a table positives are drawn together, \((x, y) \sim p(x, y)\), negatives apart, \(p(x)\,p(y)\); the score is the
+critic \(T\). Every function here returns one number that is to be *maximised*: a recipe minimises its negative. A
+table that lacks positives or negatives says nothing: 0.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.losses.info_nce import info_nce_of
+from nearfar.scores import Number, Scalar, Scores, log_sum_exp
+
+
+def jsd_bound(S: Scores) -> Float[Tensor, ""]:
+    r"""\[ \mathbb E_{p(x, y)}[-\operatorname{sp}(-T)] - \mathbb E_{p(x) p(y)}[\operatorname{sp}(T)],
+       \qquad \operatorname{sp}(t) = \log(1 + e^t) \]
+
+    It bounds \(2\,\text{JS} - 2 \log 2\) from below, with JS the Jensen-Shannon divergence of joint and product: not
+    mutual information, but growing with it, and the steadiest of all to train. At best T is the log-ratio of the densities.
+
+    Relations: minus the mean of `binary_nce(S, m=1)`. Deep InfoMax, DGI, InfoGraph, IS-BERT.
+
+    References: Nowozin, Cseke, Tomioka, f-GAN, NIPS 2016; Hjelm et al., Learning Deep Representations by Mutual
+    Information Estimation and Maximization, ICLR 2019.
+    """
+    pos, pos_count, neg, neg_count = S.stats(Scores.pos_softplus, Scores.pos_count, Scores.neg_softplus, Scores.neg_count)
+    value = -pos.sum() / pos_count.sum().clamp_min(1) - neg.sum() / neg_count.sum().clamp_min(1)
+    return _if_told(value, pos_count, neg_count)
+
+
+def dv_bound(S: Scores) -> Float[Tensor, ""]:
+    r"""\[ I \ge \mathbb E_{p(x, y)}[T] - \log \mathbb E_{p(x) p(y)}[e^T] \]
+
+    Tight at T = log-ratio plus any constant. Of a batch the logarithm of a mean is biased upwards, and its gradient too.
+
+    Relations: MINE maximises this. `tuba_bound` with `log_a` a running mean of the second term has MINE's corrected gradient.
+
+    References: Donsker, Varadhan, 1975; Belghazi et al., Mutual Information Neural Estimation, ICML 2018.
+    """
+    joint, log_mean, pos_count, neg_count = _expectations(S)
+    return _if_told(joint - log_mean, pos_count, neg_count)
+
+
+def tuba_bound(S: Scores, log_a: Scalar) -> Float[Tensor, ""]:
+    r"""\[ I \ge \mathbb E_{p(x, y)}[T] - \frac{\mathbb E_{p(x) p(y)}[e^T]}{a} - \log a + 1 \]
+
+    for any a > 0: without bias for a batch, with high variance. `log_a` gets a gradient if it is a tensor that wants one.
+
+    Relations: the best a is \(\mathbb E[e^T]\), which gives `dv_bound`; a = e gives `nwj_bound`.
+
+    Reference: Poole et al., On Variational Bounds of Mutual Information, ICML 2019.
+    """
+    joint, log_mean, pos_count, neg_count = _expectations(S)
+    return _if_told(joint - _exp(log_mean - log_a) - log_a + 1, pos_count, neg_count)
+
+
+def nwj_bound(S: Scores) -> Float[Tensor, ""]:
+    r"""\[ I \ge \mathbb E_{p(x, y)}[T] - e^{-1}\, \mathbb E_{p(x) p(y)}[e^T] \]
+
+    Tight only at T = 1 + log-ratio. Also called f-GAN's KL bound and MINE-f.
+
+    Reference: Nguyen, Wainwright, Jordan, Estimating Divergence Functionals and the Likelihood Ratio by Convex Risk
+    Minimization, 2010.
+    """
+    return tuba_bound(S, 1.0)
+
+
+def info_nce_bound(S: Scores) -> Float[Tensor, ""]:
+    r"""\[ I \ge \log K - \mathcal L_{\text{InfoNCE}} \]
+
+    with K candidates for each row, its positive among them. It never exceeds log K; bias, not variance.
+
+    Requirements: one positive in each row; rows without any are left out.
+    """
+    all_lse, pos_sum, pos_count, all_count, neg_count = S.stats(
+        Scores.all_lse, Scores.pos_sum, Scores.pos_count, Scores.all_count, Scores.neg_count
+    )
+    row = torch.where(pos_count > 0, all_count.clamp_min(1).log() - info_nce_of(all_lse, pos_sum, pos_count), 0.0)
+    return _if_told(row.sum() / (pos_count > 0).sum().clamp_min(1), pos_count, neg_count)
+
+
+def interpolated_bound(S: Scores, alpha: Number, log_q: Scalar = 1.0) -> Float[Tensor, ""]:
+    r"""The continuum from `tuba_bound` (alpha = 0: no bias) to InfoNCE (alpha = 1: little variance, at most log K):
+
+    \[ I \ge 1 + \mathbb E_{p(x_{1:K})\,p(y \mid x_1)}\Big[\log \frac{e^{T(x_1, y)}}{a(y; x_{1:K})}\Big]
+              - \mathbb E_{p(x_{1:K})\,p(y)}\Big[\frac{e^{T(x_1, y)}}{a(y; x_{1:K})}\Big], \qquad
+       a(y; x_{1:K}) = \alpha\, \frac1K \sum_{i=1}^K e^{T(x_i, y)} + (1 - \alpha)\, q \]
+
+    A row with K negatives serves both expectations: in the second all of them are \(x_{1:K}\), in the first the
+    positive takes the place of each negative in turn.
+
+    Requirements: one positive and at least one negative in every row; other rows are left out. The table is held
+    in memory, since leaving out each negative is no row statistic. At most alpha reaches \(\log(K / \alpha)\).
+
+    Reference: Poole et al., ICML 2019, section 2.3 and equation 11.
+    """
+    if not 0 <= alpha <= 1:
+        raise UsageError(f"interpolated_bound: alpha must lie between 0 and 1, got {alpha}")
+    pos, pos_count, lse, count = S.stats(Scores.pos_sum, Scores.pos_count, Scores.neg_lse, Scores.neg_count)
+    neg = S.neg
+    told = (pos_count > 0) & (count > 0)
+    count = count.clamp_min(1)
+    others = _log_sum_of_others(torch.where(neg, S.table(), -math.inf), neg)
+    swapped = _mixture(torch.logaddexp(others, pos[:, None]) - count.log()[:, None], alpha, log_q)
+    joint = pos - torch.where(neg, swapped, 0.0).sum(1) / count
+    log_mean = torch.where(told, lse, 0.0) - count.log()
+    marginal = _exp(log_mean - _mixture(log_mean, alpha, log_q))
+    return torch.where(told, 1 + joint - marginal, 0.0).sum() / told.sum().clamp_min(1)
+
+
+def becker_hinton(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], eps: Number = 1e-6) -> Float[Tensor, ""]:
+    r"""IMAX: what the average of two modules' outputs says of the signal common to both, if all is Gaussian,
+
+    \[ I = \frac12 \log \frac{\operatorname{Var}(a + b)}{\operatorname{Var}(a - b)} \]
+
+    averaged over the d outputs; variances over the batch, plus eps so that equal modules give a finite value.
+
+    Requirements: more than one row; of a single one it is 0.
+
+    Relations: needs no negatives: the numerator forbids the constant solution. Barlow Twins is a descendant.
+
+    Reference: Becker, Hinton, Self-organizing Neural Network that Discovers Surfaces in Random-dot Stereograms, Nature 1992.
+    """
+    return (_log_variance(a + b, eps) - _log_variance(a - b, eps)).mean() / 2
+
+
+def _expectations(S: Scores) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The mean of T over true pairs, the logarithm of the mean of e^T over shuffled ones, and the counts."""
+    pos, pos_count, neg, neg_count = S.stats(Scores.pos_sum, Scores.pos_count, Scores.neg_lse, Scores.neg_count)
+    log_mean = log_sum_exp(neg[None])[0] - neg_count.sum().clamp_min(1).log()
+    return pos.sum() / pos_count.sum().clamp_min(1), log_mean, pos_count, neg_count
+
+
+def _if_told(value: Tensor, pos_count: Tensor, neg_count: Tensor) -> Tensor:
+    return torch.where((pos_count.sum() > 0) & (neg_count.sum() > 0), value, 0.0)
+
+
+def _exp(x: Tensor) -> Tensor:
+    """e^x; where that would leave little room below overflow, its tangent goes on: still steep, still finite."""
+    knee = math.log(torch.finfo(x.dtype).max) / 2
+    return x.clamp_max(knee).exp() * (1 + (x - knee).clamp_min(0))
+
+
+def _mixture(log_mean: Tensor, alpha: Number, log_q: Scalar) -> Tensor:
+    """log(alpha e^log_mean + (1 - alpha) q), exact at both ends."""
+    log_q = torch.as_tensor(log_q, dtype=log_mean.dtype, device=log_mean.device)
+    if alpha in (0, 1):
+        return log_mean if alpha else log_q.expand_as(log_mean)
+    return torch.logaddexp(log_mean + math.log(alpha), log_q + math.log(1 - alpha))
+
+
+def _log_sum_of_others(scores: Float[Tensor, "n m"], there: Tensor) -> Float[Tensor, "n m"]:
+    """For each entry the log-sum-exp of the row's others; entries that are not there are -inf."""
+    # Subtracting an entry from the sum is safe unless it is the largest, which may be nearly all of it.
+    largest = torch.zeros_like(there).scatter_(1, scores.argmax(1, keepdim=True), True)
+    total, rest = log_sum_exp(scores), log_sum_exp(scores.masked_fill(largest, -math.inf))
+    share = torch.where(there & ~largest, scores - total[:, None], -1.0).exp()
+    left = torch.where(there & ~largest, torch.log1p(-share) + total[:, None], 0.0)
+    return torch.where(largest, rest[:, None], left)
+
+
+def _log_variance(x: Float[Tensor, "n d"], eps: Number) -> Float[Tensor, " d"]:
+    return ((x - x.mean(0)).square().mean(0) + eps).log()

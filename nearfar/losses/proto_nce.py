@@ -1,0 +1,58 @@
+"""ProtoNCE: a sample finds its cluster's prototype as well as its other view, at several granularities."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.losses.info_nce import info_nce
+from nearfar.losses.softmax import classes
+from nearfar.scores import Number, Scores, unit
+
+Clustering = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"], Int[Tensor, " _"]]
+"""Prototypes `(c, d)`, their concentrations `(c,)`, and the prototype of each row `(n,)`."""
+
+
+def proto_nce(S: Scores, v: Float[Tensor, "n d"], clusterings: Sequence[Clustering]) -> Float[Tensor, " n"]:
+    r"""InfoNCE of the instances, plus the mean over M clusterings of InfoNCE of the prototypes:
+
+    \[ \ell_i = \ell_i^{\text{InfoNCE}}
+               + \frac1M \sum_{m=1}^M -\log \frac{e^{v_i^\top c_s^m / \phi_s^m}}{\sum_j e^{v_i^\top c_j^m / \phi_j^m}} \]
+
+    Every prototype has a temperature of its own, which is small for a dense cluster: its pull is weaker for the
+    same score, so that clusters come to be equally dense.
+
+    Shapes: S the table of the instances, temperature included (`matched` to a queue, in the paper); gives `(n,)`.
+
+    Requirements: concentrations greater than 0, as `concentration` makes them. Vectors are normalised here.
+
+    Relations: each clustering is `parametric_softmax` with prototypes, divided by phi, as weights that are not learned.
+
+    Reference: Li et al., Prototypical Contrastive Learning of Unsupervised Representations, ICLR 2021.
+    """
+    if not clusterings:
+        raise UsageError("proto_nce: at least one clustering is needed")
+    prototypes = [info_nce(classes(unit(v), unit(c).detach() / phi[:, None], at)) for c, phi, at in clusterings]
+    return info_nce(S) + torch.stack(prototypes).mean(0)
+
+
+@torch.no_grad()
+def concentration(
+    z: Float[Tensor, "n d"], prototypes: Float[Tensor, "c d"], assigned: Int[Tensor, " n"], tau: Number = 0.2, alpha: Number = 10.0
+) -> Float[Tensor, " c"]:
+    r"""How wide each cluster is, \(\phi = \frac{\sum_{z \in c} \lVert z - c \rVert}{Z \log(Z + \alpha)}\), Z its size; scaled to mean tau.
+
+    Clusters of fewer than two members get the largest value; values outside the 10th to 90th percentile are
+    brought to these, and none is smaller than tau / 100 (a cluster of equal vectors would have 0).
+    """
+    distance = torch.linalg.vector_norm(z - prototypes[assigned], dim=1)
+    size = torch.bincount(assigned, minlength=len(prototypes)).to(z)
+    phi = torch.zeros_like(size).index_add(0, assigned, distance) / (size.clamp_min(1) * (size + alpha).log())
+    phi = torch.where(size > 1, phi, phi.masked_fill(size < 2, 0.0).amax())
+    phi = phi.clamp(phi.quantile(0.1), phi.quantile(0.9))
+    mean = phi.mean()
+    return torch.where(mean > 0, tau * phi / mean, tau).clamp_min(tau / 100)

@@ -1,0 +1,34 @@
+"""Quick-Thought: which of these sentences stands next to this one?"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.losses.info_nce import info_nce
+from nearfar.scores import Scores, dot
+
+
+def quick_thought(f: Float[Tensor, "n d"], g: Float[Tensor, "n d"], passage: Int[Tensor, " n"], window: int = 1) -> Float[Tensor, " n"]:
+    r"""Each neighbour is to be found among the sentences of the batch, by two encoders of the same n sentences:
+
+    \[ \ell_s = -\sum_{c \in C(s)} \log \frac{e^{f(s)^\top g(c)}}{\sum_{s' \ne s} e^{f(s)^\top g(s')}} \]
+
+    The neighbours C(s) are the sentences of the same passage at most `window` places before or behind. The
+    logarithm is essential: of bare probabilities the gradient vanishes exactly where a neighbour is ranked last.
+
+    Shapes: rows in the order of the text; `passage` says which text a row is from. Gives `(n,)`, 0 without neighbours.
+
+    Relations: a softmax over candidates, `info_nce` once for each place of the window; not negative sampling.
+
+    Reference: Logeswaran, Lee, An Efficient Framework for Learning Sentence Representations, ICLR 2018.
+    """
+    place = torch.arange(len(f), device=f.device)
+    loss = f.new_zeros(len(f))
+    for offset in (*range(-window, 0), *range(1, window + 1)):
+        there = (place + offset).clamp(0, max(len(f) - 1, 0))
+        neighbour = (there == place + offset) & (passage[there] == passage)
+        S = Scores(dot.ready(f), dot.ready(g), torch.where(neighbour, there, -1), place).skip(place, place)
+        loss = loss + info_nce(S)
+    return loss

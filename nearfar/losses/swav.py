@@ -1,0 +1,70 @@
+"""SwAV: predict the cluster of one view from another, with clusters that are forced to be equally large."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.scores import Number, Scalar, cosine
+
+
+@torch.no_grad()
+def sinkhorn(scores: Float[Tensor, "n k"], eps: Number = 0.05, iterations: int = 3) -> Float[Tensor, "n k"]:
+    r"""Codes: soft assignments that share the rows out equally among the k columns,
+
+    \[ Q = \arg\max_{Q \in \mathcal Q} \operatorname{tr}(Q^\top S) + \epsilon H(Q), \qquad
+       \mathcal Q = \{ Q \ge 0 : Q \mathbf 1 = \mathbf 1,\; Q^\top \mathbf 1 = \tfrac nk \mathbf 1 \} \]
+
+    by rescaling columns and rows of \(e^{S / \epsilon}\) in turn, in logarithms, so that no \(\epsilon\) overflows.
+
+    Shapes: rows sum to 1 exactly; columns to n / k in the limit of many iterations. No gradient.
+
+    Reference: Cuturi, Sinkhorn Distances, NIPS 2013.
+    """
+    if not eps > 0 or iterations < 1:
+        raise UsageError(f"sinkhorn: eps must be greater than 0 and iterations at least 1, got {eps} and {iterations}")
+    log_q = (scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores) / eps
+    for _ in range(iterations):
+        log_q = log_q.log_softmax(0)
+        log_q = log_q.log_softmax(1)
+    return log_q.exp()
+
+
+def swapped_prediction(scores: Float[Tensor, "n k"], codes: Float[Tensor, "n k"], tau: Scalar = 0.1) -> Float[Tensor, " n"]:
+    r"""\(\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log p_t^{(k)}\) with \(p_t = \operatorname{softmax}(z_t^\top c / \tau)\)."""
+    return -(codes * (scores / tau).log_softmax(1)).sum(1)
+
+
+def swav(
+    views: Sequence[Float[Tensor, "n d"]],
+    prototypes: Float[Tensor, "k d"],
+    coded: int = 2,
+    tau: Scalar = 0.1,
+    eps: Number = 0.05,
+    iterations: int = 3,
+) -> Float[Tensor, ""]:
+    r"""The codes of each of the first `coded` views are predicted from every other view; for two views
+
+    \[ \mathcal L = \tfrac12 \big[\ell(z_0, q_1) + \ell(z_1, q_0)\big] \]
+
+    on cosines to the prototypes. Small crops are further views, which predict and are not coded.
+
+    Requirements: more rows than prototypes, or codes cannot be equally shared; a recipe with small batches appends
+    remembered rows: `sinkhorn(cosine(torch.cat([z, queue]), prototypes))[:n]`, then `swapped_prediction`.
+
+    Relations: no pair is compared and no negative pushed away: it is a cross-entropy between views, not InfoNCE over clusters.
+
+    Reference: Caron et al., Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, NeurIPS 2020.
+    """
+    if not 1 <= coded <= len(views) or len(views) < 2:
+        raise UsageError(f"swav: needs two views at least and 1 to {len(views)} coded ones, got {len(views)} views and coded = {coded}")
+    scores = [cosine(z, prototypes) for z in views]
+    losses = []
+    for s in range(coded):
+        codes = sinkhorn(scores[s], eps, iterations)
+        losses += [swapped_prediction(scores[t], codes, tau).mean() for t in range(len(views)) if t != s]
+    return torch.stack(losses).mean()

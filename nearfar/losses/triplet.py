@@ -1,0 +1,63 @@
+"""Triplet losses of given triplets: the positive is nearer than the negative, by a margin."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from nearfar.scores import Number, as_score, euclidean, squared_euclidean
+from nearfar.scores.build import AnyScore
+
+
+def triplet(
+    anchor: Float[Tensor, "n ..."],
+    positive: Float[Tensor, "n ..."],
+    negative: Float[Tensor, "n ..."],
+    margin: Number = 0.2,
+    score: AnyScore = squared_euclidean,
+) -> Float[Tensor, " n"]:
+    r"""The hinge of two distances, with \(D = -s\):
+
+    \[ \ell_i = \max\big(0,\; D(a_i, p_i) - D(a_i, n_i) + m\big) \]
+
+    | score | D | known from |
+    |---|---|---|
+    | `squared_euclidean` | \(\lVert a - b \rVert^2\) | FaceNet, deep ranking |
+    | `euclidean` | \(\lVert a - b \rVert\) | Sentence-BERT, Hermans et al. |
+    | `cosine` | \(1 - \cos(a, b)\) | Wang and Gupta |
+    | `bilinear(W)` | \(-a^\top W b\) | OASIS, with margin 1 |
+
+    Shapes: n triplets give `(n,)`; take the mean.
+
+    Requirements: the margin is in the unit of the distance: 0.2 of squares is not 0.2 of distances.
+
+    Relations: of all triplets in a batch `batch_all`, of the hardest `batch_hard`; with a softmax instead of the hinge
+    `n_pair` for two classes. The idea is older than its best-known use: LMNN (2006), Collobert and Weston (2008), OASIS (2009).
+
+    References: Schroff, Kalenichenko, Philbin, FaceNet, CVPR 2015; Weinberger, Blitzer, Saul, NIPS 2005.
+    """
+    return F.relu(_gap(anchor, positive, negative, score) + margin)
+
+
+def triplet_ratio(
+    anchor: Float[Tensor, "n ..."], positive: Float[Tensor, "n ..."], negative: Float[Tensor, "n ..."], score: AnyScore = euclidean
+) -> Float[Tensor, " n"]:
+    r"""The share of the positive in a softmax of the two distances, squared:
+
+    \[ \ell_i = \left( \frac{e^{D(a_i, p_i)}}{e^{D(a_i, p_i)} + e^{D(a_i, n_i)}} \right)^2 \]
+
+    Shapes: n triplets give `(n,)`. Between 0 and 1; no margin, and no triplet is ever done with.
+
+    Relations: `triplet` with the square of a sigmoid for the hinge.
+
+    Reference: Hoffer, Ailon, Deep Metric Learning Using Triplet Network, 2015.
+    """
+    return _gap(anchor, positive, negative, score).sigmoid().square()
+
+
+def _gap(anchor: Tensor, positive: Tensor, negative: Tensor, score: AnyScore) -> Tensor:
+    """D(a, p) - D(a, n): below zero where the positive is nearer."""
+    score = as_score(score)
+    a, p, n = (score.ready(x) for x in (anchor, positive, negative))
+    return score.of_pairs(a, n) - score.of_pairs(a, p)
