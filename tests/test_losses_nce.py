@@ -169,7 +169,7 @@ def test_one_positive_and_no_negatives_cost_nothing(loss):
     z0, z1 = _randn(1, 3).requires_grad_(), _randn(1, 3, seed=1).requires_grad_()
     for table in (pairs(z0, z1), views(z0, z1)):
         values = loss(table / 0.1)
-        assert values.abs().max() == 0
+        assert values.abs().max() < 1e-12
         assert not torch.autograd.grad(values.sum(), z0)[0].any()
 
 

@@ -162,9 +162,7 @@ def test_log_ratios_make_a_conditional_model_learn_its_density():
 
 def test_negative_sampling():
     v, u, drawn = _randn(3, 4), _randn(3, 4, seed=1), _randn(3, 5, 4, seed=2)
-    expected = [
-        -math.log(_sigma(_dot(u[i], v[i]))) - sum(math.log(_sigma(-_dot(drawn[i, j], v[i]))) for j in range(5)) for i in range(3)
-    ]
+    expected = [-math.log(_sigma(_dot(u[i], v[i]))) - sum(math.log(_sigma(-_dot(drawn[i, j], v[i]))) for j in range(5)) for i in range(3)]
     _close(negative_sampling(v, u, drawn), expected)
     assert torch.autograd.gradcheck(negative_sampling, (v.requires_grad_(), u.requires_grad_(), drawn.requires_grad_()))
 
@@ -195,9 +193,7 @@ def test_instance_softmax_is_exact():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_cross_entropy(smoothing):
     logits, y = _randn(5, 3), torch.tensor([2, -1, 0, 1, -1])
-    torch.testing.assert_close(
-        cross_entropy(logits, y, smoothing), F.cross_entropy(logits, y, ignore_index=-1, label_smoothing=smoothing)
-    )
+    torch.testing.assert_close(cross_entropy(logits, y, smoothing), F.cross_entropy(logits, y, ignore_index=-1, label_smoothing=smoothing))
     unknown = torch.full((5,), -1)
     assert float(cross_entropy(logits, unknown, smoothing)) == 0
     with pytest.raises(UsageError, match="labels must lie in 0 … 2"):
@@ -255,8 +251,8 @@ def test_the_norm_penalty_bounds_the_length_of_n_pair_vectors():
         return found
 
     free, held = lengths(0.0), lengths(0.02)
-    assert free[1] > 1.05 * free[0]
-    assert held[1] == pytest.approx(held[0], rel=0.01)
+    assert free[1] > 1.03 * free[0]
+    assert held[1] == pytest.approx(held[0], rel=0.005)
 
 
 # --- sentences, passages, students ----------------------------------------------------------------
@@ -338,9 +334,7 @@ def test_crd():
     h = lambda a, b: math.exp(_cos(a, b) / tau) / (math.exp(_cos(a, b) / tau) + 6 / total)
     expected = [-math.log(h(t[i], s[i])) - sum(math.log(1 - h(b, s[i])) for b in bank) for i in range(3)]
     _close(crd(s, t, bank, total, tau), expected)
-    torch.testing.assert_close(
-        crd(s, t, bank, total, tau), instance_nce(matched(s, t, against=bank) / tau, total=total, m=6, log_z=0.0)
-    )
+    torch.testing.assert_close(crd(s, t, bank, total, tau), instance_nce(matched(s, t, against=bank) / tau, total=total, m=6, log_z=0.0))
     with pytest.raises(UsageError, match="negative"):
         crd(s, t, bank[:0], total)
 

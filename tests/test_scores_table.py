@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar.core import NearfarError, UsageError
 from nearfar.scores import Scores, bilinear, cosine, dot, labelled, learned, listed, log_add_exp, matched, pairs, squared_euclidean, views
+from nearfar.scores import fused as fused_module
 from nearfar.scores import table as table_module
 
 EVERY = (
@@ -254,6 +255,7 @@ class _LargestTensor(TorchDispatchMode):
 def test_a_streamed_table_is_never_held(build, monkeypatch):
     monkeypatch.setattr(table_module, "DIRECT", 1 << 12)
     monkeypatch.setattr(table_module, "TILE", 1 << 12)
+    monkeypatch.setattr(fused_module, "TILE", 1 << 12)
     a, b = (_randn(300, 4, seed=s).float().requires_grad_() for s in (0, 1))
     with _LargestTensor() as seen:
         S = build(a, b) / 0.1

@@ -24,7 +24,7 @@ def conv(inward: int, outward: int, size: int = 3, stride: int = 1) -> nn.Conv2d
 
 
 class ConvNet(nn.Sequential):
-    """Stages of convolution, norm, ReLU that double the width and halve the picture down to 4 (or fewer) pixels a side.
+    """Stages of convolution, norm, ReLU that halve the picture down to 4 (or fewer) pixels a side and widen up to 4 times.
 
     For 8 to 40 pixels on a CPU. `dim` is the width of the averaged last stage.
     """
@@ -36,7 +36,7 @@ class ConvNet(nn.Sequential):
         layers: list[nn.Module] = []
         inward = channels
         for stage in range(stages):
-            outward = width * 2 ** min(stage, 3)
+            outward = width * 2 ** min(stage, 2)
             layers += [conv(inward, outward, stride=1 if stage == 0 else 2), norm(outward), nn.ReLU(inplace=True)]
             inward = outward
         layers += [conv(inward, inward * 2), norm(inward * 2), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]

@@ -44,11 +44,11 @@ def triplet_sums(S: Scores, margin: Number = 0.2) -> tuple[Float[Tensor, " n"], 
     """
 
     def sums(scores: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
-        # The sum does not change when all scores of a row do; around zero it loses the fewest digits.
-        scores = scores - scores.detach().mean(1, keepdim=True)
         of_pos, of_neg = _violations(scores.detach(), pos, neg, margin)
         active = of_pos.sum(1)
-        return margin * active + ((of_neg - of_pos) * scores).sum(1), active, pos.sum(1) * neg.sum(1).to(scores)
+        # The sum does not change when all scores of a row do; around zero it loses the fewest digits.
+        centred = scores - scores.detach().mean(1, keepdim=True)
+        return margin * active + ((of_neg - of_pos) * centred).sum(1), active, pos.sum(1) * neg.sum(1).to(scores)
 
     total, active, every = by_rows(S, sums)
     return total, active, every

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -19,7 +21,7 @@ def js_divergence(*logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     if not logits:
         raise UsageError("js_divergence: at least one table of logits is needed")
     log_p = torch.stack([x.log_softmax(1) for x in logits])
-    log_mean = log_p.logsumexp(0) - torch.tensor(len(logits), dtype=log_p.dtype, device=log_p.device).log()
+    log_mean = log_p.logsumexp(0) - math.log(len(logits))
     return (log_p.exp() * (log_p - log_mean)).sum(2).mean(0)
 
 

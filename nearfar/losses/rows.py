@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.scores import Scores, rowmap
-from nearfar.scores.table import _OF_COLUMNS, _OF_ROWS, TILE
+from nearfar.scores import Scores
 
 
 def by_rows(
@@ -24,21 +22,7 @@ def by_rows(
     Requirements and costs: those of `rowmap`, through which it goes. Memory holds a few tables of one block, the
     gradient is recomputed block by block, and ranks share the blocks.
     """
-    of_rows = {name: t for name in _OF_ROWS if isinstance(t := getattr(S, name), Tensor)}
-    of_columns = {name: t for name in _OF_COLUMNS if isinstance(t := getattr(S, name), Tensor)}
-    row_count, column_count, parameter_count = len(of_rows), len(of_columns), len(S.score.parameters)
-
-    def of_block(*tensors: Tensor) -> tuple[Tensor, ...]:
-        here, tensors = tensors[:row_count], tensors[row_count:]
-        extra, tensors = tensors[: len(rows)], tensors[len(rows) :]
-        columns, parameters = tensors[:column_count], tensors[column_count : column_count + parameter_count]
-        part = dict(zip((*of_rows, *of_columns), (*here, *columns), strict=True))
-        block = replace(S, **part, score=replace(S.score, parameters=parameters))
-        return fn(block.table(), block.pos, block.neg, *extra, *tensors[column_count + parameter_count :])
-
-    size = S.block or max(1, TILE // max(1, len(S.key) * S.score.width))
-    found = rowmap(of_block, (*of_rows.values(), *rows), (*of_columns.values(), *S.score.parameters, *shared), size)
-    return found if isinstance(found, tuple) else (found,)
+    return S.by_rows(lambda block, *more: fn(block.table(), block.pos, block.neg, *more), rows, shared)
 
 
 def check_distances(S: Scores, loss: str) -> None:

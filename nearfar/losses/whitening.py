@@ -31,7 +31,12 @@ def whiten(z: Float[Tensor, "n d"], eps: Number = 1e-3) -> Float[Tensor, "n d"]:
     z = z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
     centred = z - z.mean(0)
     covariance = centred.T @ centred / (n - 1)
-    factor = torch.linalg.cholesky((1 - eps) * covariance + eps * torch.eye(d, dtype=z.dtype, device=z.device))
+    # The last term is rounding error's size: without it an eps that is small against large variances would be lost.
+    shift = eps + 8 * torch.finfo(z.dtype).eps * covariance.detach().trace()
+    try:
+        factor = torch.linalg.cholesky((1 - eps) * covariance + shift * torch.eye(d, dtype=z.dtype, device=z.device))
+    except torch.linalg.LinAlgError as e:  # pyright: ignore[reportPrivateImportUsage]
+        raise UsageError("whiten: features are constant or linearly dependent, their covariance is singular: use eps > 0") from e
     return torch.linalg.solve_triangular(factor, centred.T, upper=False).T
 
 

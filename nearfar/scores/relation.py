@@ -40,7 +40,12 @@ class Relation:
             return _hide(scores, self.out, self.itself, absent)
         if self.listed is None:
             return _hide(scores, self._mask if self.out is None else self._mask | self.out, self.itself, absent)
-        return _hide(scores, self.out, self.listed if self.itself is None else torch.cat([self.listed, self.itself], 1), absent)
+        return _hide(scores, self.out, self.hidden_from_negatives(), absent)
+
+    def hidden_from_negatives(self) -> Int[Tensor, "n h"]:
+        """Columns that are no negatives: the listed positives, and the row itself."""
+        assert self.listed is not None, "positives are a mask"
+        return self.listed if self.itself is None else torch.cat([self.listed, self.itself], 1)
 
     def count(self, side: Side, like: Float[Tensor, "n m"]) -> Float[Tensor, " n"]:
         """How many columns of each row are on one side, as numbers of the dtype of `like`."""

@@ -44,7 +44,7 @@ class _RowMap(torch.autograd.Function):
         tensors = (first, *others)
         ctx.save_for_backward(*tensors)
         ctx.fn, ctx.row_count, ctx.block = fn, row_count, block
-        spans = _own_blocks(len(first), block)
+        spans = own_blocks(len(first), block)
         blocks = [_as_tuple(fn(*(t[at] for t in tensors[:row_count]), *tensors[row_count:]), at) for at in spans]
         results = [gather(torch.cat(parts))[0] for parts in zip(*blocks, strict=True)]
         ctx.mark_non_differentiable(*(r for r in results if not r.is_floating_point()))
@@ -56,7 +56,7 @@ class _RowMap(torch.autograd.Function):
         tensors, row_count = list[Tensor](ctx.saved_tensors), ctx.row_count
         wanted = [k for k, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         grads = {k: torch.zeros_like(tensors[k]) for k in wanted}
-        for number, at in enumerate(_own_blocks(len(tensors[0]), ctx.block)):
+        for number, at in enumerate(own_blocks(len(tensors[0]), ctx.block)):
             inputs = [(t[at] if k < row_count else t).detach().requires_grad_(k in grads) for k, t in enumerate(tensors)]
             with torch.enable_grad():
                 results = _as_tuple(ctx.fn(*inputs), at)
@@ -80,7 +80,7 @@ def refuse_second_derivative(what: str) -> None:
         raise NearfarError(f"{what} can be differentiated once only: backward was called with create_graph=True")
 
 
-def _own_blocks(n: int, block: int) -> Iterator[slice]:
+def own_blocks(n: int, block: int) -> Iterator[slice]:
     """This rank's share of n rows in blocks; one empty block where it has none, so that shapes are still known."""
     start, stop = rank() * n // world(), (rank() + 1) * n // world()
     return (slice(a, min(a + block, stop)) for a in range(start, max(stop, start + 1), block))

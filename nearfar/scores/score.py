@@ -58,6 +58,11 @@ class Score:
         return torch.cat(squares)
 
     @property
+    def is_dot(self) -> bool:
+        """Whether a table is a plain matrix product of the prepared vectors."""
+        return self.table is _dot
+
+    @property
     def T(self) -> Score:
         """The same comparison with the two sides exchanged."""
         if self.symmetric:
@@ -88,7 +93,7 @@ def _dot_paired(a: Tensor, b: Tensor) -> Tensor:
 def _minus_squared_distance(a: Tensor, b: Tensor) -> Tensor:
     # |a|² + |b|² - 2ab loses digits where the vectors are long against their differences; distances do not
     # depend on the origin, so it is put among the vectors (and, being irrelevant, carries no gradient).
-    origin = b.detach().mean(0)
+    origin = b.detach().mean(0) if len(b) else b.new_zeros(b.shape[1])
     a, b = a - origin, b - origin
     return -(a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * (a @ b.T)).clamp_min(0)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -15,6 +17,7 @@ from nearfar.scores import statistics
 from nearfar.scores.relation import Relation, same
 from nearfar.scores.rowmap import rowmap
 from nearfar.scores.score import Scalar, Score, dot
+from nearfar.scores.shortcuts import shortcut
 from nearfar.scores.statistics import Statistic, combine, row_statistics
 
 DIRECT = 1 << 22
@@ -118,17 +121,22 @@ class Scores:
         return self.score.lowest * self.scale + self.bias
 
     def stats(self, *asked: Statistic) -> tuple[Tensor, ...]:
-        """Row statistics, each `(n,)`, in one pass over the table."""
-        if self._is_small:
-            return self._reduce(self._shared_scores(), asked)
-        return self._streamed(asked)
+        """Row statistics, each `(n,)`: by a shorter way where there is one, the others in one pass over the table."""
+        with _full_precision(self.query.device.type):
+            found = {what: value for what in asked if (value := shortcut(self, what)) is not None}
+        found = {what: self._with_own(what, value) for what, value in found.items()}
+        rest = tuple(what for what in asked if what not in found)
+        if rest:
+            values = self._reduce(self._shared_scores(), rest) if self._is_small else self._streamed(rest)
+            found |= zip(rest, values, strict=True)
+        return tuple(found[what] for what in asked)
 
     def stats_both_ways(self, *asked: Statistic) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The statistics of the rows, each `(n,)`, and of the columns, each `(m,)`: of one table where it is small."""
         if self._is_small:
             scores = self._shared_scores()
             return self._reduce(scores, asked), self.T._reduce(scores.T, asked)
-        return self._streamed(asked), self.T._streamed(asked)
+        return self.stats(*asked), self.T.stats(*asked)
 
     def table(self) -> Float[Tensor, "n columns"]:
         """All scores, dense: shared columns, then each row's own."""
@@ -157,29 +165,45 @@ class Scores:
             scores = scores if self.score.linear else scores * self.scale
             return scores + self.bias if isinstance(self.bias, Tensor) or self.bias else scores
 
+    def _with_own(self, what: Statistic, shared: Tensor) -> Tensor:
+        if self.own is None:
+            return shared
+        return combine(what, shared, row_statistics((what,), self.own * self.scale + self.bias, self._own_relation())[0])
+
     def _reduce(self, scores: Tensor, asked: tuple[Statistic, ...]) -> tuple[Tensor, ...]:
-        shared = row_statistics(asked, scores, self._relation())
+        shared = row_statistics(asked, scores, self.relation())
         if self.own is None:
             return shared
         own = row_statistics(asked, self.own * self.scale + self.bias, self._own_relation())
         return tuple(combine(what, a, b) for what, a, b in zip(asked, shared, own, strict=True))
 
     def _streamed(self, asked: tuple[Statistic, ...]) -> tuple[Tensor, ...]:
-        """Some rows of a table are a table too: each block is one, small enough to be made at once."""
-        rows = {name: t for name in _OF_ROWS if isinstance(t := getattr(self, name), Tensor)}
-        shared = {name: t for name in _OF_COLUMNS if isinstance(t := getattr(self, name), Tensor)}
+        return self.by_rows(lambda block: block._reduce(block._shared_scores(), asked))
+
+    def by_rows(
+        self, fn: Callable[..., tuple[Tensor, ...]], rows: Sequence[Tensor] = (), shared: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, ...]:
+        """`fn(block, *rows, *shared)` on blocks of rows, which are tables too, its results one under another.
+
+        `rows` are cut into the same blocks, `shared` come whole. `fn` returns a tuple of tensors with one row for each row of
+        the block. Memory, gradients and ranks are those of `rowmap`, through which it goes.
+        """
+        of_rows = {name: t for name in _OF_ROWS if isinstance(t := getattr(self, name), Tensor)}
+        of_columns = {name: t for name in _OF_COLUMNS if isinstance(t := getattr(self, name), Tensor)}
+        counts = (len(of_rows), len(rows), len(of_columns), len(self.score.parameters), len(shared))
 
         def of_block(*tensors: Tensor) -> tuple[Tensor, ...]:
-            part = dict(zip((*rows, *shared), tensors, strict=False))
-            score = replace(self.score, parameters=tensors[len(part) :])
-            block = replace(self, **part, score=score)
-            return block._reduce(block._shared_scores(), asked)
+            source = iter(tensors)
+            here, extra, columns, parameters, whole = (tuple(itertools.islice(source, n)) for n in counts)
+            part = dict(zip((*of_rows, *of_columns), (*here, *columns), strict=True))
+            return fn(replace(self, **part, score=replace(self.score, parameters=parameters)), *extra, *whole)
 
-        block = self.block or max(1, TILE // max(1, len(self.key) * self.score.width))
-        found = rowmap(of_block, tuple(rows.values()), (*shared.values(), *self.score.parameters), block)
+        size = self.block or max(1, TILE // max(1, len(self.key) * self.score.width))
+        found = rowmap(of_block, (*of_rows.values(), *rows), (*of_columns.values(), *self.score.parameters, *shared), size)
         return found if isinstance(found, tuple) else (found,)
 
-    def _relation(self) -> Relation:
+    def relation(self) -> Relation:
+        """Who is positive, negative and neither among the shared columns."""
         place, columns = self._place, self.key.shape[0]
         itself = place[:, None] if self.exclude_self else None
         listed = mask = out = None
@@ -205,7 +229,7 @@ class Scores:
         return Relation(self.own_sign.shape[1], mask=self.own_sign > 0, out=self.own_sign == 0)
 
     def _dense(self, side: Literal["pos", "neg"]) -> Tensor:
-        shared = self._relation().dense(side, self.query.new_empty(len(self), len(self.key)))
+        shared = self.relation().dense(side, self.query.new_empty(len(self), len(self.key)))
         return shared if self.own is None else torch.cat([shared, self._own_relation().dense(side, self.own)], 1)
 
     @property

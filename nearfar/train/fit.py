@@ -71,7 +71,7 @@ def _train_epoch(session: Session, start: int, stop: int, hooks: Sequence[Hook])
     for t, parts, raws in batches(steps, start, stop, machine.workers, session.device):
         values: dict[str, Tensor] = {}
         z: Embedded = {}
-        lr = learning_rate((t + 0.5) / session.steps, run.lr, run.schedule, run.warmup)
+        session.lr = learning_rate((t + 0.5) / session.steps, run.lr, run.schedule, run.warmup)
         for turn, grad_step, optimizer in zip(session.turns, session.grad_steps, session.optimizers, strict=True):
             optimizer.zero_grad(set_to_none=True)
             found, z_turn = grad_step(similarity, raws, parts, t)
@@ -80,12 +80,11 @@ def _train_epoch(session: Session, start: int, stop: int, hooks: Sequence[Hook])
             if run.clip:
                 values["gradient"] = torch.nn.utils.clip_grad_norm_(grad_step.params, run.clip)
             for group in optimizer.param_groups:
-                group["lr"] = lr
+                group["lr"] = session.lr
             optimizer.step()
             with torch.no_grad():
                 turn.update(session.net, z_turn, (t + 1) / session.steps)
         session.step = t + 1
-        values["lr"] = torch.tensor(lr, dtype=torch.float64)
         for hook in hooks:
             hook.step(session, values, z)
         if session.interrupted and session.step < session.steps:

@@ -27,7 +27,7 @@ class Metrics(Hook):
     def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
         if session.step % session.machine.log_every == 0 or session.step in (1, session.steps):
             numbers = {name: float(value) for name, value in values.items()}
-            session.record({**numbers, "time": round(time.monotonic() - self.began, 3)})
+            session.record({**numbers, "lr": session.lr, "time": round(time.monotonic() - self.began, 3)})
 
 
 class Checkpoints(Hook):

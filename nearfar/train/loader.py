@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,22 +23,28 @@ class Steps(Dataset):
     def parts(self, step: int) -> list[Rows]:
         return self.plan.rows(step).share(self.rank, self.world).chunks(self.chunk)
 
+    def read(self, parts: list[Rows]) -> list[Any]:
+        return [self.similarity.read(self.data, rows, self.key) for rows in parts]
+
     def __getitem__(self, step: int) -> list[Any]:
-        return [self.similarity.read(self.data, rows, self.key) for rows in self.parts(step)]
+        return self.read(self.parts(step))
 
 
 def batches(steps: Steps, start: int, stop: int, workers: int, device: torch.device) -> Iterator[tuple[int, list[Rows], list[Any]]]:
     """(step, rows, raw samples on the device) for each step from `start` to before `stop`."""
-    source: Any
-    if workers == 0:
-        source = (steps[t] for t in range(start, stop))
-    else:
-        source = DataLoader(
-            steps, batch_size=None, sampler=range(start, stop), num_workers=workers, pin_memory=device.type == "cuda",
+    ahead: Any = itertools.repeat(None)
+    if workers:
+        ahead = DataLoader(
+            steps,
+            batch_size=None,
+            sampler=range(start, stop),
+            num_workers=workers,
+            pin_memory=device.type == "cuda",
             worker_init_fn=_one_thread,
-        )  # fmt: skip
-    for t, raws in zip(range(start, stop), source, strict=True):
-        yield t, steps.parts(t), [to_device(raw, device) for raw in raws]
+        )
+    for t, raws in zip(range(start, stop), ahead, strict=False):
+        parts = steps.parts(t)
+        yield t, parts, [to_device(raw, device) for raw in (steps.read(parts) if raws is None else raws)]
 
 
 def _one_thread(worker: int) -> None:

@@ -66,6 +66,7 @@ class Session:
         if device.type == "cuda":
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.step = 0
+        self.lr = 0.0
         self.turns = recipe.turns()
         self.optimizers: list[Optimizer] = [make_optimizer(self.net, turn.trains, run) for turn in self.turns]
         autocast = torch.bfloat16 if run.precision == "bf16" else None

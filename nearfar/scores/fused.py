@@ -1,0 +1,149 @@
+r"""Log-sum-exp of every row of \(Q K^\top\) without the table, with the gradient made on the way.
+
+    lse(q, k, hidden)      any q (n, d), k (m, d); `hidden` columns of each row are left out
+    lse_of_self(x, scale)  rows of x against each other, itself left out: half of the table, read in both directions
+
+These two are what InfoNCE and its family spend their time in. Memory is linear in n + m. Both are exact over ranks.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.core.ranks import gather, sum_over_ranks, world
+from nearfar.scores.rowmap import own_blocks, refuse_second_derivative
+
+TILE = 1 << 20
+"""Entries of one block of the table: 4 MB, which stay in a CPU's cache."""
+LARGEST_SPREAD = 80.0
+"""exp(-80) is still a normal number in single precision: scores that differ by less can share one exponential."""
+
+
+def lse(q: Float[Tensor, "n d"], k: Float[Tensor, "m d"], hidden: Int[Tensor, "n h"] | None = None) -> Float[Tensor, " n"]:
+    r"""\(\log \sum_{j \notin H_i} e^{q_i^\top k_j}\); -inf, without gradient, where nothing is left.
+
+    The forward pass also makes \(A_i = \sum_j p_{ij} k_j\) and \(B_j = \sum_i p_{ij} q_i\), with p the softmax of a row:
+    three matrix products in all, one exponential an entry, nothing computed twice. The gradient by q is \(g_i A_i\). That
+    by k is \(g B\) when all rows weigh the same, as after a mean; otherwise one more pass weighs them.
+    """
+    return _Lse.apply(q, k, hidden)
+
+
+def lse_of_self(x: Float[Tensor, "n d"], scale: float) -> Float[Tensor, " n"]:
+    r"""\(\log \sum_{j \neq i} e^{\text{scale}\, x_i^\top x_j}\) for rows of length at most 1.
+
+    The table is symmetric: each of its blocks above the diagonal gives rows and columns at once, so that two matrix
+    products do the work of three. One exponential serves both, relative to the largest score there can be, which is
+    safe as long as scores differ by less than `LARGEST_SPREAD`.
+    """
+    return _LseOfSelf.apply(x, scale)
+
+
+def shares_exponentials(scale: object, lowest: float, dtype: torch.dtype) -> bool:
+    """Whether `lse_of_self` may be used: on one rank, for scores in [-scale, scale] that do not differ too much."""
+    bounded = isinstance(scale, (int, float)) and scale > 0 and lowest > -math.inf
+    return bounded and world() == 1 and -2 * lowest * scale < (LARGEST_SPREAD if dtype == torch.float32 else 8 * LARGEST_SPREAD)  # type: ignore[operator]
+
+
+def _block(columns: int) -> int:
+    return max(1, TILE // max(1, columns))
+
+
+class _Lse(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, hidden: Tensor | None):
+        n, m = len(q), len(k)
+        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
+        a, b = (torch.zeros_like(q), torch.zeros_like(k)) if wanted else (None, None)
+        buffer = q.new_empty(min(_block(m), max(n, 1)), m)
+        found = []
+        for at in own_blocks(n, _block(m)):
+            p = buffer[: at.stop - at.start]
+            found.append(_softmax_block(q[at], k, None if hidden is None else hidden[at], p))
+            if a is not None and b is not None:
+                torch.mm(p, k, out=a[at])
+                b.addmm_(p.T, q[at])
+        value = gather(torch.cat(found))[0]
+        ctx.save_for_backward(q, k, hidden, value, a, b)
+        return value
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[override]
+        refuse_second_derivative("lse")
+        q, k, hidden, value, a, b = ctx.saved_tensors
+        grad = grad.masked_fill(value == -math.inf, 0.0)
+        dq = a * grad[:, None] if ctx.needs_input_grad[0] else None
+        dk = None
+        if ctx.needs_input_grad[1]:
+            even = len(grad) == 0 or bool((grad == grad[0]).all())
+            dk = b * grad[:1] if even and len(grad) else _weighted(q, k, hidden, value, grad)
+        sum_over_ranks([g for g in (dq, dk) if g is not None])
+        return dq, dk, None
+
+
+def _softmax_block(q: Tensor, k: Tensor, hidden: Tensor | None, out: Tensor) -> Tensor:
+    """A block's log-sum-exp; `out` becomes its softmax."""
+    torch.mm(q, k.T, out=out)
+    if out.shape[1] == 0:
+        return q.new_full((len(q),), -math.inf)
+    if hidden is not None:
+        out.scatter_(1, hidden, -math.inf)
+    top = out.amax(1, keepdim=True)
+    top.masked_fill_(top == -math.inf, 0.0)
+    total = out.sub_(top).exp_().sum(1, keepdim=True)
+    value = (top + total.log())[:, 0]
+    out.div_(total.clamp_min(torch.finfo(out.dtype).tiny))
+    return value
+
+
+def _weighted(q: Tensor, k: Tensor, hidden: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
+    """dL/dk where rows weigh differently: the softmax again, each row times its weight."""
+    dk = torch.zeros_like(k)
+    value = value.masked_fill(value == -math.inf, 0.0)
+    for at in own_blocks(len(q), _block(len(k))):
+        p = torch.mm(q[at], k.T)
+        if hidden is not None:
+            p.scatter_(1, hidden[at], -math.inf)
+        p.sub_(value[at][:, None]).exp_().mul_(grad[at][:, None])
+        dk.addmm_(p.T, q[at])
+    return dk
+
+
+class _LseOfSelf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: Tensor, scale: float):
+        total = x.new_zeros(len(x))
+        for i, e, block in _upper_blocks(x, scale):
+            total[i:e] += block.sum(1)
+            total[e:] += block[:, e - i :].sum(0)
+        value = total.log_().add_(scale)
+        ctx.save_for_backward(x, value)
+        ctx.scale = scale
+        return value
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[override]
+        refuse_second_derivative("lse_of_self")
+        x, value = ctx.saved_tensors
+        weight = torch.where(value == -math.inf, 0.0, grad * (ctx.scale - value).exp())
+        dx = torch.zeros_like(x)
+        for i, e, block in _upper_blocks(x, ctx.scale):
+            block.mul_(weight[i:e, None] + weight[None, i:])
+            dx[i:e].addmm_(block, x[i:])
+            if e < len(x):
+                dx[e:].addmm_(block[:, e - i :].T, x[i:e])
+        return dx.mul_(ctx.scale), None
+
+
+def _upper_blocks(x: Tensor, scale: float):
+    """Blocks of rows i to e, from column i on, of exp(scale (x xᵀ - 1)) with a diagonal of zeros."""
+    size = max(1, TILE // max(1, len(x)))
+    for i in range(0, len(x), size):
+        e = min(i + size, len(x))
+        block = torch.addmm(x.new_full((1, 1), -scale), x[i:e], x[i:].T, alpha=scale).exp_()
+        block[:, : e - i].fill_diagonal_(0.0)
+        yield i, e, block

@@ -1,0 +1,88 @@
+"""Row statistics that need no pass over the table, or only the fastest one: for scores that are matrix products.
+
+What is known of a table by construction (who sits opposite whom, which rows share a label) gives counts at once, and sums
+of positives from sums of vectors. The log-sum-exp over all candidates, or over all but listed ones, goes to `fused`.
+Everything else is left to the general pass.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.scores.fused import lse, lse_of_self, shares_exponentials
+from nearfar.scores.statistics import Statistic, log_sum_exp
+
+if TYPE_CHECKING:
+    from nearfar.scores.table import Scores
+
+WORTH_IT = 1 << 19
+"""Smaller tables are faster made at once: a shortcut saves work an entry and costs a few more small operations."""
+
+
+def shortcut(S: Scores, what: Statistic) -> Float[Tensor, " n"] | None:
+    """A statistic over the shared columns; None where there is no shorter way."""
+    if not S.score.is_dot or S.row_skip is not None or S.block is not None or len(S) * len(S.key) < WORTH_IT:
+        return None
+    if what.kind == "lse" and what.side == "all":
+        return _all_lse(S, what)
+    if S.row_id is None or S.period is not None:
+        return _of_listed(S, what)
+    if S.row_id is S.col_id and S.exclude_self:
+        return _of_labelled(S, what)
+    return None
+
+
+def _all_lse(S: Scores, what: Statistic) -> Tensor:
+    itself = S.query is S.key and S.exclude_self
+    if itself and shares_exponentials(S.scale, S.score.lowest * what.power, S.query.dtype):
+        return lse_of_self(S.query, float(S.scale) * what.power) + S.bias * what.power
+    hidden = torch.arange(len(S), device=S.query.device)[:, None] if S.exclude_self else None
+    return lse(_query(S) * what.power, S.key, hidden) + S.bias * what.power
+
+
+def _of_listed(S: Scores, what: Statistic) -> Tensor | None:
+    """Tables whose positives are the columns a fixed number of places away (pairs, views), or that have none (matched)."""
+    partners = _partners(S)
+    counts = {"pos": len(partners), "neg": len(S.key) - S.exclude_self - len(partners), "all": len(S.key) - S.exclude_self}
+    if what.kind == "count":
+        return S.query.new_full((len(S),), counts[what.side])
+    if what.side == "neg" and what.kind == "lse":
+        hidden = S.relation().hidden_from_negatives()
+        return lse(_query(S) * what.power, S.key, hidden) + S.bias * what.power
+    if what.side != "pos" or what.kind == "softplus" or not partners:
+        return None
+    scores = [(_query(S) * k).sum(1) + S.bias for k in partners]
+    if what.kind == "sum":
+        return sum(scores[1:], scores[0])
+    return log_sum_exp(torch.stack(scores, 1) * what.power) if len(scores) > 1 else scores[0] * what.power
+
+
+def _partners(S: Scores) -> list[Tensor]:
+    """For each positive a row has, the keys in the order of the rows. A rotation is cheaper than an index, also backwards."""
+    if S.row_id is None or S.period is None:
+        return []
+    if not S.exclude_self:
+        return [S.key[: len(S)]] if S.period == len(S.key) else [S.key.roll(-t, 0) for t in range(0, len(S.key), S.period)]
+    return [S.key.roll(-t, 0) for t in range(S.period, len(S.key), max(S.period, 1))]
+
+
+def _of_labelled(S: Scores, what: Statistic) -> Tensor | None:
+    r"""Rows that share a label: \(\sum_{p} q_i^\top k_p = q_i^\top (\sum_{p} k_p)\), one sum of vectors a class."""
+    if what.kind not in ("count", "sum") or what.side != "pos":
+        return None
+    assert S.row_id is not None
+    _, member, size = S.row_id.unique(return_inverse=True, return_counts=True)
+    known = S.row_id != -1
+    if what.kind == "count":
+        return torch.where(known, size[member] - 1, 0).to(S.query.dtype)
+    total = S.key.new_zeros(len(size), S.key.shape[1]).index_add(0, member, S.key)
+    others = (_query(S) * (total[member] - S.key)).sum(1) + S.bias * (size[member] - 1)
+    return torch.where(known, others, 0.0)
+
+
+def _query(S: Scores) -> Tensor:
+    return S.query if isinstance(S.scale, (int, float)) and S.scale == 1 else S.query * S.scale
