@@ -6,22 +6,22 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.losses.info_nce import info_nce_of
-from nearfar.scores import Scalar, Scores, pairs
+from nearfar.scores import Scalar, Score, Scores, cosine, pairs
 
 
-def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar) -> Float[Tensor, ""]:
+def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score: Score = cosine) -> Float[Tensor, ""]:
     r"""Every a finds its b and every b its a:
 
     \[ \mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ij}}}
                                                 + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right], \qquad
        s_{ij} = \text{scale} \cdot \cos(a_i, b_j) \]
 
-    `scale` is 1 / temperature, usually the exponential of a learned number.
+    `scale` is 1 / temperature, usually the exponential of a learned number. `score=unit_dot` for vectors that are normalised already.
 
     Relations: the mean of `info_nce(S)` and `info_nce(S.T)`, from one table. `sigmoid` judges each pair alone.
 
     Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
     """
-    S = pairs(a, b) * scale
+    S = pairs(a, b, score=score) * scale
     rows, columns = S.stats_both_ways(Scores.all_lse, Scores.pos_sum, Scores.pos_count)
     return (info_nce_of(*rows).mean() + info_nce_of(*columns).mean()) / 2

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.scores import Scores
+from nearfar.scores.shortcuts import cross_entropy
 
 
 def info_nce(S: Scores) -> Float[Tensor, " n"]:
@@ -26,12 +27,13 @@ def info_nce(S: Scores) -> Float[Tensor, " n"]:
 
     Reference: van den Oord, Li, Vinyals, Representation Learning with Contrastive Predictive Coding, arXiv:1807.03748.
     """
-    return info_nce_of(*S.stats(Scores.all_lse, Scores.pos_sum, Scores.pos_count))
+    known = cross_entropy(S)
+    return info_nce_of(*S.stats(Scores.all_lse, Scores.pos_sum, Scores.pos_count)) if known is None else known
 
 
 def info_nce_of(all_lse: Float[Tensor, " n"], pos_sum: Float[Tensor, " n"], pos_count: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """InfoNCE from the statistics it needs, for losses that get them in another way."""
-    return torch.where(pos_count > 0, all_lse - pos_sum / pos_count.clamp_min(1), 0.0)
+    return (all_lse - pos_sum / pos_count.clamp_min(1)).masked_fill(pos_count == 0, 0.0)
 
 
 def info_nce_in(S: Scores) -> Float[Tensor, " n"]:

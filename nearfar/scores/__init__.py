@@ -3,7 +3,20 @@
 from nearfar.scores.build import labelled, listed, matched, pairs, views
 from nearfar.scores.critics import ConcatCritic, CrossCritic, SeparableCritic, Temperature, manhattan, order, rbf, riesz
 from nearfar.scores.rowmap import rowmap
-from nearfar.scores.score import Number, Scalar, Score, as_score, bilinear, cosine, dot, euclidean, learned, squared_euclidean, unit
+from nearfar.scores.score import (
+    Number,
+    Scalar,
+    Score,
+    as_score,
+    bilinear,
+    cosine,
+    dot,
+    euclidean,
+    learned,
+    squared_euclidean,
+    unit,
+    unit_dot,
+)
 from nearfar.scores.statistics import Statistic, log_add_exp, log_sum_exp
 from nearfar.scores.table import Scores
 
@@ -36,5 +49,6 @@ __all__ = [
     "rowmap",
     "squared_euclidean",
     "unit",
+    "unit_dot",
     "views",
 ]

@@ -18,7 +18,11 @@ from nearfar.core.ranks import gather, sum_over_ranks, world
 from nearfar.scores.rowmap import own_blocks, refuse_second_derivative
 
 TILE = 1 << 20
-"""Entries of one block of the table: 4 MB, which stay in a CPU's cache."""
+"""Entries of one block of the table on a CPU: 4 MB, which stay in its cache."""
+TILE_ON_GPU = 1 << 26
+"""Enough entries to keep a GPU busy."""
+THIN = 128
+"""Rows of a block of a triangle on a CPU: the fewer, the less is computed below the diagonal; still many for a matrix product."""
 LARGEST_SPREAD = 80.0
 """exp(-80) is still a normal number in single precision: scores that differ by less can share one exponential."""
 
@@ -49,24 +53,27 @@ def shares_exponentials(scale: object, lowest: float, dtype: torch.dtype) -> boo
     return bounded and world() == 1 and -2 * lowest * scale < (LARGEST_SPREAD if dtype == torch.float32 else 8 * LARGEST_SPREAD)  # type: ignore[operator]
 
 
-def _block(columns: int) -> int:
-    return max(1, TILE // max(1, columns))
+def _rows_of_block(k: Tensor) -> int:
+    return max(1, (TILE_ON_GPU if k.is_cuda else TILE) // max(1, len(k)))
 
 
 class _Lse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, hidden: Tensor | None):
-        n, m = len(q), len(k)
+        n, size = len(q), _rows_of_block(k)
         wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
         a, b = (torch.zeros_like(q), torch.zeros_like(k)) if wanted else (None, None)
-        buffer = q.new_empty(min(_block(m), max(n, 1)), m)
+        buffer = q.new_empty(min(size, n), len(k))
         found = []
-        for at in own_blocks(n, _block(m)):
-            p = buffer[: at.stop - at.start]
-            found.append(_softmax_block(q[at], k, None if hidden is None else hidden[at], p))
+        for at in own_blocks(n, size):
+            e = buffer[: at.stop - at.start]
+            top, total = _exponentials(q[at], k, None if hidden is None else hidden[at], e)
+            found.append((top + total.log())[:, 0])
             if a is not None and b is not None:
-                torch.mm(p, k, out=a[at])
-                b.addmm_(p.T, q[at])
+                # The softmax is e / total; a pass over the table is spared by dividing the vectors instead.
+                total.clamp_min_(torch.finfo(total.dtype).tiny)
+                torch.mm(e, k, out=a[at]).div_(total)
+                b.addmm_(e.T, q[at] / total)
         value = gather(torch.cat(found))[0]
         ctx.save_for_backward(q, k, hidden, value, a, b)
         return value
@@ -85,26 +92,23 @@ class _Lse(torch.autograd.Function):
         return dq, dk, None
 
 
-def _softmax_block(q: Tensor, k: Tensor, hidden: Tensor | None, out: Tensor) -> Tensor:
-    """A block's log-sum-exp; `out` becomes its softmax."""
+def _exponentials(q: Tensor, k: Tensor, hidden: Tensor | None, out: Tensor) -> tuple[Tensor, Tensor]:
+    """A block's largest score in each row, and the sum of `out`, which becomes exp(score - largest): both (n, 1)."""
     torch.mm(q, k.T, out=out)
     if out.shape[1] == 0:
-        return q.new_full((len(q),), -math.inf)
+        return q.new_zeros(len(q), 1), q.new_zeros(len(q), 1)
     if hidden is not None:
         out.scatter_(1, hidden, -math.inf)
     top = out.amax(1, keepdim=True)
     top.masked_fill_(top == -math.inf, 0.0)
-    total = out.sub_(top).exp_().sum(1, keepdim=True)
-    value = (top + total.log())[:, 0]
-    out.div_(total.clamp_min(torch.finfo(out.dtype).tiny))
-    return value
+    return top, out.sub_(top).exp_().sum(1, keepdim=True)
 
 
 def _weighted(q: Tensor, k: Tensor, hidden: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
     """dL/dk where rows weigh differently: the softmax again, each row times its weight."""
     dk = torch.zeros_like(k)
     value = value.masked_fill(value == -math.inf, 0.0)
-    for at in own_blocks(len(q), _block(len(k))):
+    for at in own_blocks(len(q), _rows_of_block(k)):
         p = torch.mm(q[at], k.T)
         if hidden is not None:
             p.scatter_(1, hidden[at], -math.inf)
@@ -141,7 +145,7 @@ class _LseOfSelf(torch.autograd.Function):
 
 def _upper_blocks(x: Tensor, scale: float):
     """Blocks of rows i to e, from column i on, of exp(scale (x xᵀ - 1)) with a diagonal of zeros."""
-    size = max(1, TILE // max(1, len(x)))
+    size = _rows_of_block(x) if x.is_cuda else min(_rows_of_block(x), THIN)
     for i in range(0, len(x), size):
         e = min(i + size, len(x))
         block = torch.addmm(x.new_full((1, 1), -scale), x[i:e], x[i:].T, alpha=scale).exp_()

@@ -46,9 +46,11 @@ class Score:
         return self.table(self.ready(a), self.ready(b), *self.parameters)
 
     def ready(self, x: Tensor) -> Tensor:
-        """Vectors as `table` wants them, in single precision at least."""
-        x = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
-        return x if self.prepare is None else self.prepare(x)
+        """Vectors as `table` wants them, in single precision at least; on CUDA, for matrix products, in half where they came so."""
+        if x.dtype not in (torch.bfloat16, torch.float16):
+            return x if self.prepare is None else self.prepare(x)
+        full = x.float() if self.prepare is None else self.prepare(x.float())
+        return full.to(x.dtype) if x.is_cuda and self.is_dot else full
 
     def of_pairs(self, a: Float[Tensor, "n ..."], b: Float[Tensor, "n ..."]) -> Float[Tensor, " n"]:
         """Scores of a_i with b_i, for vectors that are ready. Without a shorter way: diagonals of small square tables."""
@@ -113,6 +115,9 @@ r"""\(a^\top b\): unbounded, depends on the lengths."""
 
 cosine = Score(_dot, prepare=unit, paired=_dot_paired, linear=True, symmetric=True, lowest=-1.0)
 r"""\(a^\top b / (\lVert a \rVert \lVert b \rVert)\), in [-1, 1]; a zero vector scores 0."""
+
+unit_dot = Score(_dot, paired=_dot_paired, linear=True, symmetric=True, lowest=-1.0)
+"""`cosine` of vectors that are of length 1 already; nothing is normalised, nothing checked."""
 
 squared_euclidean = Score(_minus_squared_distance, paired=_minus_squared_distance_paired, symmetric=True)
 r"""\(-\lVert a - b \rVert^2\): minus the squared distance, so that larger is nearer."""

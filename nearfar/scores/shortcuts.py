@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from nearfar.scores.fused import lse, lse_of_self, shares_exponentials
 from nearfar.scores.statistics import Statistic, log_sum_exp
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 
 WORTH_IT = 1 << 19
 """Smaller tables are faster made at once: a shortcut saves work an entry and costs a few more small operations."""
+WORTH_IT_BY_HALVES = 1 << 17
+"""The same for rows against themselves, of which half a table is enough."""
 
 
 def shortcut(S: Scores, what: Statistic) -> Float[Tensor, " n"] | None:
     """A statistic over the shared columns; None where there is no shorter way."""
-    if not S.score.is_dot or S.row_skip is not None or S.block is not None or len(S) * len(S.key) < WORTH_IT:
+    if not S.score.is_dot or S.row_skip is not None or S.block is not None or _is_small(S):
         return None
     if what.kind == "lse" and what.side == "all":
         return _all_lse(S, what)
@@ -36,9 +39,27 @@ def shortcut(S: Scores, what: Statistic) -> Float[Tensor, " n"] | None:
     return None
 
 
+def cross_entropy(S: Scores) -> Float[Tensor, " n"] | None:
+    """all_lse - pos_sum of a small table of pairs, by torch's own kernel; None for any other table."""
+    of_pairs = S.row_id is not None and S.period == len(S.key) and not S.exclude_self
+    has_more = S.own is not None or S.row_skip is not None or S.block is not None or S.score.width > 1
+    half = S.query.dtype in (torch.bfloat16, torch.float16)
+    if not of_pairs or has_more or half or not _is_small(S):
+        return None
+    assert S.place is not None  # Scores saw to it
+    return F.cross_entropy(S.table(), S.place, reduction="none")
+
+
+def _is_small(S: Scores) -> bool:
+    return len(S) * len(S.key) < (WORTH_IT_BY_HALVES if _is_of_itself(S) else WORTH_IT)
+
+
+def _is_of_itself(S: Scores) -> bool:
+    return S.query is S.key and S.exclude_self
+
+
 def _all_lse(S: Scores, what: Statistic) -> Tensor:
-    itself = S.query is S.key and S.exclude_self
-    if itself and shares_exponentials(S.scale, S.score.lowest * what.power, S.query.dtype):
+    if _is_of_itself(S) and shares_exponentials(S.scale, S.score.lowest * what.power, S.query.dtype):
         return lse_of_self(S.query, float(S.scale) * what.power) + S.bias * what.power
     hidden = torch.arange(len(S), device=S.query.device)[:, None] if S.exclude_self else None
     return lse(_query(S) * what.power, S.key, hidden) + S.bias * what.power
@@ -80,7 +101,7 @@ def _of_labelled(S: Scores, what: Statistic) -> Tensor | None:
     if what.kind == "count":
         return torch.where(known, size[member] - 1, 0).to(S.query.dtype)
     total = S.key.new_zeros(len(size), S.key.shape[1]).index_add(0, member, S.key)
-    others = (_query(S) * (total[member] - S.key)).sum(1) + S.bias * (size[member] - 1)
+    others = (_query(S) * (total.index_select(0, member) - S.key)).sum(1) + S.bias * (size[member] - 1)
     return torch.where(known, others, 0.0)
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nearfar.core.errors import UsageError
 from nearfar.scores import statistics
+from nearfar.scores.half import half_stats
 from nearfar.scores.relation import Relation, same
 from nearfar.scores.rowmap import rowmap
 from nearfar.scores.score import Scalar, Score, dot
@@ -122,6 +123,8 @@ class Scores:
 
     def stats(self, *asked: Statistic) -> tuple[Tensor, ...]:
         """Row statistics, each `(n,)`: by a shorter way where there is one, the others in one pass over the table."""
+        if self._is_half:
+            return half_stats(self, asked)[0]
         with _full_precision(self.query.device.type):
             found = {what: value for what in asked if (value := shortcut(self, what)) is not None}
         found = {what: self._with_own(what, value) for what, value in found.items()}
@@ -133,6 +136,8 @@ class Scores:
 
     def stats_both_ways(self, *asked: Statistic) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The statistics of the rows, each `(n,)`, and of the columns, each `(m,)`: of one table where it is small."""
+        if self._is_half:
+            return half_stats(self, asked, both=True)
         if self._is_small:
             scores = self._shared_scores()
             return self._reduce(scores, asked), self.T._reduce(scores.T, asked)
@@ -154,14 +159,19 @@ class Scores:
         return self._dense("neg")
 
     @property
+    def _is_half(self) -> bool:
+        return self.query.dtype in (torch.bfloat16, torch.float16)
+
+    @property
     def _is_small(self) -> bool:
         return self.block is None and len(self) * len(self.key) * self.score.width <= DIRECT
 
     def _shared_scores(self) -> Tensor:
         """scale * score + bias. A linear score takes the scale with the query: a pass over (n, d) instead of (n, m)."""
         with _full_precision(self.query.device.type):
-            query = self.query * self.scale if self.score.linear else self.query
-            scores = self.score.table(query, self.key, *self.score.parameters)
+            query, key = (x.float() if self._is_half else x for x in (self.query, self.key))
+            query = query * self.scale if self.score.linear else query
+            scores = self.score.table(query, key, *self.score.parameters)
             scores = scores if self.score.linear else scores * self.scale
             return scores + self.bias if isinstance(self.bias, Tensor) or self.bias else scores
 
