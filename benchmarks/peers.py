@@ -35,7 +35,7 @@ def implementations(loss: str, normalised: bool = False) -> dict[str, Loss]:
         "CLIP": lambda a, b, y: clip(a, b, 1 / TAU, score=score),
     }
     plain = {"InfoNCE": _plain_info_nce, "NT-Xent": _plain_nt_xent, "SupCon": _plain_supcon, "CLIP": _plain_clip}[loss]
-    return {"plain torch": lambda a, b, y: plain(unit(a), unit(b), y), "nearfar": ours[loss], **_packages(loss)}
+    return {"plain torch": lambda a, b, y: plain(unit(a), unit(b), y), "nearfar": ours[loss], **_packages(loss, unit)}
 
 
 def compiled(loss: str) -> dict[str, Loss]:
@@ -43,40 +43,46 @@ def compiled(loss: str) -> dict[str, Loss]:
     return {"torch.compile": torch.compile(implementations(loss, normalised=True)["plain torch"], dynamic=False)}
 
 
+def _logits(a: Tensor, b: Tensor) -> Tensor:
+    """In single precision at least, as everybody learns to do."""
+    scores = a @ b.T
+    return scores.to(torch.promote_types(scores.dtype, torch.float32)) / TAU
+
+
 def _plain_info_nce(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy((a @ b.T).float() / TAU, torch.arange(len(a), device=a.device))
+    return F.cross_entropy(_logits(a, b), torch.arange(len(a), device=a.device))
 
 
 def _plain_clip(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
-    logits, target = (a @ b.T).float() / TAU, torch.arange(len(a), device=a.device)
+    logits, target = _logits(a, b), torch.arange(len(a), device=a.device)
     return (F.cross_entropy(logits, target) + F.cross_entropy(logits.T, target)) / 2
 
 
 def _plain_nt_xent(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
     z = torch.cat([a, b])
     itself = torch.eye(len(z), dtype=torch.bool, device=z.device)
-    logits = ((z @ z.T).float() / TAU).masked_fill(itself, -torch.inf)
+    logits = _logits(z, z).masked_fill(itself, -torch.inf)
     return F.cross_entropy(logits, torch.arange(len(z), device=z.device).roll(len(a)))
 
 
 def _plain_supcon(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
     """The paper's reference code, for one view."""
-    logits = (a @ a.T).float() / TAU
+    logits = _logits(a, a)
     logits = logits - logits.max(1, keepdim=True).values.detach()
-    other = 1 - torch.eye(len(a), device=a.device)
-    positive = (y[:, None] == y).float() * other
+    other = 1 - torch.eye(len(a), dtype=logits.dtype, device=a.device)
+    positive = (y[:, None] == y).to(logits) * other
     log_prob = logits - (logits.exp() * other).sum(1, keepdim=True).log()
     return -((positive * log_prob).sum(1) / positive.sum(1).clamp_min(1)).mean()
 
 
-def _packages(loss: str) -> dict[str, Loss]:
+def _packages(loss: str, unit: Callable[[Tensor], Tensor]) -> dict[str, Loss]:
     if loss == "InfoNCE":
         return _sentence_transformers()
     if loss == "NT-Xent":
         return {"formula of lightly": _lightly_nt_xent} | _metric_learning("NTXentLoss", lambda a, b: torch.cat([a, b]))
     if loss == "SupCon":
         return _metric_learning("SupConLoss", lambda a, b: a)
-    return {"formula of open_clip": _open_clip}
+    return {"formula of open_clip": lambda a, b, y: _open_clip(unit(a), unit(b))}
 
 
 def _sentence_transformers() -> dict[str, Loss]:
@@ -103,9 +109,8 @@ def _lightly_nt_xent(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(logits, torch.arange(n, device=a.device).repeat(2))
 
 
-def _open_clip(a: Tensor, b: Tensor, y: Tensor) -> Tensor:
-    """Two products, the logits in the vectors' own precision. As there, the caller normalises: here unless it is done."""
-    a, b = F.normalize(a), F.normalize(b)
+def _open_clip(a: Tensor, b: Tensor) -> Tensor:
+    """Two products, the logits in the vectors' own precision; there too the caller normalises."""
     target = torch.arange(len(a), device=a.device)
     return (F.cross_entropy(a @ b.T / TAU, target) + F.cross_entropy(b @ a.T / TAU, target)) / 2
 

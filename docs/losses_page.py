@@ -68,7 +68,8 @@ log-sum-exp with power p. The right column is what the loss itself was seen to a
 
 AFTER_LINES = """
 A maximum, a hinge, a sum that leaves out each candidate in turn: these are none of the four kinds. Losses made of them read
-every score of a row, in blocks of rows: {dense}. Hinges over all triplets of a row still need no triplets: `triplet_sums` counts violations by sorting.
+every score of a row, in blocks of rows: {dense}. Hinges over all triplets of a row still need no triplets: [`triplet_sums`](#triplet_sums)
+counts violations by sorting.
 
 ## What they do to a score
 

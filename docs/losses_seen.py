@@ -58,9 +58,8 @@ def _run(name: str, function: Callable[..., Any]) -> Entry:
 
 
 def _recorded(function: Callable[..., Any], score: Any) -> tuple[Any, tuple[str, ...]]:
-    arguments = examples(function, score)
     with recording() as asked:
-        result = function(*arguments)
+        result = function(*examples(function, score))
     return result, tuple(dict.fromkeys(asked))
 
 

@@ -18,6 +18,7 @@ _WHERE = {
     "fit": "nearfar.app.api",
     "load": "nearfar.app.api",
     "resume": "nearfar.app.api",
+    "Hook": "nearfar.train.fit",
     "pairs": "nearfar.scores",
     "views": "nearfar.scores",
     "matched": "nearfar.scores",

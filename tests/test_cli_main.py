@@ -106,7 +106,7 @@ def run(argv: str | list[str], capsys) -> tuple[int, str, str]:
         ("fit simclr --data d --out r --precision fp16", ["--precision", "'fp16'", "fp32, bf16"]),
         ("fit simclr --data d --out r --stepz 5", ["--stepz", "Did you mean '--steps'", "nearfar fit simclr --help"]),
         ("fit simclr --data d --out r --steps 2.5", ["--steps", "'2.5'", "whole number"]),
-        ("fit simclr --data d --out r --steps 0", ["--steps", "greater than 0"]),
+        ("fit simclr --data d --out r --steps 0", ["--steps", "at least 1"]),
         ("fit simclr --data d --out r --steps 5 --epochs 2", ["--steps", "--epochs", "not both"]),
         ("fit simclr --tiny --paper --out r", ["--tiny", "--paper", "not both"]),
         ("fit simclr --data d", ["--out is missing"]),
@@ -201,21 +201,29 @@ def test_a_method_of_the_users_own_from_training_to_vectors(own, capsys, tmp_pat
     assert (config["run"]["lr"], config["run"]["steps"], config["run"]["batch"]) == (0.01, 3, 16)
 
     code, out, err = run(["fit", "--resume", folder], capsys)
+    assert code == 2
+    assert "if you trust it" in err
+    code, out, err = run(["fit", own, "--resume", folder], capsys)
     assert code == 0
     assert "finished" in err
     code, _, err = run(["fit", own, "--tiny", "--out", folder], capsys)
     assert code == 2
     assert "--overwrite" in err
     again = str(tmp_path / "again")
-    code, out, err = run(["fit", "--config", f"{folder}/config.json", "--steps", "2", "--out", again, "-q"], capsys)
+    code, out, err = run(["fit", "--config", f"{folder}/config.json", "--out", again], capsys)
+    assert code == 2
+    assert "if you trust it" in err
+    code, out, err = run(["fit", own, "--config", f"{folder}/config.json", "--steps", "2", "--out", again, "-q"], capsys)
     assert (code, out, err) == (0, "", "")
     assert json.loads(Path(again, "config.json").read_text())["run"] == config["run"] | {"steps": 2}
 
-    code, out, err = run(["embed", folder, "--data", "digits", "--out", str(tmp_path / "v.npy"), "--split", "test"], capsys)
+    code, out, err = run(
+        ["embed", folder, "--recipe", own, "--data", "digits", "--out", str(tmp_path / "v.npy"), "--split", "test"], capsys
+    )
     assert code == 0, err
     vectors = np.load(tmp_path / "v.npy", allow_pickle=False)
     assert out == f"{tmp_path / 'v.npy'}: {len(vectors):,} vectors\n"
-    code, out, err = run(["embed", folder, "--data", "digits", "--out", str(tmp_path / "v.txt")], capsys)
+    code, out, err = run(["embed", folder, "--recipe", own, "--data", "digits", "--out", str(tmp_path / "v.txt")], capsys)
     assert (code, out) == (2, "")
 
 
@@ -225,14 +233,14 @@ def test_eval_prints_a_table_or_pure_json_and_report_a_path(own, capsys, tmp_pat
     pixels = np.random.default_rng(0).integers(0, 80, (150, 8, 8)) + 80 * labels[:, None, None]
     np.savez(data, x=pixels.astype(np.uint8), y=labels)
     assert run(["fit", own, "--data", data, "--steps", "3", "--out", folder, "-q"], capsys) == (0, "", "")
-    code, out, err = run(["eval", folder, "--json"], capsys)
+    code, out, err = run(["eval", folder, "--recipe", own, "--json"], capsys)
     assert code == 0, err
     names = [row["representation"] for row in json.loads(out)["results"]]
     assert "trained encoder" in names
-    code, out, err = run(["eval", folder, "--data", data, "--device", "cpu"], capsys)
+    code, out, err = run(["eval", folder, "--recipe", own, "--data", data, "--device", "cpu"], capsys)
     assert code == 0
     assert all(name in out for name in names)
-    code, out, err = run(["report", folder], capsys)
+    code, out, err = run(["report", folder, "--recipe", own], capsys)
     assert code == 0, err
     assert Path(out.strip()) == tmp_path / "run" / "report.html"
     assert Path(out.strip()).stat().st_size > 1000
@@ -257,7 +265,7 @@ def test_what_goes_wrong_in_a_run_is_one_line(own, capsys, tmp_path):
     assert (code, err) == (1, "nearfar: error: invalid syntax (broken.py, line 1)\n")
     code, _, err = run(["fit", own, "--tiny", "--out", str(tmp_path / "d"), "--fail", "interrupt"], capsys)
     assert code == 130
-    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit --resume {tmp_path / 'd'}` goes on from here"
+    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {tmp_path / 'd'}` goes on from here"
 
 
 def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_path):
@@ -270,12 +278,12 @@ def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, ""), err
-    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit --resume {folder}` goes on from here"
+    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {folder}` goes on from here"
     assert "Traceback" not in err
     config = json.loads((folder / "config.json").read_text())
     config["run"]["steps"] = steps = len(metrics.read_text().splitlines()) + 2
     (folder / "config.json").write_text(json.dumps(config))
-    code, _, err = run(["fit", "--resume", str(folder)], capsys)
+    code, _, err = run(["fit", own, "--resume", str(folder)], capsys)
     assert code == 0, err
     assert f"at step {steps - 2} of {steps}" in err
     assert f"step {steps}/{steps}  loss" in err

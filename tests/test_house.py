@@ -57,6 +57,11 @@ def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
     first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["tau"] == pytest.approx(0.3, abs=0.01)
     done = run(*command, "embed", "run", "--data", "digits", "--out", "v.npy", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "if you trust it" in done.stderr, "a run's folder alone never makes a file of code run"
+    done = run(
+        *command, "embed", "run", "--recipe", ROOT / "examples" / "own_method.py", "--data", "digits", "--out", "v.npy", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -70,7 +70,9 @@ def content() -> ReportContent:
         title=f"A run {EVIL}", summary=EVIL, card=card, table=table,
         log=[{"step": s, "loss": 3.0 / (1 + s), "lr": 1e-3, "note": EVIL, "time": 0.1 * s, f"aux {EVIL}": s % 7} for s in range(100)],
         pairs=views, map=project(test.flatten(1), "pca", key=Key(0)), labels=test_y, class_names=[EVIL, *"123456789"],
-        neighbours=find_neighbours(train.flatten(1), test.flatten(1), train, test, [0, 5], train_y=train_y, test_y=test_y),
+        neighbours=find_neighbours(
+            train.flatten(1), test.flatten(1), train.__getitem__, test.__getitem__, [0, 5], train_y=train_y, test_y=test_y
+        ),
         spectra={EVIL: spectrum(test.flatten(1)), "untrained": spectrum(train.flatten(1))},
         config={EVIL: EVIL, "run": {"seed": 0}}, command=f"nearfar fit simclr --data '{EVIL}'", versions={"torch": EVIL}, seconds=7384,
     )  # fmt: skip
@@ -150,7 +152,7 @@ def test_every_part_is_optional():
 
 def test_without_labels_map_and_neighbours_are_still_drawn(content):
     x = torch.rand(30, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    near = find_neighbours(x.flatten(1), x.flatten(1), x, x, [1], k=3)
+    near = find_neighbours(x.flatten(1), x.flatten(1), x.__getitem__, x.__getitem__, [1], k=3)
     shown = ReportContent(title="t", map=project(x.flatten(1), "pca", key=Key(0)), neighbours=near)
     page = render(shown)
     assert Page(page).ids == {"map", "neighbours"}

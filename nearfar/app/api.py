@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 import nearfar
-from nearfar.app.results import embed, evaluate, measure, report
+from nearfar.app.results import embed, evaluate, measure, own_data, report
 from nearfar.app.settings import Settings, understand
 from nearfar.core import Machine, NearfarError, Recipe, UsageError
+from nearfar.core.files import writable_target
 from nearfar.data import Splits, open_data
 from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
@@ -25,10 +26,11 @@ from nearfar.train.fit import Hook, train
 from nearfar.train.folder import RunFolder
 from nearfar.train.hooks import Checkpoints, Metrics, TensorBoard, tensorboard_installed
 from nearfar.train.session import Session, pick_device
-from nearfar.train.trained import Trained, fill, load, recipe_of, run_of
+from nearfar.train.trained import Trained, load, machine_of, recipe_of, run_of
 
 log = logging.getLogger("nearfar")
 Progress = Callable[[int, int], None]
+BATCH_NORMS = (torch.nn.modules.batchnorm._BatchNorm,)
 
 __all__ = ["demo", "embed", "evaluate", "fit", "load", "report", "resume"]
 
@@ -65,8 +67,7 @@ def fit(
     splits = open_data(
         run.data if data is None else data, seed=run.seed, image_size=run.image_size, on_error=run.on_error, progress=progress
     )
-    run = dataclasses.replace(run, data=run.data if data is None else splits.train.source)
-    return _begin(dataclasses.replace(chosen, run=run), splits, out, overwrite, hooks)
+    return _begin(chosen, splits, out, overwrite, hooks)
 
 
 def _begin(chosen: Settings, splits: Splits, out: str | os.PathLike | None, overwrite: bool, hooks: Sequence[Hook]) -> Trained:
@@ -84,26 +85,36 @@ def _begin(chosen: Settings, splits: Splits, out: str | os.PathLike | None, over
         return _train(session, splits, hooks, folder, config)
 
 
-def resume(path: str | os.PathLike, data: Any = None, *, hooks: Sequence[Hook] = (), progress: Progress | None = None) -> Trained:
-    """Go on with a run from its newest good checkpoint; from the beginning if it was stopped before its first."""
+def resume(
+    path: str | os.PathLike,
+    data: Any = None,
+    *,
+    recipe: str | os.PathLike | None = None,
+    hooks: Sequence[Hook] = (),
+    progress: Progress | None = None,
+) -> Trained:
+    """Go on with a run from its newest good checkpoint; from the beginning if it was stopped before its first.
+
+    `data`: again, if the run was trained on an array. `recipe`: the file of a recipe that is not nearfar's own.
+    """
     folder = RunFolder.open(path)
     config = folder.config()
     found = checkpoint.newest(folder.checkpoints)
-    recipe, run, machine = recipe_of(config), run_of(config), fill(Machine, config["machine"], "setting of a machine")
+    method, run, machine = recipe_of(config, folder.path, recipe), run_of(config, folder.path), machine_of(config, folder.path)
     assert run.steps is not None
     if found is not None and found.step >= run.steps:
         log.info("%s is finished: all %d steps are done", folder.path, run.steps)
-        return load(folder.path, machine.device)
+        return load(folder.path, machine.device, recipe)
     with folder.lock():
-        checkpoint.clean(folder.checkpoints)
-        source = run.data if data is None else data
+        checkpoint.clean(folder.checkpoints, found.step if found else -1)
+        source = own_data(run, folder) if data is None else data
         splits = open_data(
             source, seed=run.seed, image_size=run.image_size, on_error=run.on_error, split=folder.split(), progress=progress
         )  # fmt: skip
         if splits.train.fingerprint != config["data"]["fingerprint"]:
-            raise NearfarError(f"the data at {run.data} are not those that {folder.path} was trained on: files or rows have changed")
+            raise NearfarError(f"the data at {run.data or source} are not those that {folder.path} was trained on: they have changed")
         donor = load(run.init, device="cpu") if run.init and found is None else None
-        session = _session(recipe, run, machine, splits, donor)
+        session = _session(method, run, machine, splits, donor)
         if found is not None:
             found.load(session.net, session.optimizers)
             session.step = found.step
@@ -113,9 +124,6 @@ def resume(path: str | os.PathLike, data: Any = None, *, hooks: Sequence[Hook] =
 
 
 def _session(recipe: Recipe, run: Any, machine: Machine, splits: Splits, donor: Trained | None) -> Session:
-    if machine.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
     data = splits.train if recipe.uses_labels else splits.train.unlabelled()
     return Session(recipe, run, machine, data, pick_device(machine.device), donor.net if donor else None)
 
@@ -133,8 +141,13 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
         session.recorders.append(folder.write_metrics)
         row += [TensorBoard(folder)] if tensorboard_installed() else []
         row.append(Checkpoints(folder, config))
-    with _log_file(folder), _signals(session):
-        log.debug(
+    if session.machine.chunk and any(isinstance(m, BATCH_NORMS) for m in session.net.modules()):
+        log.warning(
+            "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
+            "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
+        )  # fmt: skip
+    with _log_file(folder), _signals(session), _deterministic(session.machine.deterministic):
+        log.info(
             "%s: %d samples, batch %s, %d steps on %s",
             type(session.recipe).__name__,
             len(session.data),
@@ -169,12 +182,25 @@ def _config(chosen: Settings, session: Session, splits: Splits) -> dict[str, Any
 
 
 @contextlib.contextmanager
+def _deterministic(wanted: bool) -> Iterator[None]:
+    """Only deterministic algorithms within the block; afterwards as before."""
+    before = torch.are_deterministic_algorithms_enabled()
+    if wanted:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+@contextlib.contextmanager
 def _log_file(folder: RunFolder | None) -> Iterator[None]:
     """What is said during a run is also written to its log.txt."""
     if folder is None:
         yield
         return
-    handler = logging.FileHandler(folder.log_file)
+    handler = logging.FileHandler(writable_target(folder.log_file))
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     log.addHandler(handler)
     try:

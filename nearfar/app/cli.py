@@ -5,6 +5,7 @@ Nothing heavy is imported before a command is known: `nearfar --help` does not w
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -47,6 +48,9 @@ commands:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is shown escaped
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _run(argv)
         sys.stdout.flush()
@@ -60,9 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _say(f"interrupted{': ' if e.args else ''}{e}")
         return 130
     except Exception as e:
-        if {"-v", "--verbose"} & set(argv):
-            traceback.print_exc()
         message, code = _explain(e)
+        if {"-v", "--verbose"} & set(argv) and not _is_a_users_mistake(e):
+            traceback.print_exc()
         _say(f"error: {message}")
         return code
 
@@ -88,6 +92,12 @@ def _command(name: str):
     from nearfar.app import commands
 
     return getattr(commands, COMMANDS[name][0])
+
+
+def _is_a_users_mistake(e: Exception) -> bool:
+    from nearfar.core.errors import NearfarError
+
+    return isinstance(e, NearfarError)
 
 
 def _say(line: str) -> None:

@@ -97,7 +97,10 @@ def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
     if word is None and "config" in found:
         from nearfar.train.folder import read_config
 
-        return read_config(found.config)["recipe"], None
+        name = read_config(found.config)["recipe"]
+        if str(name).endswith(".py"):
+            raise UsageError(f"{found.config} names a recipe of its own: `nearfar fit {name} --config …` runs that file, if you trust it")
+        return name, None
     return word, word
 
 
@@ -116,9 +119,12 @@ def fit(argv: Sequence[str]) -> None:
     named = shlex.quote(folder)
     watching: dict[str, Any] = {"hooks": [terminal.ProgressBar(quiet)], "progress": terminal.progress("reading", quiet)}
     try:
-        trained = api.resume(folder, **watching) if "resume" in given else api.fit(recipe, **given, **watching)
+        trained = api.resume(folder, recipe=word, **watching) if "resume" in given else api.fit(recipe, **given, **watching)
     except KeyboardInterrupt:
-        hint = f"`nearfar fit --resume {named}` goes on from here" if (Path(folder) / "config.json").exists() else "nothing was written"
+        own = f"{shlex.quote(recipe)} " if recipe and recipe.endswith(".py") else ""
+        hint = (
+            f"`nearfar fit {own}--resume {named}` goes on from here" if (Path(folder) / "config.json").exists() else "nothing was written"
+        )
         raise KeyboardInterrupt(hint) from None
     if not quiet:
         print(f"{folder}: {trained.step:,} steps done. Next: `nearfar eval {named}`, `nearfar report {named}`", file=sys.stderr)
@@ -129,7 +135,7 @@ def _flag(name: str) -> str:
 
 
 def _check_resume(given: dict[str, Any], word: str | None) -> None:
-    others = [_flag(name) for name in given if name != "resume"] + ([repr(word)] if word else [])
+    others = [_flag(name) for name in given if name != "resume"] + ([repr(word)] if word and not word.endswith(".py") else [])
     if others:
         raise UsageError(f"--resume goes on with a run as it is: leave out {', '.join(others)}")
 
@@ -147,6 +153,10 @@ def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
         raise UsageError("--data is missing: 'digits', a folder of images, CIFAR-10 or MNIST files, or a .npy/.npz (--tiny needs none)")
 
 
+def _own_recipe(parser: Parser) -> None:
+    parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
+
+
 def _device(parser: Parser) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
 
@@ -158,12 +168,15 @@ def evaluate(argv: Sequence[str]) -> None:
     parser.add_argument("--data", metavar="DATA", help="labelled data. Default: those of the run.")
     parser.add_argument("--json", action="store_true", help="the numbers with their protocol, as JSON")
     _device(parser)
+    _own_recipe(parser)
     parser.add_common()
     given = _parse(parser, argv)
     from nearfar.app import api
 
     table = api.evaluate(
-        api.load(given["run"], given["device"]), given.get("data"), progress=terminal.progress("embedding", given.get("quiet", False))
+        api.load(given["run"], given["device"], given.get("recipe")),
+        given.get("data"),
+        progress=terminal.progress("embedding", given.get("quiet", False)),
     )
     print(table.to_json().rstrip() if given.get("json") else table.render())
 
@@ -177,11 +190,12 @@ def embed(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--split", default="all", **value_of(Literal["train", "test", "all"]), help="which samples. Default: all.")
     _device(parser)
+    _own_recipe(parser)
     parser.add_common()
     given = _parse(parser, argv)
     from nearfar.app import api
 
-    trained = api.load(given["run"], given["device"])
+    trained = api.load(given["run"], given["device"], given.get("recipe"))
     show = terminal.progress("embedding", given.get("quiet", False))
     n = api.embed(trained, given["data"], given["out"], split=given["split"], progress=show)
     print(f"{given['out']}: {n:,} vectors")
@@ -194,11 +208,14 @@ def report(argv: Sequence[str]) -> None:
         "Write RUN/report.html: the method, the course of the training, the numbers, the pictures. It works offline.",
     )
     parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
+    _own_recipe(parser)
     parser.add_common()
     given = _parse(parser, argv)
     from nearfar.app import api
 
-    print(api.report(api.load(given["run"]), progress=terminal.progress("embedding", given.get("quiet", False))))
+    print(
+        api.report(api.load(given["run"], recipe=given.get("recipe")), progress=terminal.progress("embedding", given.get("quiet", False)))
+    )
 
 
 def demo(argv: Sequence[str]) -> None:

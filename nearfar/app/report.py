@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Any
@@ -46,6 +46,10 @@ class Neighbours:
     similarity: Float[Tensor, "q k"] | Float[np.ndarray, "q k"]
     query_labels: Labels | None = None
     found_labels: Tensor | np.ndarray | None = None
+
+
+Pictures = Callable[[Tensor], Tensor]
+"""Images by their numbers: only those that are shown are read."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def render(content: ReportContent) -> str:
 
 
 def find_neighbours(
-    train_x: Tensor, test_x: Tensor, train_images: Tensor, test_images: Tensor, queries: Sequence[int], k: int = 8,
+    train_x: Tensor, test_x: Tensor, train_images: Pictures, test_images: Pictures, queries: Sequence[int], k: int = 8,
     train_y: Tensor | None = None, test_y: Tensor | None = None,
 ) -> Neighbours:  # fmt: skip
     """The `k` training samples nearest to the test samples `queries`, in the features given."""
@@ -95,7 +99,7 @@ def find_neighbours(
     index, labels = index.cpu(), {}
     if train_y is not None and test_y is not None:
         labels = {"query_labels": test_y.cpu()[chosen], "found_labels": train_y.cpu()[index]}
-    return Neighbours(test_images[chosen], train_images[index], similarity.cpu(), **labels)
+    return Neighbours(test_images(chosen), train_images(index), similarity.cpu(), **labels)
 
 
 def _head(content: ReportContent) -> str:

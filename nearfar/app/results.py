@@ -16,10 +16,11 @@ from torch import Tensor
 
 import nearfar
 from nearfar.app.report import ReportContent, find_neighbours, write_report
-from nearfar.core import Key, Plan, Rows, UsageError
+from nearfar.core import Key, Plan, Rows, Run, UsageError
 from nearfar.core.files import atomic_write, writable_target
-from nearfar.data import Images, Splits, open_data, read_all
+from nearfar.data import Images, Splits, adapted, open_data, read_all
 from nearfar.evaluate import Features, Table, compare, project, raw_pixels, spectrum
+from nearfar.train.folder import RunFolder
 from nearfar.train.trained import Trained
 
 Progress = Callable[[int, int], None]
@@ -27,8 +28,8 @@ VIEWED = 512
 """How many test samples the alignment is measured on."""
 PAIRS = 24
 """How many positive pairs a report shows."""
-LARGEST_RAW = 4096
-"""Raw pixels are a baseline up to this many numbers an image; a probe on more takes longer than the training."""
+LARGEST_RAW = 32
+"""Raw pixels as a baseline are averaged down to this many a side: a probe on more takes longer than the training."""
 
 
 @dataclass(frozen=True)
@@ -58,35 +59,42 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
     train, test = splits.train, splits.test
     untrained = trained.untrained()
     views = views_of(trained, test, min(VIEWED, len(test)))
-    rows: dict[str, Features] = {}
-    if np.prod(train.shape) <= LARGEST_RAW:
-        rows |= raw_pixels(_unit(train), _unit(test), views)
-    for name, who in (("untrained encoder", untrained), ("trained encoder", trained)):
+    rows: dict[str, Features] = raw_pixels(_raw(train), _raw(test), (_small(views[0]), _small(views[1])))
+    before = "encoder before training" if trained.run.encoder.startswith("hf:") else "untrained encoder"
+    for name, who in ((before, untrained), ("trained encoder", trained)):
         pair = _encode_views(who, views[0]), _encode_views(who, views[1])
-        rows[name] = Features(
-            who.encode(train, progress=progress), who.encode(test, progress=progress), views=pair, baseline=who is untrained
-        )
-    labels = (train.labels, test.labels) if train.labels is not None and test.labels is not None else (None, None)
-    table = compare(rows, *labels, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} (last)", **protocol)
-    as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
-    return Evaluation(
-        table, splits, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor["untrained encoder"]
+        features = [who.encode(part, progress=progress) for part in (train, test)]
+        rows[name] = Features(features[0], features[1], views=pair, baseline=who is untrained)
+    labelled = train.labels is not None and test.labels is not None and len(train.classes) > 1
+    labels = (train.labels, test.labels) if labelled else (None, None)
+    table = compare(
+        rows, *labels, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} of {trained.run.steps}", **protocol
     )
+    as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
+    return Evaluation(table, splits, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor[before])
 
 
 def splits_of(trained: Trained, data: Any = None, progress: Progress | None = None) -> Splits:
     """The run's own data, divided as in training; or other data, brought to the run's size."""
     run = trained.run
-    own = data is None or (isinstance(data, (str, os.PathLike)) and os.fspath(data) == run.data)
-    stored = trained.folder.split() if own and trained.folder else None
-    source = run.data if data is None else data
-    size = trained.net.sizes["size"]
+    source = own_data(run, trained.folder) if data is None else data
+    named = isinstance(source, (str, os.PathLike))
+    own = named and os.path.abspath(os.path.expanduser(source)) == os.path.abspath(run.data)
+    folder = trained.folder if own else None
+    channels, size = trained.net.sizes["channels"], trained.net.sizes["size"]
+    stored = folder.split() if folder else None
     splits = open_data(source, seed=run.seed, image_size=size, on_error=run.on_error, split=stored, progress=progress)
-    if splits.train.shape[0] != trained.net.sizes["channels"]:
-        raise UsageError(
-            f"{splits.train.source} has {splits.train.shape[0]} colour channels, the run was trained on {trained.net.sizes['channels']}"
-        )
-    return splits
+    if folder and splits.train.fingerprint != folder.config()["data"]["fingerprint"]:
+        raise UsageError(f"{run.data} has changed since {folder.path} was trained: what is test now may have been trained on")
+    test = None if splits.test is None else adapted(splits.test, channels, size)
+    return Splits(adapted(splits.train, channels, size), test, splits.test_ids)
+
+
+def own_data(run: Run, folder: RunFolder | None) -> str:
+    """What the run was trained on, if it can be opened again."""
+    if not run.data:
+        raise UsageError(f"{folder.path if folder else 'this run'} was trained on an array: hand the data in again (data=…, or --data)")
+    return run.data
 
 
 def views_of(trained: Trained, data: Images, count: int) -> tuple[Tensor, Tensor]:
@@ -115,8 +123,23 @@ def _encode_views(trained: Trained, images: Tensor) -> Tensor:
     return trained.recipe.encode(trained.net, images.to(trained.device)).float().cpu()
 
 
-def _unit(data: Images) -> Tensor:
-    return data.read(np.arange(len(data))).float() / 255
+def _raw(data: Images) -> Tensor:
+    """All images as floats, averaged down where they are large; in parts, so that the full size never stands in memory."""
+    return torch.cat([_small(_unit(data, np.arange(i, min(i + 512, len(data))))) for i in range(0, len(data), 512)])
+
+
+def _small(images: Tensor) -> Tensor:
+    large = images.shape[-1] > LARGEST_RAW
+    return torch.nn.functional.adaptive_avg_pool2d(images, LARGEST_RAW) if large else images
+
+
+def _pictures(data: Images) -> Callable[[Tensor], Tensor]:
+    """Images by their numbers, of any shape."""
+    return lambda ids: _unit(data, ids.reshape(-1).numpy()).unflatten(0, ids.shape)
+
+
+def _unit(data: Images, ids: np.ndarray) -> Tensor:
+    return data.read(ids).float() / 255
 
 
 def embed(trained: Trained, data: Any, out: str | os.PathLike, *, split: str = "all", progress: Progress | None = None) -> int:
@@ -169,7 +192,7 @@ def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: 
     queries = [int(i) for i in key.permutation(len(test))[:6]]
     config, run = trained.folder.config(), trained.run
     content = ReportContent(
-        title=f"{trained.recipe.card.title} on {Path(trained.run.data).name}",
+        title=f"{trained.recipe.card.title} on {Path(train.source).name}",
         summary=f"{len(train):,} training images of {test.shape[2]} x {test.shape[1]} pixels, {trained.step:,} steps, seed {run.seed}.",
         card=trained.recipe.card,
         table=evaluation.table,
@@ -179,7 +202,7 @@ def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: 
         labels=torch.as_tensor(test.labels) if test.labels is not None else None,
         class_names=test.classes or None,
         neighbours=find_neighbours(
-            evaluation.train, evaluation.test, _unit(train), _unit(test), queries,
+            evaluation.train, evaluation.test, _pictures(train), _pictures(test), queries,
             train_y=torch.as_tensor(train.labels) if train.labels is not None else None,
             test_y=torch.as_tensor(test.labels) if test.labels is not None else None,
         ),

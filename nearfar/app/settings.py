@@ -11,7 +11,7 @@ from nearfar.core import Machine, Recipe, Run, UsageError
 from nearfar.core.errors import did_you_mean
 from nearfar.core.run import field_names
 from nearfar.train.folder import read_config
-from nearfar.train.trained import fill, recipe_of, run_of
+from nearfar.train.trained import machine_of, recipe_of, run_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,8 @@ def understand(
     recipe: str | Recipe | type[Recipe] | None, preset: str | None, config: str | os.PathLike | None, settings: dict[str, Any]
 ) -> Settings:
     """Preset or config first, then every single setting given, by its name: of the recipe, the run or the machine."""
-    start = _from_config(config) if config else _from_preset(recipe, preset)
-    if config and isinstance(recipe, str) and recipe != start.name:
+    start = _from_config(config, recipe) if config else _from_preset(recipe, preset)
+    if config and isinstance(recipe, str) and not recipe.endswith(".py") and recipe != start.name:
         raise UsageError(f"{config} is a run of {start.name!r}, not of {recipe!r}")
     parts = {"recipe": start.recipe, "run": start.run, "machine": start.machine}
     known = {name: part for part, value in parts.items() for name in field_names(type(value))}
@@ -40,6 +40,7 @@ def understand(
         settings = {"epochs": None, **settings}
     elif settings.get("epochs") is not None:
         settings = {"steps": None, **settings}
+    settings = {name: _absolute(name, value) for name, value in settings.items()}
     changed = {part: {k: v for k, v in settings.items() if known[k] == part} for part in parts}
     return Settings(start.name, **{part: dataclasses.replace(value, **changed[part]) for part, value in parts.items()})  # type: ignore[arg-type]
 
@@ -51,9 +52,20 @@ def _from_preset(recipe: str | Recipe | type[Recipe] | None, preset: str | None)
     if preset not in (None, "tiny", "paper"):
         raise UsageError(f"preset {preset!r} is unknown: use 'tiny' or 'paper'")
     chosen, run = getattr(method, preset) if preset else (method.recipe(), Run())
-    return Settings(method.name, recipe if isinstance(recipe, Recipe) else chosen, run, Machine())
+    name = os.path.abspath(method.name) if method.name.endswith(".py") else method.name
+    return Settings(name, recipe if isinstance(recipe, Recipe) else chosen, run, Machine())
 
 
-def _from_config(path: str | os.PathLike) -> Settings:
+def _from_config(path: str | os.PathLike, recipe: Any) -> Settings:
     config = read_config(path)
-    return Settings(config["recipe"], recipe_of(config), run_of(config), fill(Machine, config["machine"], "setting of a machine"))
+    trusted = recipe if isinstance(recipe, str) and recipe.endswith(".py") else None
+    return Settings(config["recipe"], recipe_of(config, path, trusted), run_of(config, path), machine_of(config, path))
+
+
+def _absolute(name: str, value: Any) -> Any:
+    """Paths are kept whole, so that a run can be used from any folder."""
+    if name in ("data", "init") and isinstance(value, str) and os.path.exists(os.path.expanduser(value)):
+        return os.path.abspath(os.path.expanduser(value))
+    if name == "encoder" and isinstance(value, str) and value.startswith("hf:") and os.path.isdir(value[3:]):
+        return "hf:" + os.path.abspath(value[3:])
+    return value

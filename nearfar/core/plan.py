@@ -39,9 +39,10 @@ class Rows:
         return self[rank * n // world : (rank + 1) * n // world]
 
     def chunks(self, size: int | None) -> list[Rows]:
-        """Consecutive parts of at most `size` rows; one part where size is None."""
-        step = size or max(len(self), 1)
-        return [self[a : a + step] for a in range(0, max(len(self), 1), step)]
+        """Consecutive parts of at most `size` rows, as even as can be; one part where size is None."""
+        n = len(self)
+        parts = max(1, -(-n // size)) if size else 1
+        return [self[i * n // parts : (i + 1) * n // parts] for i in range(parts)]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from nearfar.core.card import Card
+from nearfar.core.check import POSITIVE, check_fields
 from nearfar.core.keys import Key
 from nearfar.core.net import Net
 from nearfar.core.plan import Rows
@@ -55,8 +56,13 @@ class Recipe(ABC):
     """False where `embed` mixes rows (a whole graph): then one rank and no chunks."""
     trains: ClassVar[tuple[str, ...]] = ("",)
     """Prefixes of the parameters that the recipe's optimizer owns."""
+    limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
+    """Smallest and largest value of a hyperparameter; numbers that are not named here must be greater than 0."""
     uses_labels: ClassVar[bool] = False
     """Labels of the training split are handed to the recipe only if it asks for them here."""
+
+    def __post_init__(self):
+        check_fields(self, self.limits, default=POSITIVE)
 
     @abstractmethod
     def similarity(self, net: Net) -> Similarity:

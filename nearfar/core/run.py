@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from nearfar.core.check import POSITIVE, check_fields
 from nearfar.core.errors import UsageError
 
 
@@ -49,28 +51,25 @@ class Run:
     """What to do about a file that cannot be read: stop and name it, or leave it out and count it."""
 
     def __post_init__(self):
+        limits = dict.fromkeys(("batch", "steps", "image_size"), (1.0, math.inf)) | dict.fromkeys(("epochs", "lr", "clip"), POSITIVE)
+        limits |= {"weight_decay": (0.0, math.inf), "momentum": (0.0, 1.0), "seed": (0.0, math.inf), "warmup": (0.0, 0.99)}
+        check_fields(self, limits)
         if self.steps is not None and self.epochs is not None:
             raise UsageError("give --steps or --epochs, not both")
-        for name in ("batch", "steps", "epochs", "image_size", "lr", "clip"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"--{name.replace('_', '-')} must be greater than 0, got {value}")
-        if not 0 <= self.warmup < 1:
-            raise UsageError(f"--warmup is a share of the training, at least 0 and below 1, got {self.warmup}")
-        if self.seed < 0:
-            raise UsageError(f"--seed must not be negative, got {self.seed}")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and how a run is computed. On one machine none of these changes the result beyond rounding."""
+    """Where and how a run is computed. On one machine none of these changes the result beyond rounding, but for --chunk with
+    batch normalisation."""
 
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     deterministic: bool = False
     """Only algorithms that give the same bits every time (always so on CPU; slower on CUDA)."""
     chunk: int | None = None
-    """Embed this many rows at a time: batches larger than memory, same gradients, one more forward pass."""
+    """Embed at most this many rows at a time: batches larger than memory, one more forward pass, the same gradients for nets without
+    batch normalisation (--encoder convnet-gn, --norm layer)."""
     workers: int = 0
     """Processes that read samples ahead; useful for files that do not fit into memory."""
     compile: bool = False
@@ -83,12 +82,8 @@ class Machine:
     """Write a line of metrics every so many steps."""
 
     def __post_init__(self):
-        for name in ("chunk", "eval_every", "save_every", "log_every"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-        if self.workers < 0:
-            raise UsageError(f"--workers must not be negative, got {self.workers}")
+        positive = dict.fromkeys(("chunk", "eval_every", "save_every", "log_every"), (1.0, math.inf))
+        check_fields(self, positive | {"workers": (0.0, math.inf)})
 
 
 def field_names(kind: type) -> tuple[str, ...]:

@@ -22,9 +22,16 @@ def read_all(spec: Any, *, image_size: int | None = None, on_error: str = "stop"
     return read(spec, How(image_size, on_error, progress))
 
 
-def as_images(images: Any, *, channels: int, size: int) -> Images:
-    """What `open_data` takes, or data already opened, at the given size and number of channels."""
-    data = images if isinstance(images, Images) else read_all(images, image_size=size).train
+def as_images(images: Any, *, channels: int, size: int) -> list[Images]:
+    """What `open_data` takes, or data already opened, at the given size and number of channels: one part, or two where the data
+    bring a split."""
+    if isinstance(images, Images):
+        return [adapted(images, channels, size)]
+    found = read_all(images, image_size=size)
+    return [adapted(part, channels, size) for part in (found.train, found.test) if part is not None]
+
+
+def adapted(data: Images, channels: int, size: int) -> Images:
     return data if data.shape == (channels, size, size) else replace(data, store=_Adapted(data.store, (channels, size, size)))
 
 

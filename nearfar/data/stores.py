@@ -64,7 +64,7 @@ class InMemory(Store):
 
     @property
     def fingerprint(self) -> str:
-        return self.origin or self._digest
+        return f"{self.origin or ''}{self._digest}"
 
     @cached_property
     def _digest(self) -> str:

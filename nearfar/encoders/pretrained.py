@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nearfar.core import MissingExtra, UsageError
+from nearfar.core import UsageError
 
 
 class HuggingFaceImage(nn.Module):
@@ -33,10 +33,10 @@ def _load(name: str) -> tuple[Any, int]:
     try:
         from transformers import AutoConfig, AutoModel
     except ImportError as e:
-        raise MissingExtra("transformers", "transformers", f"the encoder hf:{name}") from e
+        raise UsageError(f"the encoder hf:{name} needs the package transformers, which is not installed") from e
     try:
-        config = AutoConfig.from_pretrained(name, local_files_only=True)
-        model = AutoModel.from_pretrained(name, local_files_only=True, use_safetensors=True)
+        config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
+        model = AutoModel.from_pretrained(name, local_files_only=True, use_safetensors=True, trust_remote_code=False)
     except (OSError, ValueError) as e:
         where = "folder has no readable model" if Path(name).is_dir() else "is neither a folder nor in the local cache"
         raise UsageError(f"--encoder hf:{name}: {where} ({str(e).splitlines()[0]})") from e

@@ -116,7 +116,9 @@ class _HalfLse(torch.autograd.Function):
         weight, col_weight, pos_weight = (g if size is None else g / size for g in (row_grad, col_grad, pos_grad))
         turned = ctx.itself and not ctx.both  # rows against themselves: the gradient by the columns is that by the rows, turned
         lse = (rows, rows) if turned else (rows, cols if ctx.both else None)
-        dq, dk = _gradients(q, k, lse, (weight, weight if turned else col_weight, pos_weight), scale2, *ctx.options, turned)
+        bound, shift, exclude_self = ctx.options
+        weights = weight, weight if turned else col_weight, pos_weight
+        dq, dk = _gradients(q, k, lse, weights, scale2, bound, shift, exclude_self, turned)
         factor = (scale2 / LOG2E if size is None else scale2 / LOG2E * size).reshape(())
         dscale = None
         if ctx.needs_input_grad[2]:  # of a turned table each pair was counted from both sides

@@ -6,6 +6,7 @@ accumulators of a gradient do not fit into registers; a block of scores does fit
 of log 2, because the hardware's exponential is a power of two.
 """
 
+# pyright: reportMissingImports=false, reportIndexIssue=false
 from __future__ import annotations
 
 import torch
@@ -144,7 +145,7 @@ def _slopes(
     if _may_hold_partners(row + offset, col, shift, m, BM, BN):
         pos = tl.load(POS_WEIGHT + offset + r, mask=rows, other=0.0)
         g += tl.where(((r + offset + shift) % m)[:, None] == c[None, :], pos[:, None], 0.0)
-    if TURNED:
+    if TURNED:  # noqa: SIM102  (known when compiling, unlike the next)
         if _may_hold_partners(row + offset, col, m - shift, m, BM, BN):
             pos = tl.load(POS_WEIGHT + c, mask=cols, other=0.0)
             g += tl.where((r + offset)[:, None] == ((c + shift) % m)[None, :], pos[None, :], 0.0)

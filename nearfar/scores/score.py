@@ -49,8 +49,10 @@ class Score:
         """Vectors as `table` wants them, in single precision at least; on CUDA, for matrix products, in half where they came so."""
         if x.dtype not in (torch.bfloat16, torch.float16):
             return x if self.prepare is None else self.prepare(x)
-        full = x.float() if self.prepare is None else self.prepare(x.float())
-        return full.to(x.dtype) if x.is_cuda and self.is_dot else full
+        keep = x.is_cuda and self.is_dot
+        if self.prepare is None:
+            return x if keep else x.float()
+        return self.prepare(x.float()).to(x.dtype if keep else torch.float32)
 
     def of_pairs(self, a: Float[Tensor, "n ..."], b: Float[Tensor, "n ..."]) -> Float[Tensor, " n"]:
         """Scores of a_i with b_i, for vectors that are ready. Without a shorter way: diagonals of small square tables."""

@@ -76,7 +76,7 @@ def _of_listed(S: Scores, what: Statistic) -> Tensor | None:
         return lse(_query(S) * what.power, S.key, hidden) + S.bias * what.power
     if what.side != "pos" or what.kind == "softplus" or not partners:
         return None
-    scores = [(_query(S) * k).sum(1) + S.bias for k in partners]
+    scores = [(S.query * k).sum(1) * S.scale + S.bias for k in partners]
     if what.kind == "sum":
         return sum(scores[1:], scores[0])
     return log_sum_exp(torch.stack(scores, 1) * what.power) if len(scores) > 1 else scores[0] * what.power
@@ -101,7 +101,7 @@ def _of_labelled(S: Scores, what: Statistic) -> Tensor | None:
     if what.kind == "count":
         return torch.where(known, size[member] - 1, 0).to(S.query.dtype)
     total = S.key.new_zeros(len(size), S.key.shape[1]).index_add(0, member, S.key)
-    others = (_query(S) * (total.index_select(0, member) - S.key)).sum(1) + S.bias * (size[member] - 1)
+    others = (S.query * (total.index_select(0, member) - S.key)).sum(1) * S.scale + S.bias * (size[member] - 1)
     return torch.where(known, others, 0.0)
 
 

@@ -77,7 +77,8 @@ def save(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], con
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     for old in sorted(folder.glob("step-*"))[:-KEEP]:
-        shutil.rmtree(old, ignore_errors=True)
+        if old != final:
+            shutil.rmtree(old, ignore_errors=True)
     return final
 
 
@@ -136,10 +137,14 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def clean(folder: Path) -> None:
-    """Remove what a killed writer left behind."""
+def clean(folder: Path, step: int) -> None:
+    """Before going on from `step`: remove what a killed writer left behind, and set damaged checkpoints beyond it aside."""
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
+    for path in folder.glob("step-*"):
+        if path > folder / f"step-{step:09d}":
+            shutil.rmtree(folder / f"damaged-{path.name}", ignore_errors=True)
+            path.rename(folder / f"damaged-{path.name}")
 
 
 def _once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:

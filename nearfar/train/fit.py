@@ -115,5 +115,5 @@ class LossGuard:
         if not torch.isfinite(loss):
             raise Diverged(
                 f"the loss became {loss.item()} at step {step + 1}; the last good checkpoint is kept. "
-                "Try a lower --lr, a higher --tau, --clip 1, or --precision fp32"
+                "Try a lower --lr, --clip 1, --precision fp32, or a higher temperature where the recipe has one"
             )

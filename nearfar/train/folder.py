@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.core import NearfarError, UsageError
-from nearfar.core.files import atomic_write, write_json
+from nearfar.core.files import atomic_write, writable_target, write_json
 
 FORMAT = 1
 """Number of the layout and of config.json; readers refuse numbers they do not know."""
@@ -43,11 +43,11 @@ class RunFolder:
                     f"{folder.path} already holds a run: continue it with `nearfar fit --resume {folder.path}` or add --overwrite"
                 )
             folder._empty()
-        elif folder.path.is_dir() and any(folder.path.iterdir()):
+        elif folder.path.is_dir() and not folder._is_blank():
             raise UsageError(f"--out {folder.path} is a folder with other things in it; give a new or empty one")
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
-            folder.checkpoints.mkdir()
+            folder.checkpoints.mkdir(exist_ok=True)
         except OSError as e:
             raise UsageError(f"cannot make the run folder {folder.path}: {e.strerror}") from e
         return folder
@@ -61,8 +61,14 @@ class RunFolder:
             raise UsageError(f"{folder.path} is not a run: {what}")
         return folder
 
+    def _is_blank(self) -> bool:
+        """Empty, or left by a process that was killed before it wrote its configuration."""
+        ours = {self.checkpoints.name, self.split_file.name, "lock"}
+        return {p.name for p in self.path.iterdir()} <= ours and not any(self.checkpoints.glob("*"))
+
     def _empty(self) -> None:
         with self.lock():
+            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
             for item in (self.config_file, self.metrics_file, self.log_file, self.split_file, self.path / "report.html"):
                 item.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoints, ignore_errors=True)
@@ -70,7 +76,11 @@ class RunFolder:
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Only one process trains in a folder; the lock ends with the process, however it ends."""
-        with open(self.path / "lock", "w") as handle:
+        try:
+            file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as e:
+            raise NearfarError(f"cannot lock {self.path}: {e.strerror}") from e
+        with os.fdopen(file) as handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as e:
@@ -87,12 +97,24 @@ class RunFolder:
         write_json(self.split_file, {"format": FORMAT, "test": test_ids})
 
     def split(self) -> list[int] | None:
-        return json.loads(self.split_file.read_text())["test"] if self.split_file.exists() else None
+        if not self.split_file.exists():
+            return None
+        try:
+            return json.loads(self.split_file.read_text())["test"]
+        except (ValueError, KeyError, TypeError) as e:
+            raise NearfarError(f"{self.split_file} is damaged: {e}") from e
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; an unfinished last line (a kill in the middle of a write) is left out."""
         lines = self.metrics_file.read_text().splitlines(keepends=True) if self.metrics_file.exists() else []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        found = []
+        for number, line in enumerate(lines, 1):
+            if line.endswith("\n"):
+                try:
+                    found.append(json.loads(line))
+                except ValueError as e:
+                    raise NearfarError(f"{self.metrics_file}, line {number}: not JSON ({e})") from e
+        return found
 
     def rewind_metrics(self, step: int) -> None:
         """Forget what was written after `step`: it will be computed, and written, again."""
@@ -101,8 +123,12 @@ class RunFolder:
             f.write("".join(json.dumps(m) + "\n" for m in kept).encode())
 
     def write_metrics(self, values: dict[str, Any]) -> None:
-        with open(self.metrics_file, "a") as f:
-            f.write(json.dumps(values) + "\n")
+        try:
+            with open(writable_target(self.metrics_file), "a") as f:
+                f.write(json.dumps(values) + "\n")
+        except OSError as e:
+            message = f"cannot write {self.metrics_file}: {e.strerror}; the last checkpoint is kept"
+            raise NearfarError(f"{message}. Make room, then `nearfar fit --resume {self.path}`") from e
 
 
 def read_config(path: str | os.PathLike) -> dict[str, Any]:

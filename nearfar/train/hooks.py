@@ -72,7 +72,7 @@ class TensorBoard(Hook):
     def start(self, session: Session) -> None:
         from torch.utils.tensorboard import SummaryWriter  # type: ignore[attr-defined]
 
-        self.writer: Any = SummaryWriter(str(self.folder.path / "tensorboard"), purge_step=session.step)
+        self.writer: Any = SummaryWriter(str(self.folder.path / "tensorboard"), purge_step=session.step + 1)
         session.recorders.append(self.write)
 
     def write(self, values: dict[str, Any]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from nearfar.core import Key, Plan, Rows, Similarity
+from nearfar.core import Key, NearfarError, Plan, Rows, Similarity
 from nearfar.core.ranks import rank, world
 
 
@@ -26,8 +27,12 @@ class Steps(Dataset):
     def read(self, parts: list[Rows]) -> list[Any]:
         return [self.similarity.read(self.data, rows, self.key) for rows in parts]
 
-    def __getitem__(self, step: int) -> list[Any]:
-        return self.read(self.parts(step))
+    def __getitem__(self, step: int) -> list[Any] | NearfarError:
+        """For worker processes: what is wrong with a file is handed over as it is, without a worker's traceback around it."""
+        try:
+            return self.read(self.parts(step))
+        except NearfarError as e:
+            return e
 
 
 def batches(steps: Steps, start: int, stop: int, workers: int, device: torch.device) -> Iterator[tuple[int, list[Rows], list[Any]]]:
@@ -40,15 +45,20 @@ def batches(steps: Steps, start: int, stop: int, workers: int, device: torch.dev
             sampler=range(start, stop),
             num_workers=workers,
             pin_memory=device.type == "cuda",
-            worker_init_fn=_one_thread,
+            worker_init_fn=_quiet_worker,
         )
     for t, raws in zip(range(start, stop), ahead, strict=False):
+        if isinstance(raws, NearfarError):
+            raise raws
         parts = steps.parts(t)
         yield t, parts, [to_device(raw, device) for raw in (steps.read(parts) if raws is None else raws)]
 
 
-def _one_thread(worker: int) -> None:
+def _quiet_worker(worker: int) -> None:
+    """One thread each; and a signal to the whole group is the main process's to answer: it saves before it ends its workers."""
     torch.set_num_threads(1)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def to_device(raw: Any, device: torch.device) -> Any:

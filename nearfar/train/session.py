@@ -26,10 +26,17 @@ def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Net | None = None) 
         encoders = {name: make_encoder(run.encoder, sizes) for name in wanted}
         if donor is not None:
             for name, encoder in encoders.items():
-                encoder.load_state_dict(donor.get_submodule(name).state_dict())
+                _take(encoder, donor, name, run)
         net = recipe.build(sizes, **encoders)
     net.sizes = dict(sizes)
     return net
+
+
+def _take(encoder: torch.nn.Module, donor: Net, name: str, run: Run) -> None:
+    try:
+        encoder.load_state_dict(donor.get_submodule(name).state_dict())
+    except (RuntimeError, AttributeError) as e:
+        raise UsageError(f"--init {run.init}: its {name} does not fit --encoder {run.encoder} on these images") from e
 
 
 def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
@@ -37,6 +44,8 @@ def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
     n = recipe.similarity(net).count(data)
     batch = run.batch or min(256, 1 << (n.bit_length() - 1))
     plan = Plan(n, batch, Key(run.seed))
+    if recipe.rowwise and batch < 2:
+        raise UsageError(f"a batch of 1 has nothing to compare: {n} training samples are too few, or --batch is too small")
     steps = run.steps or max(1, round((run.epochs or 100) * plan.steps_per_epoch))
     return dataclasses.replace(run, batch=batch, steps=steps, epochs=None)
 
@@ -48,6 +57,8 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as e:
         raise UsageError(f"--device {name!r} is unknown: use auto, cpu, cuda or cuda:N") from e
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"--device {name!r} is not supported: use auto, cpu, cuda or cuda:N")
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise UsageError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices")
     return device

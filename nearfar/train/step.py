@@ -44,7 +44,7 @@ class GradStep:
         chunks = list(zip(raws, parts, strict=True))
         with _without_gradient(self.others):
             whole = len(chunks) == 1
-            local = [self._embed(similarity, *chunk, step, i, grad=whole) for i, chunk in enumerate(chunks)]
+            local = [self._embed_first(similarity, *chunk, step, i, grad=whole) for i, chunk in enumerate(chunks)]
             z, own = _cut(local)
             log = self.recipe.objective(self.net, z, self.key("objective", step))
             log = log if isinstance(log, dict) else {"loss": log}
@@ -58,6 +58,11 @@ class GradStep:
                 self._backward_again(similarity, chunks, step, at_cut)
         sum_over_ranks([p.grad for p in self.params if p.grad is not None])
         return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
+
+    def _embed_first(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:
+        """As `_embed`; of all chunks only the first writes BatchNorm's running statistics, so that they move once a step."""
+        with frozen_statistics(self.net) if chunk else contextlib.nullcontext():
+            return self._embed(similarity, raw, rows, step, chunk, grad)
 
     def _embed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:
         """A chunk's views, embedded. The same call gives the same values."""

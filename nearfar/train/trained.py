@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar import recipes
-from nearfar.core import NearfarError, Net, Recipe, Run, UsageError
+from nearfar.core import Machine, NearfarError, Net, Recipe, Run, UsageError
 from nearfar.core.errors import did_you_mean
 from nearfar.data import as_images
 from nearfar.train import checkpoint
@@ -34,9 +34,12 @@ class Trained:
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def encode(self, images: Any, batch: int = 512, progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
-        """The representations of images: an opened data set, or anything `as_images` takes; scaled to the run's size."""
-        data = as_images(images, channels=self.net.sizes["channels"], size=self.net.sizes["size"])
-        return encode_all(self.recipe, self.net, data, self.device, batch, progress)
+        """The representations of images: an opened data set, or anything `open_data` takes; scaled to the run's size.
+
+        Of data that bring splits, those for training come first.
+        """
+        parts = as_images(images, channels=self.net.sizes["channels"], size=self.net.sizes["size"])
+        return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch, progress) for part in parts])
 
     def untrained(self) -> Trained:
         """The same net before its first step."""
@@ -44,29 +47,46 @@ class Trained:
         return dataclasses.replace(self, net=net, step=0, metrics=[])
 
 
-def load(path: str | os.PathLike, device: str = "auto") -> Trained:
-    """A run from its folder, as its newest good checkpoint left it."""
+def load(path: str | os.PathLike, device: str = "auto", recipe: str | os.PathLike | None = None) -> Trained:
+    """A run from its folder, as its newest good checkpoint left it. `recipe`: the file of a recipe that is not nearfar's own."""
     folder = RunFolder.open(path)
     config = folder.config()
     found = checkpoint.newest(folder.checkpoints)
     if found is None:
         raise NearfarError(f"{folder.path} has no checkpoint yet: `nearfar fit --resume {folder.path}` goes on with it")
-    recipe, run = recipe_of(config), run_of(config)
+    method, run = recipe_of(config, folder.path, recipe), run_of(config, folder.path)
     where = pick_device(device)
-    net = build_net(recipe, run, config["sizes"]).to(where)
+    net = build_net(method, run, config["sizes"]).to(where)
     found.load(net)
     net.eval()
-    return Trained(recipe, run, net, found.step, where, folder, folder.metrics())
+    return Trained(method, run, net, found.step, where, folder, folder.metrics())
 
 
-def recipe_of(config: dict[str, Any]) -> Recipe:
-    """The recipe that a config names, with its hyperparameters."""
-    kind = recipes.method(config["recipe"]).recipe
-    return fill(kind, config["hyper"], f"hyperparameter of {config['recipe']}")
+def recipe_of(config: dict[str, Any], source: os.PathLike | str, trusted: str | os.PathLike | None = None) -> Recipe:
+    """The recipe that a config names, with its hyperparameters. A file that defines one is code: it is run only if it is named again."""
+    name = _entry(config, "recipe", str, source)
+    if name.endswith(".py"):
+        if trusted is None:
+            raise UsageError(
+                f"{source} was trained with a recipe of its own, {name}: "
+                "name it again to run that file, if you trust it (--recipe FILE; nearfar fit FILE --resume RUN)"
+            )
+        name = os.fspath(trusted)
+    return fill(recipes.method(name).recipe, _entry(config, "hyper", dict, source), f"hyperparameter of {name}")
 
 
-def run_of(config: dict[str, Any]) -> Run:
-    return fill(Run, config["run"], "setting of a run")
+def run_of(config: dict[str, Any], source: os.PathLike | str) -> Run:
+    return fill(Run, _entry(config, "run", dict, source), "setting of a run")
+
+
+def machine_of(config: dict[str, Any], source: os.PathLike | str) -> Machine:
+    return fill(Machine, _entry(config, "machine", dict, source), "setting of a machine")
+
+
+def _entry(config: dict[str, Any], name: str, kind: type, source: os.PathLike | str) -> Any:
+    if not isinstance(config.get(name), kind):
+        raise UsageError(f"{source}: its config.json has no proper {name!r}")
+    return config[name]
 
 
 def fill(kind: type, values: dict[str, Any], what: str) -> Any:

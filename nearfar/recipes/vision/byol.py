@@ -55,6 +55,8 @@ class BYOL(Recipe):
         r"{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2}",
     )
 
+    limits = {"m": (0.0, 1.0)}  # noqa: RUF012
+
     dim: int = 256
     """Width of projections and predictions."""
     hidden: int = 1024

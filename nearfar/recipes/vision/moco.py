@@ -53,6 +53,8 @@ class MoCo(Recipe):
         equation=r"\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)}",
     )
 
+    limits = {"m": (0.0, 1.0)}  # noqa: RUF012
+
     dim: int = 128
     """Width of the space where queries and keys are compared."""
     tau: float = 0.07

@@ -1,0 +1,212 @@
+"""Runs as people use them: from other folders, on data that change, with settings from Python, beside damaged files."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import nearfar
+from nearfar.app.api import evaluate, report
+from nearfar.core import NearfarError, UsageError
+from nearfar.data import folder as folder_module
+from nearfar.train.fit import Hook
+
+SMALL = {"steps": 2, "batch": 8}
+
+
+def pictures(folder: Path, count: int, size: int = 8, start: int = 0, classes: str = "ab") -> Path:
+    for i in range(start, start + count):
+        pixels = (
+            (np.arange(size * size * 3, dtype=np.uint64) * (i + 7) * 2654435761 >> np.uint64(13)).astype(np.uint8).reshape(size, size, 3)
+        )
+        target = folder / classes[i % len(classes)] / f"{i:03}.png"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(target)
+    return folder
+
+
+WRONG = {
+    "optimizer='adam'": "--optimizer must be one of adamw, sgd, lars, got 'adam'. Did you mean 'adamw'",
+    "schedule='linear'": "--schedule must be one of cosine, constant",
+    "precision='fp16'": "--precision must be one of fp32, bf16",
+    "norm='bogus'": "--norm must be one of batch, layer, none",
+    "batch='16'": "--batch must be of type int",
+    "tau=0": "--tau must be greater than 0",
+    "dim=-3": "--dim must be greater than 0",
+    "momentum=3": "--momentum must be at least 0 and at most 1",
+    "weight_decay=-1": "--weight-decay must be at least 0",
+}
+
+
+def test_wrong_settings_are_errors_in_python_too(tmp_path):
+    """In a process of its own: here the tests' type checker would be the first to object."""
+    calls = "".join(
+        f"try: nearfar.fit('simclr', data='digits', out='run', **dict({{'steps': 2}}, {wrong}))\nexcept nearfar.UsageError as e: print(e)\n"
+        for wrong in WRONG
+    )
+    done = subprocess.run([sys.executable, "-c", f"import nearfar\n{calls}"], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for line, words in zip(done.stdout.splitlines(), WRONG.values(), strict=True):
+        assert words in line
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_can_be_used_from_any_folder(tmp_path, monkeypatch):
+    pictures(tmp_path / "pictures", 30)
+    monkeypatch.chdir(tmp_path)
+    nearfar.fit("simclr", data="pictures", out="run", **SMALL)
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir(tmp_path / "away")
+    assert evaluate(nearfar.load(tmp_path / "run")).results
+    again = nearfar.fit(config=tmp_path / "run" / "config.json", out="again")
+    assert again.step == 2
+
+
+def test_data_that_grew_are_refused_where_test_rows_would_mix_with_training_rows(tmp_path):
+    pictures(tmp_path / "pictures", 30)
+    run = nearfar.fit("simclr", data=tmp_path / "pictures", out=tmp_path / "run", **SMALL)
+    pictures(tmp_path / "pictures", 5, start=100)
+    for use in (evaluate, report):
+        with pytest.raises(UsageError, match="has changed since"):
+            use(run)
+    (tmp_path / "pictures" / "a" / "100.png").unlink()
+
+
+def test_a_changed_pixel_is_noticed_by_resume(tmp_path):
+    pictures(tmp_path / "pictures", 30)
+    nearfar.fit("simclr", data=tmp_path / "pictures", out=tmp_path / "run", **SMALL, save_every=1)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["run"]["steps"] = 3
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    victim = tmp_path / "pictures" / "a" / "000.png"
+    Image.fromarray(255 - np.asarray(Image.open(victim))).save(victim)
+    with pytest.raises(NearfarError, match="have changed"):
+        nearfar.resume(tmp_path / "run")
+
+
+def test_raw_pixels_stand_beside_large_images_too(tmp_path):
+    pictures(tmp_path / "pictures", 40, size=72)
+    run = nearfar.fit("simclr", data=tmp_path / "pictures", encoder="convnet", out=tmp_path / "run", **SMALL)
+    names = [r["representation"] for r in evaluate(run).results]
+    assert names == ["raw pixels", "raw pixels, scaled", "untrained encoder", "trained encoder"]
+    assert evaluate(run).results[0]["width"] == 3 * 32 * 32
+    assert report(run).stat().st_size > 10_000
+
+
+def test_both_splits_of_a_folder_are_encoded(tmp_path):
+    pictures(tmp_path / "data" / "train", 20)
+    pictures(tmp_path / "data" / "test", 6)
+    run = nearfar.fit("simclr", data=tmp_path / "data", **SMALL)
+    assert len(run.encode(tmp_path / "data")) == 26
+
+
+def test_grey_pictures_are_read_by_a_run_on_colour(tmp_path):
+    run = nearfar.fit("simclr", data=pictures(tmp_path / "pictures", 20), **SMALL)
+    grey = np.full((3, 8, 8), 77, dtype=np.uint8)
+    assert torch.allclose(run.encode(grey), run.encode(np.repeat(grey[..., None], 3, axis=3)), atol=1e-6)
+
+
+def test_damaged_checkpoints_do_not_push_out_good_ones(tmp_path, caplog):
+    class Stop(Hook):
+        def step(self, session, values, z):
+            if session.step == 3:
+                raise RuntimeError("on purpose")
+
+    nearfar.fit("simclr", preset="tiny", out=tmp_path / "run", steps=9, batch=16, save_every=1)
+    checkpoints = tmp_path / "run" / "checkpoints"
+    for file in checkpoints.glob("*/net.safetensors"):
+        file.write_bytes(b"")
+    with caplog.at_level(logging.WARNING, "nearfar"), pytest.raises(RuntimeError, match="on purpose"):
+        nearfar.resume(tmp_path / "run", hooks=[Stop()])
+    assert "damaged" in caplog.text
+    assert sorted(p.name for p in checkpoints.glob("step-*")) == ["step-000000001", "step-000000002"]
+    assert nearfar.resume(tmp_path / "run").step == 9
+
+
+def test_links_are_never_written_through(tmp_path):
+    nearfar.fit("simclr", preset="tiny", out=tmp_path / "run", **SMALL)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["run"]["steps"] = 3
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    precious = tmp_path / "precious.txt"
+    precious.write_text("dear")
+    for name in ("lock", "log.txt"):
+        (tmp_path / "run" / name).unlink()
+        (tmp_path / "run" / name).symlink_to(precious)
+        with pytest.raises(NearfarError):
+            nearfar.resume(tmp_path / "run")
+        assert precious.read_text() == "dear"
+        (tmp_path / "run" / name).unlink()
+
+
+def test_a_run_on_an_array_asks_for_it_again(tmp_path):
+    images = np.arange(30 * 64, dtype=np.uint8).reshape(30, 8, 8)
+    run = nearfar.fit("simclr", data=images, out=tmp_path / "run", **SMALL)
+    with pytest.raises(UsageError, match="trained on an array"):
+        evaluate(run)
+    assert evaluate(run, images).results
+
+
+def test_chunks_with_batch_norm_are_warned_of_and_statistics_move_once(caplog):
+    with caplog.at_level(logging.WARNING, "nearfar"):
+        run = nearfar.fit("byol", preset="tiny", steps=1, batch=17, chunk=16)
+    assert "convnet-gn" in caplog.text
+    tracked = [v for k, v in run.net.state_dict().items() if k.startswith("encoder") and k.endswith("num_batches_tracked")]
+    assert tracked
+    assert all(int(v) == 2 for v in tracked), "once for each of the two views"
+
+
+def test_determinism_ends_with_the_run():
+    nearfar.fit("simclr", preset="tiny", deterministic=True, **SMALL)
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_broken_file_in_a_worker_is_one_message(tmp_path, monkeypatch):
+    pictures(tmp_path / "pictures", 30)
+    monkeypatch.setattr(folder_module, "MEMORY_LIMIT", 100)
+    victim = tmp_path / "pictures" / "a" / "004.png"
+    victim.write_bytes(victim.read_bytes()[:-30])
+    with pytest.raises(UsageError, match=r"^cannot read the image .*004\.png"):
+        nearfar.fit("simclr", data=tmp_path / "pictures", steps=20, batch=8, workers=1)
+
+
+def test_a_signal_to_the_whole_group_saves_with_workers(tmp_path):
+    run = tmp_path / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "nearfar",
+        "fit",
+        "simclr",
+        "--tiny",
+        "--steps",
+        "100000",
+        "--workers",
+        "2",
+        "--log-every",
+        "1",
+        "--out",
+        str(run),
+    ]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    metrics = run / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert len(list(run.glob("checkpoints/step-*"))) == 1
