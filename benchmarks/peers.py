@@ -88,7 +88,7 @@ def _packages(loss: str, unit: Callable[[Tensor], Tensor]) -> dict[str, Loss]:
 def _sentence_transformers() -> dict[str, Loss]:
     if importlib.util.find_spec("sentence_transformers") is None:
         return {"formula of sentence-transformers": _multiple_negatives_ranking}
-    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss  # pyright: ignore[reportMissingImports]
 
     package = MultipleNegativesRankingLoss(model=None, scale=1 / TAU)  # type: ignore[arg-type]
     return {"sentence-transformers": lambda a, b, y: package.compute_loss_from_embeddings([a, b], y)}

@@ -30,7 +30,9 @@ LINES: dict[str, Callable[..., Tensor]] = {
     "n_pair": lambda a, b: info_nce(pairs(a, b, score=dot)).mean(),
     "simcse": lambda h0, h1, tau: info_nce(pairs(h0, h1) / tau).mean(),
     "simcse_supervised": lambda h, positive, negative, tau: info_nce(pairs(h, torch.cat([positive, negative])) / tau).mean(),
-    "clip": lambda a, b, scale: (info_nce(pairs(a, b) * scale).mean() + info_nce(pairs(b, a) * scale).mean()) / 2,
+    "clip": lambda a, b, scale: (
+        (pairs(a, b) * scale).all_lse.mean() / 2 + (pairs(b, a) * scale).all_lse.mean() / 2 - (pairs(a, b) * scale).pos_sum.mean()
+    ),
     "dpr": lambda question, passage: info_nce(pairs(question, passage, score=dot)).mean(),
     "cpc": lambda context, future, weights: torch.stack(
         [info_nce(pairs(context, z, score=bilinear(w.T))).mean() for z, w in zip(future, weights, strict=True)]

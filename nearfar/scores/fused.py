@@ -18,11 +18,11 @@ from nearfar.core.ranks import gather, sum_over_ranks, world
 from nearfar.scores.rowmap import own_blocks, refuse_second_derivative
 
 TILE = 1 << 20
-"""Entries of one block of the table for each thread of a CPU: 4 MB, which stay in its cache."""
+"""Entries of one block of the table: 4 MB, which stay in a CPU's cache."""
+TILE_OF_SEVERAL = 1 << 23
+"""The same where threads share a block: they wait for each other after every operation, long on a busy machine, so let there be few."""
 TILE_ON_GPU = 1 << 26
 """Enough entries to keep a GPU busy."""
-THIN = 128
-"""Rows of a block of a triangle for each thread of a CPU: the fewer, the less is computed below the diagonal."""
 LARGEST_SPREAD = 80.0
 """exp(-80) is still a normal number in single precision: scores that differ by less can share one exponential."""
 
@@ -54,8 +54,8 @@ def shares_exponentials(scale: object, lowest: float, dtype: torch.dtype) -> boo
 
 
 def _rows_of_block(k: Tensor) -> int:
-    """With more threads larger blocks: each thread's share stays the same, and they wait for each other less often."""
-    return max(1, (TILE_ON_GPU if k.is_cuda else TILE * torch.get_num_threads()) // max(1, len(k)))
+    tile = TILE_ON_GPU if k.is_cuda else TILE if torch.get_num_threads() == 1 else TILE_OF_SEVERAL
+    return max(1, tile // max(1, len(k)))
 
 
 class _Lse(torch.autograd.Function):
@@ -146,7 +146,7 @@ class _LseOfSelf(torch.autograd.Function):
 
 def _upper_blocks(x: Tensor, scale: float):
     """Blocks of rows i to e, from column i on, of exp(scale (x xᵀ - 1)) with a diagonal of zeros."""
-    size = _rows_of_block(x) if x.is_cuda else min(_rows_of_block(x), THIN * torch.get_num_threads())
+    size = min(_rows_of_block(x), max(128, len(x) // 8))  # thin blocks: less is computed below the diagonal
     for i in range(0, len(x), size):
         e = min(i + size, len(x))
         block = torch.addmm(x.new_full((1, 1), -scale), x[i:e], x[i:].T, alpha=scale).exp_()

@@ -60,9 +60,11 @@ def _by_kernels(S: Scores, asked: tuple[Statistic, ...], both: bool) -> tuple[di
         return {}, {}
     shift = _one_partner(S)
     rows, cols, pos = half_lse(S.query, S.key, S.scale, S.score.lowest, shift or 0, S.exclude_self, both)
-    of_rows, of_cols = {ALL_LSE: rows + S.bias}, {ALL_LSE: cols + S.bias}
+    if isinstance(S.bias, Tensor) or S.bias:
+        rows, cols, pos = rows + S.bias, cols + S.bias, pos + S.bias
+    of_rows, of_cols = {ALL_LSE: rows}, {ALL_LSE: cols}
     if shift is not None and (not both or shift == 0):
-        known = {POS_SUM: pos + S.bias, POS_COUNT: torch.ones_like(rows)}
+        known = {POS_SUM: pos} | ({POS_COUNT: torch.ones_like(rows)} if POS_COUNT in asked else {})
         of_rows |= known
         of_cols |= known  # opposite each other in a square table: the score of column j with its partner is that of row j
     return of_rows, of_cols
