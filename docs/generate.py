@@ -104,7 +104,9 @@ def _digits_line(found: dict[str, Any], name: str) -> list[str]:
 def _cifar_line(found: dict[str, Any], column: str, title: str) -> list[str]:
     rows = found["rows"]
     minutes = statistics.mean(r["seconds"] for r in rows) / 60
-    what = f"`simclr` on CIFAR-10, small ConvNet, {minutes:.0f} minutes on {found['machine']['cores']} cores, {title}, {len(rows)} seeds"
+    seeds = f"{len(rows)} seed{'s' if len(rows) > 1 else ' only'}"
+    where = f"{found['settings']['steps']} steps, {minutes:.0f} min on {found['machine']['cores']} busy cores"
+    what = f"`simclr` on CIFAR-10, small ConvNet, {where}, {title}, {seeds}"
     return [what, _against(rows, column), "`benchmarks/cifar_cpu.py`"]
 
 

@@ -43,21 +43,39 @@ class GradStep:
             raise NearfarError(f"{type(self.recipe).__name__} embeds all rows at once: it runs on one rank and without --chunk")
         chunks = list(zip(raws, parts, strict=True))
         with _without_gradient(self.others):
-            whole = len(chunks) == 1
-            local = [self._embed_first(similarity, *chunk, step, i, grad=whole) for i, chunk in enumerate(chunks)]
-            z, own = _cut(local)
-            log = self.recipe.objective(self.net, z, self.key("objective", step))
-            log = log if isinstance(log, dict) else {"loss": log}
-            if log["loss"].requires_grad:
-                log["loss"].backward()
-            self._count_objective_once()
-            at_cut = {k: v.grad[own[k]] for k, v in z.items() if v.grad is not None}
-            if whole:
-                _backward(local[0], at_cut)
+            if len(chunks) == 1 and world() == 1:
+                log, z = self._whole(similarity, *chunks[0], step)
             else:
-                self._backward_again(similarity, chunks, step, at_cut)
-        sum_over_ranks([p.grad for p in self.params if p.grad is not None])
+                log, z = self._cut_and_gather(similarity, chunks, step)
         return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
+
+    def _whole(self, similarity: Similarity, raw: Raw, rows: Rows, step: int) -> tuple[dict[str, Tensor], Embedded]:
+        """One chunk on one rank: the graph need not be cut, and one backward pass goes all the way."""
+        part = self._embed(similarity, raw, rows, step, 0, grad=True)
+        z = {k: _single(v) for k, v in part.items()}
+        return self._objective(z, step), z
+
+    def _cut_and_gather(self, similarity: Similarity, chunks: list[tuple[Raw, Rows]], step: int) -> tuple[dict[str, Tensor], Embedded]:
+        whole = len(chunks) == 1
+        local = [self._embed_first(similarity, *chunk, step, i, grad=whole) for i, chunk in enumerate(chunks)]
+        z, own = _cut(local)
+        log = self._objective(z, step)
+        self._count_objective_once()
+        at_cut = {k: v.grad[own[k]] for k, v in z.items() if v.grad is not None}
+        if whole:
+            _backward(local[0], at_cut)
+        else:
+            self._backward_again(similarity, chunks, step, at_cut)
+        sum_over_ranks([p.grad for p in self.params if p.grad is not None])
+        return log, z
+
+    def _objective(self, z: Embedded, step: int) -> dict[str, Tensor]:
+        """What the recipe makes of the global batch, differentiated."""
+        found = self.recipe.objective(self.net, z, self.key("objective", step))
+        log = found if isinstance(found, dict) else {"loss": found}
+        if log["loss"].requires_grad:
+            log["loss"].backward()
+        return log
 
     def _embed_first(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:
         """As `_embed`; of all chunks only the first writes BatchNorm's running statistics, so that they move once a step."""
@@ -99,11 +117,14 @@ def _cut(local: list[Embedded]) -> tuple[Embedded, dict[str, slice]]:
     own: dict[str, slice] = {}
     for name in local[0]:
         rows = torch.cat([part[name].detach() for part in local]) if len(local) > 1 else local[0][name].detach()
-        if rows.dtype in (torch.bfloat16, torch.float16):
-            rows = rows.float()
-        whole, own[name] = gather(rows)
+        whole, own[name] = gather(_single(rows))
         z[name] = whole.requires_grad_(whole.is_floating_point())
     return z, own
+
+
+def _single(x: Tensor) -> Tensor:
+    """What losses see is fp32 at least, whatever the encoder computed in."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def _backward(part: Embedded, gradient: Embedded) -> None:
