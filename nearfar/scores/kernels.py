@@ -6,7 +6,6 @@ accumulators of a gradient do not fit into registers; a block of scores does fit
 of log 2, because the hardware's exponential is a power of two.
 """
 
-# pyright: reportMissingImports=false, reportIndexIssue=false
 from __future__ import annotations
 
 import torch
