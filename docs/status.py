@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+SEEDS = 3
 Result = Callable[[str], dict[str, Any] | None]
 
 TESTED = {
@@ -66,10 +67,18 @@ def status(root: Path, result: Result) -> str:
     for claim, file, number, bound, more in MEASURED:
         found = result(file)
         value = number(found) if found else None
-        state = "**open**" if value is None else "proven" if (value > bound if more else value < bound) else "**short**"
+        state = "**open**" if found is None or value is None else _state(found, value > bound if more else value < bound, claim)
         shown = "–" if value is None else f"{value:.2f}"
         lines.append(f"| {claim} | {shown} | {'>' if more else '<'} {bound:g} | {state} |")
     return "\n".join(lines) + "\n"
+
+
+def _state(found: dict[str, Any], met: bool, claim: str) -> str:
+    """An accuracy counts from three seeds on; speeds have none."""
+    seeds = {r["seed"] for r in found.get("rows", [])}
+    if "points above" in claim and len(seeds) < SEEDS:
+        return f"**open**: {len(seeds)} of {SEEDS} seeds"
+    return "proven" if met else "**short**"
 
 
 def _tests(folder: Path) -> set[str]:
