@@ -39,7 +39,8 @@ def implementations(loss: str, normalised: bool = False) -> dict[str, Loss]:
 
 
 def compiled(loss: str) -> dict[str, Loss]:
-    """torch.compile of plain torch, for vectors of length 1."""
+    """torch.compile of plain torch, for vectors of length 1, with nothing left of what was compiled before."""
+    torch.compiler.reset()
     return {"torch.compile": torch.compile(implementations(loss, normalised=True)["plain torch"], dynamic=False)}
 
 

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.scores import Scalar, Score, Scores, cosine, pairs
+from nearfar.scores.half import half_clip, runs_on_kernels
 
 
 def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score: Score = cosine) -> Float[Tensor, ""]:
@@ -21,6 +22,8 @@ def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score:
 
     Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
     """
+    if score.is_dot and runs_on_kernels(a, b):
+        return half_clip(score.ready(a), score.ready(b), scale, score.lowest)
     S = pairs(a, b, score=score) * scale
     (rows, pos), (columns, _) = S.stats_both_ways(Scores.all_lse, Scores.pos_sum)  # each row, each column has one positive
-    return (rows.mean() + columns.mean()) / 2 - pos.mean()
+    return ((rows + columns) / 2 - pos).mean()

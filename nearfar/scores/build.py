@@ -27,8 +27,7 @@ def pairs(a: Float[Tensor, "n ..."], b: Float[Tensor, "m ..."], score: AnyScore 
         raise UsageError(f"pairs: every row of a needs its partner in b, got {len(a)} and {len(b)} rows")
     score = as_score(score)
     ids = torch.arange(len(b), device=b.device)
-    place = ids[: len(a)]
-    return Scores(score.ready(a), score.ready(b), place, ids, score=score, place=place, period=len(b))
+    return Scores(score.ready(a), score.ready(b), ids[: len(a)], ids, score=score, period=len(b))
 
 
 def views(first: Float[Tensor, "n ..."], *others: Float[Tensor, "_ ..."], score: AnyScore = cosine) -> Scores:

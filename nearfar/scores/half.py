@@ -1,7 +1,7 @@
 r"""Log-sum-exp over rows and columns of \(\text{scale} \cdot Q K^\top\) for half-precision vectors on CUDA, by `kernels`.
 
 The forward pass keeps two vectors. The backward pass makes blocks of dL/ds in half precision, each followed by the two matrix
-products that turn it into gradients: memory is linear in n + m plus one block.
+products that turn it into gradients: memory is linear in n + m plus one block. Over ranks each makes its share of the rows.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nearfar.core.ranks import world
+from nearfar.core.ranks import gather, sum_over_ranks, world
 from nearfar.scores.fused import LARGEST_SPREAD
-from nearfar.scores.rowmap import refuse_second_derivative
-from nearfar.scores.statistics import ALL_LSE, POS_COUNT, POS_SUM, Statistic
+from nearfar.scores.rowmap import own_blocks, refuse_second_derivative
+from nearfar.scores.statistics import POS_COUNT, POS_LSE, POS_SUM, Statistic
 
 if TYPE_CHECKING:
+    from nearfar.scores.kernels import Seats
     from nearfar.scores.table import Scores
 
-BLOCK_BYTES, BLOCK_ROWS = 1 << 27, 4096
+BLOCK_BYTES, BLOCK_ROWS = 1 << 28, 8192
 """How large a block of dL/ds may be; but never fewer rows, which would leave the matrix products too little to do."""
-LOG2E = math.log2(math.e)
+
+Found = dict[Statistic, Tensor]
 
 
 @functools.cache
@@ -33,100 +35,185 @@ def _has_triton() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
+@functools.cache
+def _kernels():
+    """Imported when they are first needed: Triton takes its time."""
+    from nearfar.scores import kernels
+
+    return kernels
+
+
 def runs_on_kernels(q: Tensor, k: Tensor) -> bool:
-    """Half precision, on CUDA, with Triton, on one rank."""
+    """Half precision, on CUDA, with Triton."""
     half = q.dtype == k.dtype and q.dtype in (torch.bfloat16, torch.float16)
-    return half and q.is_cuda and q.ndim == k.ndim == 2 and len(q) > 0 and len(k) > 0 and world() == 1 and _has_triton()
+    return half and q.is_cuda and q.ndim == k.ndim == 2 and q.shape[0] > 0 and k.shape[0] > 0 and _has_triton()
 
 
 def half_stats(S: Scores, asked: tuple[Statistic, ...], both: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Statistics of a table of half-precision vectors: of the rows and, if asked, of the columns.
 
-    The log-sum-exp over all candidates and, where every row has one partner, its score come from the kernels; everything
-    else is computed in single precision.
+    Log-sum-exps over all candidates or all negatives and, where every row has one partner, its score come from the kernels;
+    everything else is computed in single precision.
     """
-    found = _by_kernels(S, asked, both)
-    rest = tuple(what for what in asked if what not in found[0])
+    known = S.score.is_dot and S.place is None and runs_on_kernels(S.query, S.key)
+    rows, columns = _by_kernels(S, asked, both) if known else ({}, {})
+    rows = {what: S.with_own(what, value) for what, value in rows.items()} if S.own is not None else rows
+    rest = tuple(what for what in asked if what not in rows)
     if rest:
         query = S.query.float()
         full = replace(S, query=query, key=query if S.key is S.query else S.key.float())
-        found[0].update(zip(rest, full.stats(*rest), strict=True))
-        found[1].update(zip(rest, full.T.stats(*rest), strict=True) if both else ())
-    return tuple(found[0][what] for what in asked), tuple(found[1][what] for what in asked) if both else ()
+        rows.update(zip(rest, full.stats(*rest), strict=True))
+        columns.update(zip(rest, full.T.stats(*rest), strict=True) if both else ())
+    return tuple(rows[what] for what in asked), tuple(columns[what] for what in asked) if both else ()
 
 
-def _by_kernels(S: Scores, asked: tuple[Statistic, ...], both: bool) -> tuple[dict[Statistic, Tensor], dict[Statistic, Tensor]]:
-    if not (ALL_LSE in asked and S.score.is_dot and S.row_skip is None and S.own is None and runs_on_kernels(S.query, S.key)):
+def _by_kernels(S: Scores, asked: tuple[Statistic, ...], both: bool) -> tuple[Found, Found]:
+    """What the kernels know of the shared columns, each way."""
+    Seats, shift = _kernels().Seats, _one_partner(S)
+    simple = shift is not None or S.row_id is None  # otherwise ids say who is positive
+    if S.row_skip is not None and not simple:
         return {}, {}
-    shift = _one_partner(S)
-    rows, cols, pos = half_lse(S.query, S.key, S.scale, S.score.lowest, shift or 0, S.exclude_self, both)
-    if isinstance(S.bias, Tensor) or S.bias:
-        rows, cols, pos = rows + S.bias, cols + S.bias, pos + S.bias
-    of_rows, of_cols = {ALL_LSE: rows}, {ALL_LSE: cols}
-    if shift is not None and (not both or shift == 0):
-        known = {POS_SUM: pos} | ({POS_COUNT: torch.ones_like(rows)} if POS_COUNT in asked else {})
+    seats = Seats(shift, S.exclude_self, False, S.row_skip, S.col_skip)
+    of_rows, of_columns, pos = Found(), Found(), None
+    for what in asked:
+        if what.kind == "lse" and (what.side == "all" or (what.side == "neg" and simple)):
+            hidden = seats._replace(hide_partners=what.side == "neg" and shift is not None)
+            scale = S.scale if what.power == 1 else S.scale * what.power
+            rows, columns, partners = half_lse(S.query, S.key, scale, S.score.lowest, hidden, both)
+            of_rows[what], of_columns[what] = (_plus(x, S.bias, what.power) for x in (rows, columns))
+            pos = _plus(partners, S.bias) if what.power == 1 else pos
+    if shift is not None and pos is not None and (not both or (shift == 0 and len(S) == len(S.key))):
+        known = {POS_SUM: pos, POS_LSE: pos} | ({POS_COUNT: torch.ones_like(pos)} if POS_COUNT in asked else {})
         of_rows |= known
-        of_cols |= known  # opposite each other in a square table: the score of column j with its partner is that of row j
-    return of_rows, of_cols
+        of_columns |= known  # opposite each other in a square table: the score of column j with its partner is that of row j
+    elif S.row_id is None and of_rows:
+        nothing = torch.zeros(len(S), device=S.query.device)
+        of_rows |= {POS_SUM: nothing, POS_COUNT: nothing, POS_LSE: torch.full_like(nothing, -math.inf)}
+    return of_rows, of_columns
+
+
+def _plus(x: Tensor, bias: float | Tensor, power: float = 1) -> Tensor:
+    return x + bias * power if isinstance(bias, Tensor) or bias else x
 
 
 def _one_partner(S: Scores) -> int | None:
     """How many places on each row's only positive is; None where rows have none, or several."""
     n, m = len(S), len(S.key)
-    if S.period == n == m and not S.exclude_self:
+    if S.period == m >= n and not S.exclude_self and S.row_id is not None:
         return 0
     return S.period if S.exclude_self and S.period is not None and n == m == 2 * S.period else None
 
 
-def half_lse(
-    q: Tensor, k: Tensor, scale: float | Tensor, lowest: float = -math.inf, shift: int = 0, exclude_self: bool = False, both: bool = False
-) -> tuple[Tensor, Tensor, Tensor]:
-    """In fp32: log-sum-exp of every row, `(n,)`, and, if `both`, of every column, `(m,)`; and each row's score with the column
-    `shift` places on.
+def half_lse(q: Tensor, k: Tensor, scale: float | Tensor, lowest: float, seats: Seats, both: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """In fp32: log-sum-exp over each row's candidates, `(n,)`, and, if `both`, over each column's, `(m,)`; and each row's score with
+    its partner.
 
     `lowest`: -1 for unit vectors. Then, at a scale that is a number and not too large, one exponential relative to the
     largest possible score serves rows and columns; otherwise maxima move along, and columns take a pass of their own.
     """
-    known = isinstance(scale, (int, float)) and scale > 0 and -2 * lowest * scale < LARGEST_SPREAD
-    bound = float(scale) * LOG2E if known else None
-    as_tensor = scale.float().reshape(1) if isinstance(scale, Tensor) else torch.full((1,), float(scale), device=q.device)
-    return _HalfLse.apply(q, k, as_tensor, bound, shift, exclude_self, both)  # type: ignore[return-value]
+    return _HalfLse.apply(q, k, *_scale_and_bound(scale, lowest), seats, both, q is k)  # type: ignore[return-value]
 
 
 class _HalfLse(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, scale: Tensor, bound: float | None, shift: int, exclude_self: bool, both: bool):
-        from nearfar.scores import kernels
-
+    def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, itself: bool):
         q, k = q.contiguous(), k.contiguous()
-        scale2 = scale.detach() * LOG2E
-        if bound is not None:
-            rows, cols, pos = kernels.bounded_lse(q, k, scale2, bound, shift, exclude_self, both)
-        else:
-            rows, pos = kernels.online_lse(q, k, scale2, shift, exclude_self)
-            cols = kernels.online_lse(k, q, scale2, 0, exclude_self)[0] if both else rows.new_zeros(1)
-        ctx.save_for_backward(q, k, scale2, rows, cols)
-        ctx.options = bound, shift, exclude_self
-        ctx.both, ctx.itself = both, q.data_ptr() == k.data_ptr()
-        return rows / LOG2E, cols / LOG2E, pos / LOG2E
+        rows, cols, pos = _statistics(q, k, scale, bound, seats, both)
+        learned = isinstance(scale, Tensor)
+        ctx.save_for_backward(q, k, rows, cols, *((scale,) if learned else ()))
+        ctx.options = bound, seats, both, itself, None if learned else scale
+        ctx.set_materialize_grads(False)
+        return rows, cols, pos
 
     @staticmethod
-    def backward(ctx, row_grad: Tensor, col_grad: Tensor, pos_grad: Tensor):  # type: ignore[override]
+    def backward(ctx, row_grad: Tensor | None, col_grad: Tensor | None, pos_grad: Tensor | None):  # type: ignore[override]
         refuse_second_derivative("half_lse")
-        q, k, scale2, rows, cols = ctx.saved_tensors
-        size = _size_of(row_grad, col_grad, pos_grad) if q.dtype == torch.float16 else None
-        weight, col_weight, pos_weight = (g if size is None else g / size for g in (row_grad, col_grad, pos_grad))
-        turned = ctx.itself and not ctx.both  # rows against themselves: the gradient by the columns is that by the rows, turned
-        lse = (rows, rows) if turned else (rows, cols if ctx.both else None)
-        bound, shift, exclude_self = ctx.options
-        weights = weight, weight if turned else col_weight, pos_weight
-        dq, dk = _gradients(q, k, lse, weights, scale2, bound, shift, exclude_self, turned)
-        factor = (scale2 / LOG2E if size is None else scale2 / LOG2E * size).reshape(())
+        q, k, rows, cols, *learned = ctx.saved_tensors
+        bound, seats, both, itself, scale = ctx.options
+        scale = learned[0] if learned else scale
+        missing = row_grad is None or pos_grad is None or col_grad is None
+        nothing = torch.zeros(max(len(q), len(k)), device=q.device) if missing else rows
+        weights = [nothing[: len(x)] if g is None else g for g, x in ((row_grad, q), (col_grad, k), (pos_grad, q))]
+        size = _size_of(*weights) if q.dtype == torch.float16 else None
+        weights = [w.contiguous() if size is None else w / size for w in weights]
+        # Rows against themselves: the gradient by the columns is that by the rows, turned.
+        turned = itself and not both and seats.row_skip is seats.col_skip
+        lse = (rows, rows) if turned else (rows, cols if both else None)
+        weight = weights[0], weights[0] if turned else weights[1], weights[2]
+        dq, dk = _gradients(q, k, lse, weight, scale, bound, seats, turned, ctx.needs_input_grad[1])
         dscale = None
         if ctx.needs_input_grad[2]:  # of a turned table each pair was counted from both sides
             dscale = (dq.float() * q).sum().reshape(1) / (2 if turned else 1) * (1 if size is None else size)
+        factor = scale if size is None else scale * size
         dk = None if dk is None else torch.mul(dk, factor, out=torch.empty_like(k))
         return dq.mul_(factor), dk, dscale, None, None, None, None
+
+
+class _HalfClip(torch.autograd.Function):
+    """`half_clip`, its gradients made on the way: the GPU need not wait until backward is called to go on."""
+
+    @staticmethod
+    def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None):
+        q, k, n = q.contiguous(), k.contiguous(), q.shape[0]
+        seats = _kernels().Seats(0)
+        rows, cols, pos = _statistics(q, k, scale, bound, seats, both=True)
+        if any(ctx.needs_input_grad[:3]):
+            half, minus = torch.full((n,), 0.5, device=q.device), torch.full((n,), -1.0, device=q.device)
+            dq, dk = _gradients(q, k, (rows, cols), (half, half, minus), scale, bound, seats, turned=False, of_keys=True)
+            assert dk is not None
+            dscale = (dq.float() * q).sum().reshape(1).div_(n) if ctx.needs_input_grad[2] else None
+            ctx.save_for_backward(dq.mul_(scale / n), torch.mul(dk, scale / n, out=torch.empty_like(k)), dscale)
+        return torch.add(rows, cols).mul_(0.5).sub_(pos).mean()
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):  # type: ignore[override]
+        refuse_second_derivative("clip")
+        return *(None if d is None else d * grad for d in ctx.saved_tensors), None
+
+
+def half_clip(q: Tensor, k: Tensor, scale: float | Tensor, lowest: float) -> Tensor:
+    """The mean over rows and columns of the InfoNCE of a square table of pairs, in fp32. `lowest`: as in `half_lse`."""
+    return _HalfClip.apply(q, k, *_scale_and_bound(scale, lowest))  # type: ignore[return-value]
+
+
+def _scale_and_bound(scale: float | Tensor, lowest: float) -> tuple[float | Tensor, float | None]:
+    """The scale as the kernels take it, and the largest possible score, where all can share one exponential."""
+    if isinstance(scale, Tensor):
+        return scale.float().reshape(1), None
+    scale = float(scale)
+    return scale, scale if scale > 0 and -2 * lowest * scale < LARGEST_SPREAD else None
+
+
+def _statistics(
+    q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Log-sum-exp of rows, of columns if asked for, and scores of partners if there are any."""
+    kernels = _kernels()
+    (at,) = own_blocks(q.shape[0], q.shape[0])
+    own, mine = q if world() == 1 else q[at], _of_rows(seats, at)
+    if bound is not None:
+        sums = kernels.bounded_sums(own, k, scale, bound, mine, at.start, both)
+        sum_over_ranks([sums[own.shape[0] :]])
+        sums.log_().add_(bound)
+        rows, cols = sums[: own.shape[0]], sums[own.shape[0] :]
+    else:
+        rows = kernels.online_lse(own, k, scale, mine, at.start)
+        cols = _online_columns(q, k, scale, seats) if both else rows.new_empty(0)
+    pos = rows.new_empty(0) if seats.shift is None else gather(kernels.partner_scores(own, k, scale, seats.shift, at.start))[0]
+    return gather(rows)[0], cols, pos
+
+
+def _of_rows(seats: Seats, at: slice) -> Seats:
+    """`seats` for some rows alone."""
+    return seats if seats.row_skip is None or world() == 1 else seats._replace(row_skip=seats.row_skip[at])
+
+
+def _online_columns(q: Tensor, k: Tensor, scale: float | Tensor, seats: Seats) -> Tensor:
+    """The log-sum-exp of columns, which take the part of rows."""
+    (at,) = own_blocks(len(k), len(k))
+    shift = None if seats.shift is None else -seats.shift % len(q)
+    turned = seats._replace(shift=shift, row_skip=seats.col_skip, col_skip=seats.row_skip)
+    return gather(_kernels().online_lse(k[at], q, scale, _of_rows(turned, at), at.start))[0]
 
 
 def _size_of(*grads: Tensor) -> Tensor:
@@ -135,22 +222,29 @@ def _size_of(*grads: Tensor) -> Tensor:
 
 
 def _gradients(
-    q: Tensor, k: Tensor, lse: tuple[Tensor, Tensor | None], weight: tuple[Tensor, Tensor, Tensor], scale2: Tensor,
-    bound: float | None, shift: int, exclude_self: bool, turned: bool,
+    q: Tensor, k: Tensor, lse: tuple[Tensor, Tensor | None], weight: tuple[Tensor, Tensor, Tensor], scale: float | Tensor,
+    bound: float | None, seats: Seats, turned: bool, of_keys: bool,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Gradients by q and k, without scale. `turned`: k is q, and dL/ds comes with its transpose added: one product does."""
-    from nearfar.scores import kernels
-
+    kernels = _kernels()
     size = min(max(BLOCK_ROWS, BLOCK_BYTES // (2 * len(k)) // 128 * 128), len(q))
     buffer = q.new_empty(size, len(k))
-    dq = torch.empty_like(q)
-    dk = None if turned else k.new_zeros(k.shape, dtype=torch.float32)
-    for i in range(0, len(q), size):
-        at = slice(i, min(i + size, len(q)))
-        block = buffer[: at.stop - i]
+    dq = torch.empty_like(q) if world() == 1 else torch.zeros_like(q)
+    dk = k.new_zeros(k.shape, dtype=torch.float32) if of_keys and not turned else None
+    for at in own_blocks(len(q), size):
+        block = buffer[: at.stop - at.start]
         here = (lse[0][at], lse[1]), (weight[0][at], weight[1], weight[2])
-        kernels.slopes(q[at], k, *here, i, shift, scale2, bound, exclude_self, turned, block)
+        part = seats if seats.row_skip is None else seats._replace(row_skip=seats.row_skip[at])
+        kernels.slopes(q[at], k, *here, scale, bound, part, at.start, turned, block)
         torch.mm(block, k, out=dq[at])
         if dk is not None:
-            torch.addmm(dk, block.T, q[at], out_dtype=torch.float32, out=dk)
+            dk = _add_product(dk, block.T, q[at])
+    sum_over_ranks([g for g in (dq, dk) if g is not None])
     return dq, dk
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """total + a b, the sum in fp32, in place."""
+    if total.is_cuda:
+        return torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    return total.addmm_(a.float(), b.float())

@@ -1,28 +1,46 @@
-r"""Triton kernels under `fused`, for half-precision vectors on CUDA: tiles of \(Q K^\top\) that are reduced where they are made.
+r"""Triton kernels under `half`, for half-precision vectors on CUDA: tiles of \(Q K^\top\) that are reduced where they are made.
 
-A program makes one tile of scores in registers, with the tensor cores, and keeps only sums of exponentials; or it writes the
+A program makes tiles of scores in registers, with the tensor cores, and keeps only sums of exponentials; or it writes the
 gradient of a block of scores in half precision, and two ordinary matrix products do the rest. (Tiles that hold d = 512
-accumulators of a gradient do not fit into registers; a block of scores does fit into memory.) Statistics are fp32 and in units
-of log 2, because the hardware's exponential is a power of two.
+accumulators of a gradient do not fit into registers; a block of scores does fit into memory.) Statistics are fp32. Inside,
+scores are in units of log 2, because the hardware's exponential is a power of two.
 """
 
 from __future__ import annotations
+
+import functools
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-LOG2E = 1.4426950408889634
-TILE = {"BM": 128, "BN": 256, "BK": 64, "num_warps": 8, "num_stages": 3}
+LOG2E = tl.constexpr(1.4426950408889634)
+SUMS = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 4, "num_stages": 3}
+"""Small enough that two programs share a multiprocessor: one takes exponentials while the other multiplies."""
+SLOPES = {"BM": 128, "BN": 256, "BK": 64, "GROUP": 16, "num_warps": 8, "num_stages": 3}
+"""As large as accumulators allow: these tiles are written out, and reading their vectors is what they wait for."""
 GROUP = 8
-"""Rows of tiles that are walked together, so that their columns stay in the cache."""
+"""Rows of tiles that are walked together, so that their columns stay in the cache; where tiles are smaller, fewer."""
+
+
+class Seats(NamedTuple):
+    """Who sits opposite whom, and who is no candidate: what the kernels must know of a table besides its scores."""
+
+    shift: int | None = None
+    """Each row's partner is the column so many places on, modulo the number of columns; None: nobody has one."""
+    exclude_self: bool = False
+    hide_partners: bool = False
+    """Partners are no candidates: what is left are the negatives."""
+    row_skip: Tensor | None = None
+    """Columns with the same id here are no candidates, unless they are the partner; -1 equals nothing. With `col_skip`."""
+    col_skip: Tensor | None = None
 
 
 @triton.jit
-def _corner(n, m, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """Which tile this program makes: GROUP rows of tiles at a time, column by column."""
-    program = tl.program_id(0)
+def _corner(program, n, m, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
+    """Where a tile begins: GROUP rows of tiles at a time, column by column."""
     down, across = tl.cdiv(n, BM), tl.cdiv(m, BN)
     first = (program // (GROUP * across)) * GROUP
     height = min(down - first, GROUP)
@@ -51,36 +69,6 @@ def _scores(Q, K, row, col, n, m, D: tl.constexpr, BM: tl.constexpr, BN: tl.cons
 
 
 @triton.jit
-def _keep_partners(POS, s, r, c, n, m, shift):
-    """Stores the scores of rows with their partners, the columns `shift` places on, that lie in this tile."""
-    partner = (r + shift) % m
-    mine = partner[:, None] == c[None, :]
-    here = (r < n) & (partner >= tl.min(c, 0)) & (partner <= tl.max(c, 0))
-    tl.store(POS + r, tl.sum(tl.where(mine, s, 0.0), 1), mask=here)
-
-
-@triton.jit
-def _bounded_sums(
-    Q, K, ROWS, COLS, POS, SCALE, n, m, bound, shift, D: tl.constexpr, SELF: tl.constexpr, BOTH: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
-):  # fmt: skip
-    """Adds a tile's sums of 2^(s - bound) to its rows and, if asked, to its columns."""
-    row, col = _corner(n, m, BM, BN, GROUP)
-    s = _scores(Q, K, row, col, n, m, D, BM, BN, BK, EVEN) * tl.load(SCALE)
-    r, c = row + tl.arange(0, BM), col + tl.arange(0, BN)
-    if _may_hold_partners(row, col, shift, m, BM, BN):
-        _keep_partners(POS, s, r, c, n, m, shift)
-    p = tl.exp2(s - bound)
-    if not EVEN:
-        p = tl.where((r < n)[:, None] & (c < m)[None, :], p, 0.0)
-    if SELF:
-        p = tl.where(r[:, None] == c[None, :], 0.0, p)
-    tl.atomic_add(ROWS + r, tl.sum(p, 1), mask=r < n, sem="relaxed")
-    if BOTH:
-        tl.atomic_add(COLS + c, tl.sum(p, 0), mask=c < m, sem="relaxed")
-
-
-@triton.jit
 def _may_hold_partners(row, col, shift, m, BM: tl.constexpr, BN: tl.constexpr):
     """Whether a partner of one of the tile's rows may be among its columns; partners beyond the last column begin anew."""
     first, last = row + shift, row + shift + BM - 1
@@ -90,64 +78,128 @@ def _may_hold_partners(row, col, shift, m, BM: tl.constexpr, BN: tl.constexpr):
 
 
 @triton.jit
+def _partner_scores(Q, K, POS, SCALE, n, m, offset, shift, D: tl.constexpr, LEARNED: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr):
+    """Scores of rows with their partners. (Picked out of the tiles they would make every tile slower.)"""
+    r, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BK)
+    q = Q + r.to(tl.int64)[:, None] * D + d[None, :]
+    k = K + ((offset + r + shift) % m).to(tl.int64)[:, None] * D + d[None, :]
+    s = tl.zeros((BM,), tl.float32)
+    for start in range(0, D, BK):
+        within = (r < n)[:, None] & (start + d < D)[None, :]
+        s += tl.sum(tl.load(q + start, mask=within, other=0.0).to(tl.float32) * tl.load(k + start, mask=within, other=0.0), 1)
+    tl.store(POS + r, s * _number(SCALE, LEARNED), mask=r < n)
+
+
+@triton.jit
+def _number(X, LEARNED: tl.constexpr):
+    """A scale is a number or, if it is learned, a tensor that holds one."""
+    if LEARNED:
+        return tl.load(X)
+    else:
+        return X
+
+
+@triton.jit
+def _candidates(
+    x, nothing, ROW_SKIP, COL_SKIP, r, place, c, n, m, shift,
+    PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
+):  # fmt: skip
+    """A tile with `nothing` in place of what are no candidates. `r`: rows of this call, `place`: the same in the whole table."""
+    if SELF:
+        x = tl.where(place[:, None] == c[None, :], nothing, x)
+    if HIDE:
+        x = tl.where(((place + shift) % m)[:, None] == c[None, :], nothing, x)
+    if SKIP:
+        a = tl.load(ROW_SKIP + r, mask=r < n, other=-1)
+        b = tl.load(COL_SKIP + c, mask=c < m, other=-1)
+        out = (a[:, None] == b[None, :]) & (a >= 0)[:, None]
+        if PARTNER:
+            out = out & (((place + shift) % m)[:, None] != c[None, :])
+        x = tl.where(out, nothing, x)
+    return x
+
+
+@triton.jit
+def _bounded_sums(
+    Q, K, ROWS, COLS, ROW_SKIP, COL_SKIP, SCALE, n, m, offset, bound, shift,
+    D: tl.constexpr, LEARNED: tl.constexpr, BOTH: tl.constexpr,
+    PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
+    PROGRAMS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Adds tiles' sums of 2^(s - bound) to their rows and, if asked, to their columns."""
+    scale = _number(SCALE, LEARNED) * LOG2E
+    for tile in tl.range(tl.program_id(0), tl.cdiv(n, BM) * tl.cdiv(m, BN), PROGRAMS, flatten=True):
+        row, col = _corner(tile, n, m, BM, BN, GROUP)
+        s = _scores(Q, K, row, col, n, m, D, BM, BN, BK, EVEN) * scale
+        r, c = row + tl.arange(0, BM), col + tl.arange(0, BN)
+        place = offset + r
+        p = tl.exp2(s - bound * LOG2E)
+        if not EVEN:
+            p = tl.where((r < n)[:, None] & (c < m)[None, :], p, 0.0)
+        p = _candidates(p, 0.0, ROW_SKIP, COL_SKIP, r, place, c, n, m, shift, PARTNER, SELF, HIDE, SKIP)
+        tl.atomic_add(ROWS + r, tl.sum(p, 1), mask=r < n, sem="relaxed")
+        if BOTH:
+            tl.atomic_add(COLS + c, tl.sum(p, 0), mask=c < m, sem="relaxed")
+
+
+@triton.jit
 def _online_sums(
-    Q, K, TOP, SUM, POS, SCALE, n, m, span, shift, D: tl.constexpr, SELF: tl.constexpr,
+    Q, K, TOP, SUM, ROW_SKIP, COL_SKIP, SCALE, n, m, offset, span, shift,
+    D: tl.constexpr, LEARNED: tl.constexpr, PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Each row's maximum and sum over `span` columns, the maximum moving along: safe for scores of any size."""
     row, part = tl.program_id(0) * BM, tl.program_id(1)
     r = row + tl.arange(0, BM)
-    scale = tl.load(SCALE)
+    place = offset + r
+    scale = _number(SCALE, LEARNED) * LOG2E
     top = tl.full((BM,), -float("inf"), tl.float32)
     total = tl.zeros((BM,), tl.float32)
     for col in range(part * span, min(part * span + span, m), BN):
         s = _scores(Q, K, row, col, n, m, D, BM, BN, BK, EVEN) * scale
         c = col + tl.arange(0, BN)
-        if _may_hold_partners(row, col, shift, m, BM, BN):
-            _keep_partners(POS, s, r, c, n, m, shift)
         s = tl.where((c < m)[None, :], s, -float("inf"))
-        if SELF:
-            s = tl.where(r[:, None] == c[None, :], -float("inf"), s)
+        s = _candidates(s, -float("inf"), ROW_SKIP, COL_SKIP, r, place, c, n, m, shift, PARTNER, SELF, HIDE, SKIP)
         higher = tl.maximum(top, tl.max(s, 1))
         safe = tl.where(higher == -float("inf"), 0.0, higher)
         total = total * tl.exp2(top - safe) + tl.sum(tl.exp2(s - safe[:, None]), 1)
         top = higher
-    tl.store(TOP + part * n + r, top, mask=r < n)
+    tl.store(TOP + part * n + r, top / LOG2E, mask=r < n)
     tl.store(SUM + part * n + r, total, mask=r < n)
 
 
 @triton.jit
 def _slopes(
-    Q, K, ROW_LSE, COL_LSE, ROW_WEIGHT, COL_WEIGHT, POS_WEIGHT, OUT, SCALE, n, m, offset, shift, bound,
-    D: tl.constexpr, SELF: tl.constexpr, BOTH: tl.constexpr, BOUNDED: tl.constexpr, TURNED: tl.constexpr,
+    Q, K, ROW_LSE, COL_LSE, ROW_WEIGHT, COL_WEIGHT, POS_WEIGHT, ROW_SKIP, COL_SKIP, OUT, SCALE, n, m, offset, shift, bound,
+    D: tl.constexpr, LEARNED: tl.constexpr, BOTH: tl.constexpr, BOUNDED: tl.constexpr, TURNED: tl.constexpr,
+    PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
     """Writes a block of dL/ds: each row's weight times its softmax, if asked each column's, and the partners' weights."""
-    row, col = _corner(n, m, BM, BN, GROUP)
-    s = _scores(Q, K, row, col, n, m, D, BM, BN, BK, EVEN) * tl.load(SCALE)
+    row, col = _corner(tl.program_id(0), n, m, BM, BN, GROUP)
+    s = _scores(Q, K, row, col, n, m, D, BM, BN, BK, EVEN) * (_number(SCALE, LEARNED) * LOG2E)
     r, c = row + tl.arange(0, BM), col + tl.arange(0, BN)
-    rows, cols = r < n, c < m
-    lse = tl.load(ROW_LSE + r, mask=rows, other=float("inf"))
+    place, rows, cols = offset + r, r < n, c < m
+    lse = tl.load(ROW_LSE + r, mask=rows, other=float("inf")) * LOG2E
     weight = tl.load(ROW_WEIGHT + r, mask=rows, other=0.0)
-    if BOUNDED and BOTH:  # one exponential serves both: 2^(s - bound) (w_i 2^(bound - lse_i) + w_j 2^(bound - lse_j))
-        col_lse = tl.load(COL_LSE + c, mask=cols, other=float("inf"))
+    if BOTH:
+        col_lse = tl.load(COL_LSE + c, mask=cols, other=float("inf")) * LOG2E
         col_weight = tl.load(COL_WEIGHT + c, mask=cols, other=0.0)
-        g = tl.exp2(s - bound) * ((weight * tl.exp2(bound - lse))[:, None] + (col_weight * tl.exp2(bound - col_lse))[None, :])
+    if BOUNDED and BOTH:  # one exponential serves both: 2^(s - bound) (w_i 2^(bound - lse_i) + w_j 2^(bound - lse_j))
+        high = bound * LOG2E
+        g = tl.exp2(s - high) * ((weight * tl.exp2(high - lse))[:, None] + (col_weight * tl.exp2(high - col_lse))[None, :])
     else:
         g = tl.exp2(s - lse[:, None]) * weight[:, None]
         if BOTH:
-            col_lse = tl.load(COL_LSE + c, mask=cols, other=float("inf"))
-            col_weight = tl.load(COL_WEIGHT + c, mask=cols, other=0.0)
             g += tl.exp2(s - col_lse[None, :]) * col_weight[None, :]
-    if SELF:
-        g = tl.where((r + offset)[:, None] == c[None, :], 0.0, g)
-    if _may_hold_partners(row + offset, col, shift, m, BM, BN):
-        pos = tl.load(POS_WEIGHT + offset + r, mask=rows, other=0.0)
-        g += tl.where(((r + offset + shift) % m)[:, None] == c[None, :], pos[:, None], 0.0)
-    if TURNED:  # noqa: SIM102  (known when compiling, unlike the next)
-        if _may_hold_partners(row + offset, col, m - shift, m, BM, BN):
-            pos = tl.load(POS_WEIGHT + c, mask=cols, other=0.0)
-            g += tl.where((r + offset)[:, None] == ((c + shift) % m)[None, :], pos[None, :], 0.0)
+    g = _candidates(g, 0.0, ROW_SKIP, COL_SKIP, r, place, c, n, m, shift, PARTNER, SELF, HIDE, SKIP)
+    if PARTNER:  # noqa: SIM102
+        if _may_hold_partners(offset + row, col, shift, m, BM, BN):
+            pos = tl.load(POS_WEIGHT + place, mask=rows, other=0.0)
+            g += tl.where(((place + shift) % m)[:, None] == c[None, :], pos[:, None], 0.0)
+            if TURNED:
+                pos = tl.load(POS_WEIGHT + c, mask=cols, other=0.0)
+                g += tl.where(place[:, None] == ((c + shift) % m)[None, :], pos[None, :], 0.0)
     at = OUT + r.to(tl.int64)[:, None] * m + c[None, :]
     if EVEN:
         tl.store(at, g.to(OUT.dtype.element_ty))
@@ -155,58 +207,81 @@ def _slopes(
         tl.store(at, g.to(OUT.dtype.element_ty), mask=rows[:, None] & cols[None, :])
 
 
-def _even(n: int, m: int, d: int) -> bool:
-    return n % TILE["BM"] == 0 and m % TILE["BN"] == 0 and d % TILE["BK"] == 0
+def bounded_sums(q: Tensor, k: Tensor, scale: float | Tensor, bound: float, seats: Seats, offset: int = 0, both: bool = False) -> Tensor:
+    """Sums of e^(s - bound) over the candidates of rows and, if `both`, after them of columns, from one table. For scores at most
+    `bound` that do not differ too much.
 
-
-def _tiles(n: int, m: int) -> tuple[int]:
-    return (triton.cdiv(n, TILE["BM"]) * triton.cdiv(m, TILE["BN"]),)
-
-
-def bounded_lse(
-    q: Tensor, k: Tensor, scale: Tensor, bound: float, shift: int, exclude_self: bool, both: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """log2-sum-exp of rows and columns from one table, for scores at most `bound` that do not differ too much; and the
-    scores of rows with their partners, the columns `shift` places on (modulo m). All in units of log 2.
-
-    `scale`, here and below: a tensor of one number, in units of log 2.
+    Here and below: `scale` is a number or a tensor of one; `q` may be some rows of a table, the first of which is row `offset`
+    there. `seats` are of the whole table, but for `row_skip`.
     """
-    (n, d), m = q.shape, len(k)
-    sums = q.new_zeros(n + (m if both else 1), dtype=torch.float32)
-    pos = q.new_empty(n, dtype=torch.float32)
-    rows, cols = sums[:n], sums[n:]
-    _bounded_sums[_tiles(n, m)](
-        q, k, rows, cols, pos, scale, n, m, bound, shift, d, exclude_self, both, GROUP=GROUP, EVEN=_even(n, m, d), **TILE
+    (n, d), m = q.shape, k.shape[0]
+    sums = q.new_zeros(n + m if both else n, dtype=torch.float32)
+    programs = max(1, min(_tiles(n, m, SUMS), 2 * _processors(q.device)))
+    _bounded_sums[(programs,)](
+        q, k, sums, sums[n:] if both else sums, *_skips(q, seats), scale, n, m, offset, bound, seats.shift or 0,
+        d, isinstance(scale, Tensor), both, *_flags(seats), programs, GROUP=GROUP, EVEN=_even(n, m, d, SUMS), **SUMS,
     )  # fmt: skip
-    sums.log2_().add_(bound)
-    return rows, cols, pos
+    return sums
 
 
-def online_lse(q: Tensor, k: Tensor, scale: Tensor, shift: int, exclude_self: bool) -> tuple[Tensor, Tensor]:
-    """log2-sum-exp of the rows, for scores of any size, and the scores of their partners."""
-    (n, d), m = q.shape, len(k)
-    down, across = triton.cdiv(n, TILE["BM"]), triton.cdiv(m, TILE["BN"])
-    span = triton.cdiv(across, max(1, min(across, 512 // down))) * TILE["BN"]
+def online_lse(q: Tensor, k: Tensor, scale: float | Tensor, seats: Seats, offset: int = 0) -> Tensor:
+    """log-sum-exp over the candidates of rows, for scores of any size."""
+    (n, d), m = q.shape, k.shape[0]
+    down, across = triton.cdiv(n, SUMS["BM"]), triton.cdiv(m, SUMS["BN"])
+    span = triton.cdiv(across, max(1, min(across, 1024 // max(1, down)))) * SUMS["BN"]
     parts = triton.cdiv(m, span)
     top, total = (q.new_empty(parts, n, dtype=torch.float32) for _ in range(2))
-    pos = q.new_empty(n, dtype=torch.float32)
-    _online_sums[(down, parts)](q, k, top, total, pos, scale, n, m, span, shift, d, exclude_self, EVEN=_even(n, m, d), **TILE)
-    return ((total.log2() + top) / LOG2E).logsumexp(0) * LOG2E, pos
+    _online_sums[(down, parts)](
+        q, k, top, total, *_skips(q, seats), scale, n, m, offset, span, seats.shift or 0,
+        d, isinstance(scale, Tensor), *_flags(seats), EVEN=_even(n, m, d, SUMS), **SUMS,
+    )  # fmt: skip
+    return (total.log_() + top).logsumexp(0)
+
+
+def partner_scores(q: Tensor, k: Tensor, scale: float | Tensor, shift: int, offset: int = 0) -> Tensor:
+    """Scores of rows with the columns `shift` places on."""
+    (n, d), m = q.shape, k.shape[0]
+    found = q.new_empty(n, dtype=torch.float32)
+    _partner_scores[(triton.cdiv(n, 64),)](q, k, found, scale, n, m, offset, shift, d, isinstance(scale, Tensor), BM=64, BK=64)
+    return found
 
 
 def slopes(
     q: Tensor, k: Tensor, lse: tuple[Tensor, Tensor | None], weight: tuple[Tensor, Tensor, Tensor],
-    offset: int, shift: int, scale: Tensor, bound: float | None, exclude_self: bool, turned: bool, out: Tensor,
+    scale: float | Tensor, bound: float | None, seats: Seats, offset: int, turned: bool, out: Tensor,
 ) -> None:  # fmt: skip
-    """Fill `out` (n, m) with the gradient of the scores of some rows, whose first is row `offset` of the whole table.
+    """Fill `out` (n, m) with the gradient of the scores of some rows.
 
     `lse`: of these rows and, where columns count too, of all columns. `weight`: of both, and of all rows' partners.
     `turned`: the transpose of the partners' part is added too.
     """
-    (n, d), m = q.shape, len(k)
+    (n, d), m = q.shape, k.shape[0]
     both = lse[1] is not None
     of_cols = (lse[1], weight[1]) if both else (lse[0], weight[0])
-    _slopes[_tiles(n, m)](
-        q, k, lse[0], of_cols[0], weight[0], of_cols[1], weight[2], out, scale, n, m, offset, shift, bound or 0.0,
-        d, exclude_self, both, bound is not None, turned, GROUP=GROUP, EVEN=_even(n, m, d), **TILE,
+    _slopes[(_tiles(n, m, SLOPES),)](
+        q, k, lse[0], of_cols[0], weight[0], of_cols[1], weight[2], *_skips(q, seats), out, scale, n, m, offset, seats.shift or 0,
+        bound or 0.0, d, isinstance(scale, Tensor), both, bound is not None, turned, *_flags(seats),
+        EVEN=_even(n, m, d, SLOPES), **SLOPES,
     )  # fmt: skip
+
+
+def _flags(seats: Seats) -> tuple[bool, bool, bool, bool]:
+    return seats.shift is not None, seats.exclude_self, seats.hide_partners, seats.row_skip is not None
+
+
+def _skips(q: Tensor, seats: Seats) -> tuple[Tensor, Tensor]:
+    """A kernel wants some pointer even where it never looks."""
+    return (q, q) if seats.row_skip is None or seats.col_skip is None else (seats.row_skip, seats.col_skip)
+
+
+def _even(n: int, m: int, d: int, tile: dict[str, int]) -> bool:
+    return n % tile["BM"] == 0 and m % tile["BN"] == 0 and d % tile["BK"] == 0
+
+
+def _tiles(n: int, m: int, tile: dict[str, int]) -> int:
+    return triton.cdiv(n, tile["BM"]) * triton.cdiv(m, tile["BN"])
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1

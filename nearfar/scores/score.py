@@ -10,10 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nearfar.scores.rowmap import refuse_second_derivative
+
 Number = int | float
 Scalar = int | float | Float[Tensor, ""]
 """A number, or a tensor that holds one (a learned temperature)."""
 
+HALF = (torch.bfloat16, torch.float16)
 ZERO_NORM = 1e-12
 """A vector shorter than this has no direction: its cosine with anything is 0, without gradient."""
 
@@ -47,7 +50,7 @@ class Score:
 
     def ready(self, x: Tensor) -> Tensor:
         """Vectors as `table` wants them, in single precision at least; on CUDA, for matrix products, in half where they came so."""
-        if x.dtype not in (torch.bfloat16, torch.float16):
+        if x.dtype not in HALF:
             return x if self.prepare is None else self.prepare(x)
         keep = x.is_cuda and self.is_dot
         if self.prepare is None:
@@ -81,9 +84,27 @@ def as_score(score: Score | Callable[..., Tensor]) -> Score:
 
 
 def unit(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
-    r"""\(x / \lVert x \rVert\); a zero vector stays zero and gets no gradient."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / norm.masked_fill(norm < ZERO_NORM, math.inf)
+    r"""\(x / \lVert x \rVert\); a zero vector stays zero and gets no gradient. Differentiable once."""
+    return _Unit.apply(x)
+
+
+class _Unit(torch.autograd.Function):
+    r"""With \(u = x / \lVert x \rVert\): \(\partial L / \partial x = (g - (g^\top u)\, u) / \lVert x \rVert\)."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor) -> Tensor:
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        norm.masked_fill_(norm < ZERO_NORM, math.inf)
+        u = x / norm
+        ctx.save_for_backward(u, norm)
+        return u
+
+    @staticmethod
+    def backward(ctx, g: Tensor) -> Tensor:  # type: ignore[override]
+        refuse_second_derivative("unit")
+        u, norm = ctx.saved_tensors
+        along = torch.linalg.vecdot(g, u).unsqueeze(-1)
+        return torch.addcmul(g, u, along, value=-1).div_(norm)
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -91,7 +112,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _dot_paired(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(1)
+    return (a * b).sum(1) if a.dtype not in HALF else (a.float() * b).sum(1)
 
 
 def _minus_squared_distance(a: Tensor, b: Tensor) -> Tensor:

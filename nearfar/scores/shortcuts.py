@@ -28,7 +28,7 @@ WORTH_IT_BY_HALVES = 1 << 17
 
 def shortcut(S: Scores, what: Statistic) -> Float[Tensor, " n"] | None:
     """A statistic over the shared columns; None where there is no shorter way."""
-    if not S.score.is_dot or S.row_skip is not None or S.block is not None or _is_small(S):
+    if not S.score.is_dot or S.row_skip is not None or S.place is not None or S.block is not None or _is_small(S):
         return None
     if what.kind == "lse" and what.side == "all":
         return _all_lse(S, what)
@@ -46,8 +46,7 @@ def cross_entropy(S: Scores) -> Float[Tensor, " n"] | None:
     half = S.query.dtype in (torch.bfloat16, torch.float16)
     if not of_pairs or has_more or half or not _is_small(S):
         return None
-    assert S.place is not None  # Scores saw to it
-    return F.cross_entropy(S.table(), S.place, reduction="none")
+    return F.cross_entropy(S.table(), S.opposite, reduction="none")
 
 
 def _is_small(S: Scores) -> bool:
@@ -96,12 +95,14 @@ def _of_labelled(S: Scores, what: Statistic) -> Tensor | None:
     if what.kind not in ("count", "sum") or what.side != "pos":
         return None
     assert S.row_id is not None
-    _, member, size = S.row_id.unique(return_inverse=True, return_counts=True)
+    rising = S.row_id.sort().values
+    member = torch.searchsorted(rising, S.row_id)  # where a label first stands among the sorted ones names it: nothing waits for a count
+    more = torch.searchsorted(rising, S.row_id, right=True) - member - 1
     known = S.row_id != -1
     if what.kind == "count":
-        return torch.where(known, size[member] - 1, 0).to(S.query.dtype)
-    total = S.key.new_zeros(len(size), S.key.shape[1]).index_add(0, member, S.key)
-    others = (S.query * (total.index_select(0, member) - S.key)).sum(1) * S.scale + S.bias * (size[member] - 1)
+        return torch.where(known, more, 0).to(S.query.dtype)
+    total = torch.zeros_like(S.key).index_add(0, member, S.key)
+    others = (S.query * (total.index_select(0, member) - S.key)).sum(1) * S.scale + S.bias * more
     return torch.where(known, others, 0.0)
 
 

@@ -64,7 +64,7 @@ class Scores:
     own_sign: Int[Tensor, "n k"] | None = None
     """+1 positive, -1 negative, 0 neither."""
     place: Int[Tensor, " n"] | None = None
-    """The column opposite each row: itself in a square table. None: 0, 1, 2, …"""
+    """The column opposite each row: itself in a square table. None: 0, 1, 2, …, which the shortest ways need."""
     period: int | None = None
     """What pairs and views know: ids are places modulo this. Saves looking for the positives; never needed."""
     block: int | None = None
@@ -83,7 +83,6 @@ class Scores:
 
     def __post_init__(self):
         if self.place is None:
-            object.__setattr__(self, "place", torch.arange(len(self), device=self.query.device))
             for a, b in (("row_id", "col_id"), ("row_skip", "col_skip"), ("own", "own_sign")):
                 if (getattr(self, a) is None) != (getattr(self, b) is None):
                     raise UsageError(f"Scores: {a} and {b} go together, one of them is missing")
@@ -127,7 +126,7 @@ class Scores:
             return half_stats(self, asked)[0]
         with _full_precision(self.query.device.type):
             found = {what: value for what in asked if (value := shortcut(self, what)) is not None}
-        found = {what: self._with_own(what, value) for what, value in found.items()}
+        found = {what: self.with_own(what, value) for what, value in found.items()}
         rest = tuple(what for what in asked if what not in found)
         if rest:
             values = self._reduce(self._shared_scores(), rest) if self._is_small else self._streamed(rest)
@@ -175,7 +174,8 @@ class Scores:
             scores = scores if self.score.linear else scores * self.scale
             return scores + self.bias if isinstance(self.bias, Tensor) or self.bias else scores
 
-    def _with_own(self, what: Statistic, shared: Tensor) -> Tensor:
+    def with_own(self, what: Statistic, shared: Tensor) -> Tensor:
+        """A statistic of the shared columns completed by each row's own candidates."""
         if self.own is None:
             return shared
         return combine(what, shared, row_statistics((what,), self.own * self.scale + self.bias, self._own_relation())[0])
@@ -198,7 +198,7 @@ class Scores:
         `rows` are cut into the same blocks, `shared` come whole. `fn` returns a tuple of tensors with one row for each row of
         the block. Memory, gradients and ranks are those of `rowmap`, through which it goes.
         """
-        of_rows = {name: t for name in _OF_ROWS if isinstance(t := getattr(self, name), Tensor)}
+        of_rows = {name: t for name in _OF_ROWS if isinstance(t := getattr(self, name), Tensor)} | {"place": self.opposite}
         of_columns = {name: t for name in _OF_COLUMNS if isinstance(t := getattr(self, name), Tensor)}
         counts = (len(of_rows), len(rows), len(of_columns), len(self.score.parameters), len(shared))
 
@@ -214,7 +214,7 @@ class Scores:
 
     def relation(self) -> Relation:
         """Who is positive, negative and neither among the shared columns."""
-        place, columns = self._place, self.key.shape[0]
+        place, columns = self.opposite, self.key.shape[0]
         itself = place[:, None] if self.exclude_self else None
         listed = mask = out = None
         if self.row_id is None or self.col_id is None:
@@ -243,9 +243,9 @@ class Scores:
         return shared if self.own is None else torch.cat([shared, self._own_relation().dense(side, self.own)], 1)
 
     @property
-    def _place(self) -> Tensor:
-        assert self.place is not None  # __post_init__ saw to it
-        return self.place
+    def opposite(self) -> Int[Tensor, " n"]:
+        """`place`, as numbers in any case."""
+        return torch.arange(len(self), device=self.query.device) if self.place is None else self.place
 
 
 def _full_precision(device: str) -> contextlib.AbstractContextManager:
