@@ -1,42 +1,20 @@
-"""Folders of images: real files of every kind, written by Pillow."""
+"""Folders and lists of image files: labels, splits, broken files, fingerprints."""
 
 from __future__ import annotations
 
 import os
-import pickle
-import struct
-import zlib
-from pathlib import Path
+import time
 
 import numpy as np
 import pytest
 import torch
+from image_files import everything, noise, save
 from PIL import Image
-from torch.utils.data import DataLoader
 
 import nearfar.data.folder as folder_module
 from nearfar.core import UsageError
-from nearfar.data import open_data
-
-
-def everything(folder: Path, **options):
-    return open_data(folder, split=[], **options).train
-
-
-def save(image: Image.Image, path: Path, **options) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    image.save(path, **options)
-    return path
-
-
-def noise(seed: int, width: int = 8, height: int = 8) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
-
-
-def colours(data) -> dict[str, list[int]]:
-    """The central pixel of each image, by name."""
-    pixels = data.read(range(len(data)))
-    return {data.name(i): pixels[i, :, 4, 4].tolist() for i in range(len(data))}
+from nearfar.data import open_data, read_all
+from nearfar.data.stores import file_mark
 
 
 @pytest.fixture
@@ -48,153 +26,6 @@ def broken_folder(tmp_path):
     (tmp_path / "2b.png").write_bytes(b"")
     (tmp_path / "text.gif").write_text("no image at all")
     return tmp_path
-
-
-def test_every_mode_gives_the_colour_it_shows(tmp_path):
-    size = (8, 8)
-    red_palette = Image.new("P", size, 1)
-    red_palette.putpalette([0, 0, 0, 255, 0, 0])
-    save(Image.new("RGB", size, (10, 20, 30)), tmp_path / "rgb.png")
-    save(Image.new("RGB", size, (10, 20, 30)), tmp_path / "rgb.bmp")
-    save(Image.new("RGB", size, (10, 20, 30)), tmp_path / "rgb.WEBP", lossless=True)
-    save(Image.new("L", size, 77), tmp_path / "grey.png")
-    save(Image.new("1", size, 1), tmp_path / "white.png")
-    save(Image.new("I;16", size, 0x8123), tmp_path / "deep.png")
-    save(red_palette, tmp_path / "palette.png")
-    save(red_palette, tmp_path / "palette.gif")
-    save(red_palette, tmp_path / "hole.png", transparency=1)
-    save(Image.new("RGBA", size, (255, 0, 0, 0)), tmp_path / "clear.png")
-    save(Image.new("RGBA", size, (255, 0, 0, 51)), tmp_path / "thin.png")
-    save(Image.new("LA", size, (100, 255)), tmp_path / "grey_alpha.png")
-    save(Image.new("CMYK", size, (0, 255, 255, 0)), tmp_path / "ink.jpeg", quality=95)
-    shown = colours(everything(tmp_path))
-    assert {k: v for k, v in shown.items() if k != "ink.jpeg"} == {
-        "rgb.png": [10, 20, 30],
-        "rgb.bmp": [10, 20, 30],
-        "rgb.WEBP": [10, 20, 30],
-        "grey.png": [77, 77, 77],
-        "white.png": [255, 255, 255],
-        "deep.png": [0x81, 0x81, 0x81],
-        "palette.png": [255, 0, 0],
-        "palette.gif": [255, 0, 0],
-        "hole.png": [255, 255, 255],
-        "clear.png": [255, 255, 255],
-        "thin.png": [255, 204, 204],
-        "grey_alpha.png": [100, 100, 100],
-    }
-    np.testing.assert_allclose(shown["ink.jpeg"], [255, 0, 0], atol=6)
-
-
-def test_animations_show_their_first_frame(tmp_path):
-    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "lime", "blue")]
-    for name in ("a.gif", "b.png", "c.webp"):
-        options = {"lossless": True} if name.endswith("webp") else {}
-        save(frames[0], tmp_path / name, save_all=True, append_images=frames[1:], **options)
-    assert colours(everything(tmp_path)) == {name: [255, 0, 0] for name in ("a.gif", "b.png", "c.webp")}
-
-
-def test_grey_folders_keep_one_channel_until_a_colour_joins(tmp_path):
-    save(Image.new("L", (8, 8), 7), tmp_path / "a.png")
-    save(Image.new("I;16", (8, 8), 512), tmp_path / "b.png")
-    save(Image.new("LA", (8, 8), (0, 0)), tmp_path / "c.png")
-    grey = everything(tmp_path)
-    assert grey.shape == (1, 8, 8)
-    assert colours(grey) == {"a.png": [7], "b.png": [2], "c.png": [255]}
-    save(noise(0), tmp_path / "z.png")
-    assert everything(tmp_path).shape == (3, 8, 8)
-
-
-def test_a_broken_colour_file_does_not_decide_about_the_others(tmp_path):
-    for i in range(3):
-        save(Image.new("L", (8, 8), i), tmp_path / f"{i}.png")
-    whole = save(noise(1, 99, 99), tmp_path / "x.png").read_bytes()
-    (tmp_path / "x.png").write_bytes(whole[:2000])
-    assert everything(tmp_path, on_error="skip").shape == (1, 8, 8)
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_exif_orientation_is_honoured(tmp_path, orientation):
-    """A viewer undoes what the camera did: stored pixels are the inverse transposition of the shown ones."""
-    shown = Image.new("RGB", (64, 64), "black")
-    shown.paste((255, 0, 0), (0, 0, 32, 32))
-    shown.paste((0, 0, 255), (32, 0, 64, 32))
-    to_stored = {
-        2: "FLIP_LEFT_RIGHT",
-        3: "ROTATE_180",
-        4: "FLIP_TOP_BOTTOM",
-        5: "TRANSPOSE",
-        6: "ROTATE_90",
-        7: "TRANSVERSE",
-        8: "ROTATE_270",
-    }
-    stored = shown.transpose(Image.Transpose[to_stored[orientation]]) if orientation > 1 else shown
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    for name in ("photo.jpg", "photo.png", "photo.webp"):
-        save(stored, tmp_path / name, exif=exif, quality=95)
-    pixels = everything(tmp_path).read([0, 1, 2])
-    for image in pixels.int():
-        assert (image[:, 12, 12] - torch.tensor([255, 0, 0])).abs().max() < 12
-        assert (image[:, 12, 52] - torch.tensor([0, 0, 255])).abs().max() < 12
-        assert image[:, 52].max() < 12
-
-
-def test_an_unreadable_exif_block_spoils_nothing(tmp_path):
-    for i in range(2):
-        save(Image.new("RGB", (8, 8), "red"), tmp_path / f"{i}.jpg", exif=b"Exif\0\0rubbish, not a TIFF header", quality=95)
-    assert everything(tmp_path).read([0])[0, 0].min() > 240
-
-
-def test_native_size_is_kept_bit_for_bit(tmp_path):
-    originals = [noise(i, 20, 20) for i in range(3)]
-    for i, image in enumerate(originals):
-        save(image, tmp_path / f"{i}.png")
-    data = everything(tmp_path)
-    assert data.shape == (3, 20, 20)
-    expected = np.stack([np.asarray(image).transpose(2, 0, 1) for image in originals])
-    np.testing.assert_array_equal(data.read([0, 1, 2]).numpy(), expected)
-
-
-def test_mixed_sizes_become_64_and_lengthwise_images_lose_their_ends(tmp_path):
-    wide = Image.new("RGB", (300, 100), "red")
-    wide.paste((0, 255, 0), (100, 0, 200, 100))
-    save(wide, tmp_path / "wide.png")
-    save(wide.transpose(Image.Transpose.ROTATE_90), tmp_path / "tall.png")
-    data = everything(tmp_path)
-    assert data.shape == (3, 64, 64)
-    inside = data.read([0, 1])[:, :, 4:-4, 4:-4]  # the filter reaches over the edge of the crop
-    assert (inside == torch.tensor([0, 255, 0], dtype=torch.uint8)[:, None, None]).all()
-    save(noise(0, 30, 20), tmp_path / "sub" / "a.png")
-    save(noise(0, 30, 20), tmp_path / "sub" / "b.png")
-    assert everything(tmp_path / "sub").shape == (3, 64, 64), "equal but not square"
-    assert everything(tmp_path, image_size=12).shape == (3, 12, 12)
-
-
-@pytest.mark.parametrize("size", [32, 96])
-def test_scaling_agrees_with_pillow_resize_then_crop(tmp_path, size):
-    """The textbook order: scale the shorter side, then crop; large JPEGs differ by the decoder's own scaling only."""
-    y, x = np.mgrid[0:480, 0:720] / 100
-    waves = np.stack([np.sin(x + 2 * y), np.cos(3 * x), np.sin(size * x / 4)], -1)
-    image = Image.fromarray((127 + 120 * waves).astype(np.uint8))
-    save(image, tmp_path / "a.jpg", quality=95, subsampling=0)
-    save(image, tmp_path / "b.png")
-    scaled, left = image.resize((size * 3 // 2, size), Image.Resampling.BICUBIC), size // 4
-    expected = np.asarray(scaled.crop((left, 0, left + size, size))).transpose(2, 0, 1).astype(int)
-    difference = np.abs(everything(tmp_path, image_size=size).read([0, 1]).numpy().astype(int) - expected)
-    assert difference.max() <= 4
-    assert difference.mean() < 0.6
-
-
-def test_running_out_of_memory_is_not_a_broken_file(tmp_path, monkeypatch):
-    for i in range(2):
-        save(noise(i), tmp_path / f"{i}.png")
-
-    def exhausted(*args, **options):
-        raise MemoryError
-
-    monkeypatch.setattr(Image, "open", exhausted)
-    with pytest.raises(MemoryError):
-        open_data(tmp_path, on_error="skip")
 
 
 def test_first_folder_level_is_the_label(tmp_path):
@@ -273,29 +104,6 @@ def test_nothing_but_broken_files(tmp_path):
         open_data(tmp_path, on_error="skip")
 
 
-def test_decompression_bombs_are_refused(tmp_path):
-    """A PNG header that claims 30,000 x 30,000 pixels: Pillow's limit stands, and the file is named."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0))
-    bomb = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 1000)) + chunk(b"IEND", b"")
-    save(noise(0), tmp_path / "a.png")
-    save(noise(1), tmp_path / "b.png")
-    (tmp_path / "bomb.png").write_bytes(bomb)
-    with pytest.raises(UsageError, match=r"bomb\.png: .*decompression bomb"):
-        open_data(tmp_path)
-    assert everything(tmp_path, on_error="skip").skipped == ("bomb.png",)
-
-
-def test_only_the_formats_looked_for_are_opened(tmp_path):
-    save(noise(0), tmp_path / "a.tiff").rename(tmp_path / "a.png")
-    save(noise(1), tmp_path / "b.png")
-    with pytest.raises(UsageError, match=r"a\.png: it is not a JPEG"):
-        open_data(tmp_path)
-
-
 def test_folders_without_images_say_what_they_hold(tmp_path):
     with pytest.raises(UsageError, match=r"looked for \.bmp \.gif \.jpeg \.jpg \.png \.webp, found nothing: the folder is empty"):
         open_data(tmp_path)
@@ -309,7 +117,7 @@ def test_one_image_is_not_enough(tmp_path):
     path = save(noise(0), tmp_path / "a.png")
     with pytest.raises(UsageError, match="has 1 image to learn from; at least 2 are needed"):
         open_data(tmp_path)
-    with pytest.raises(UsageError, match="is a single image; at least 2 are needed"):
+    with pytest.raises(UsageError, match=r"a\.png has 1 image to learn from; at least 2 are needed"):
         open_data(path)
 
 
@@ -328,51 +136,56 @@ def test_fingerprint_sees_size_name_and_scale_but_not_time(tmp_path):
     assert everything(tmp_path).fingerprint != before
 
 
-def test_read_from_files_equals_read_from_memory(tmp_path, monkeypatch):
-    for i in range(5):
-        save(noise(i, 20 + i, 30), tmp_path / f"{i % 2}" / f"{i}.png")
-    held = open_data(tmp_path, image_size=16)
-    monkeypatch.setattr(folder_module, "MEMORY_LIMIT", 5 * 3 * 16 * 16 - 1)
-    streamed = open_data(tmp_path, image_size=16)
-    assert type(streamed.train.store).__name__ == "Files"
-    assert type(held.train.store).__name__ == "InMemory"
-    ids = [2, 0, 2]
-    assert torch.equal(streamed.train.read(ids), held.train.read(ids))
-    assert streamed.train.read([]).shape == (0, 3, 16, 16)
-    assert streamed.train.sizes() == held.train.sizes()
-    assert streamed.train.fingerprint == open_data(tmp_path, image_size=16).train.fingerprint
-    assert streamed.test_ids == held.test_ids
-
-
-def test_a_file_that_breaks_later_is_named(tmp_path, monkeypatch):
-    for i in range(3):
-        save(noise(i), tmp_path / f"{i}.png")
+@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+def test_fingerprint_of_files_sees_other_bytes_of_the_same_size(tmp_path, monkeypatch, place):
+    """Of files that are never held in memory no more than a sample is hashed; a turned or replaced image is in it."""
     monkeypatch.setattr(folder_module, "MEMORY_LIMIT", 0)
-    data = everything(tmp_path)
-    (tmp_path / "1.png").unlink()
-    with pytest.raises(UsageError, match=r"1\.png: No such file"):
-        data.read([0, 1])
+    for i in range(2):
+        save(noise(i, 80, 80), tmp_path / f"{i}.bmp")
+    before = everything(tmp_path).fingerprint
+    whole = bytearray((tmp_path / "0.bmp").read_bytes())
+    assert len(whole) > 15_000
+    at = 54 + int(place * (len(whole) - 55))  # behind the header of a BMP
+    whole[at] ^= 255
+    (tmp_path / "0.bmp").write_bytes(whole)
+    assert everything(tmp_path).fingerprint != before
+    whole[at] ^= 255
+    (tmp_path / "0.bmp").write_bytes(whole)
+    assert everything(tmp_path).fingerprint == before, "a copy of the same bytes at another time"
 
 
-@pytest.mark.parametrize(("start", "limit"), [("fork", 0), ("fork", 1 << 30), ("spawn", 0)])
-def test_worker_processes_read_the_same_bytes(tmp_path, monkeypatch, start, limit):
-    for i in range(6):
-        save(noise(i, 12, 12), tmp_path / f"{i}.png")
-    monkeypatch.setattr(folder_module, "MEMORY_LIMIT", limit)
-    data = everything(tmp_path)
-    loader = DataLoader(range(6), batch_size=2, collate_fn=data.read, num_workers=2, multiprocessing_context=start)  # type: ignore[arg-type]
-    assert torch.equal(torch.cat(list(loader)), data.read(range(6)))
+def test_a_mark_costs_three_reads_whatever_the_size(tmp_path):
+    """Three kilobytes of a sparse file of 4 GB."""
+    for name, size in (("huge", 1 << 32), ("tiny", 5), ("empty", 0)):
+        with open(tmp_path / name, "wb") as file:
+            file.truncate(size)
+    began = time.perf_counter()
+    marks = [file_mark(tmp_path / name) for name in ("huge", "tiny", "empty")]
+    assert time.perf_counter() - began < 0.5
+    assert [mark.split()[0] for mark in marks] == [str(1 << 32), "5", "0"]
+    assert len(set(marks)) == 3
 
 
-def test_pickled_images_read_the_same(tmp_path, monkeypatch):
-    for i in range(3):
-        save(noise(i), tmp_path / f"{i}.png")
-    for limit in (0, 1 << 30):
-        monkeypatch.setattr(folder_module, "MEMORY_LIMIT", limit)
-        data = everything(tmp_path)
-        copy = pickle.loads(pickle.dumps(data))
-        assert torch.equal(copy.read([0, 2]), data.read([0, 2]))
-        assert copy.fingerprint == data.fingerprint
+def test_files_by_name_keep_their_order_and_need_no_folder(tmp_path, monkeypatch):
+    paths = [save(noise(i, 12, 12), tmp_path / f"{'ab'[i % 2]}" / f"{i}.png") for i in range(4)]
+    monkeypatch.chdir(tmp_path)
+    for listed in (paths[::-1], [str(p.relative_to(tmp_path)) for p in paths[::-1]], tuple(paths[::-1])):
+        data = everything(listed)
+        assert (data.labels, data.shape, data.source) == (None, (3, 12, 12), "list of 4 files")
+        assert [data.name(i) for i in range(4)] == [str(p) for p in listed]
+        np.testing.assert_array_equal(data.read([1])[0].numpy(), np.asarray(noise(2, 12, 12)).transpose(2, 0, 1))
+    assert len(everything([paths[0], paths[0], paths[1]])) == 3, "named twice, there twice"
+    one = read_all(paths[3]).train
+    assert torch.equal(one.read([0]), everything(paths).read([3]))
+
+
+def test_a_file_by_name_that_is_no_image_is_named(tmp_path):
+    paths = [save(noise(i), tmp_path / f"{i}.png") for i in range(3)]
+    with pytest.raises(UsageError, match=r"nowhere\.png: No such file"):
+        open_data([*paths, tmp_path / "nowhere.png"])
+    with pytest.raises(UsageError, match=f"cannot read the image {tmp_path}: Is a directory"):
+        open_data([*paths, tmp_path])
+    assert everything([*paths, tmp_path / "nowhere.png"], on_error="skip").skipped == (str(tmp_path / "nowhere.png"),)
 
 
 def test_progress_counts_the_files_of_each_pass(tmp_path):

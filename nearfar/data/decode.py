@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
@@ -21,6 +21,16 @@ from nearfar.core.errors import UsageError
 EXTENSIONS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".webp")
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 _BLOCK = 1024
+_TO_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""By EXIF's number of the orientation. Pillow's own `exif_transpose` also rewrites the EXIF block, and stumbles over damaged ones."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -59,13 +69,29 @@ def is_grey(image: Image.Image) -> bool:
     return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I")
 
 
+def orientation(image: Image.Image) -> int:
+    """As EXIF numbers them, 1 to 8; 1 is upright."""
+    try:
+        found = image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # an unreadable EXIF block says nothing about the orientation, and the pixels are fine
+        return 1
+    return found if found in _TO_UPRIGHT else 1
+
+
+def frame(image: Image.Image) -> tuple[int, int]:
+    """Height and width of the image once it is upright, from its header: nothing is decoded.
+
+    A PNG may state its orientation behind its pixels; its frame is then the stored one.
+    """
+    width, height = image.size
+    lying = "exif" in image.info and orientation(image) >= 5
+    return (width, height) if lying else (height, width)
+
+
 def upright(image: Image.Image) -> Image.Image:
     """Turned as its EXIF orientation says."""
     image.load()
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # an unreadable EXIF block says nothing about the orientation, and the pixels are fine
-        return image
+    return image.transpose(_TO_UPRIGHT[turned]) if (turned := orientation(image)) > 1 else image
 
 
 def flat(image: Image.Image, channels: int) -> Image.Image:
@@ -75,7 +101,8 @@ def flat(image: Image.Image, channels: int) -> Image.Image:
     if image.has_transparency_data:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("L" if channels == 1 else "RGB")
+    mode = "L" if channels == 1 else "RGB"
+    return image if image.mode == mode else image.convert(mode)
 
 
 def square(image: Image.Image, size: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""A folder of image files of any size and kind.
+"""A folder of image files of any size and kind, or image files by name.
 
 Labels: where every image lies in a sub-folder, and there are at least two of them, the first level of sub-folders
 names the classes; otherwise there are no labels. Splits: `train/` beside one of `test/`, `val/`, `valid/`,
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,14 @@ import numpy as np
 
 from nearfar.core.errors import UsageError
 from nearfar.data.arrays import How, number_classes
-from nearfar.data.decode import EXTENSIONS, BrokenImage, in_threads, is_grey, opened
+from nearfar.data.decode import EXTENSIONS, BrokenImage, frame, in_threads, is_grey, opened
 from nearfar.data.images import Images
 from nearfar.data.split import Splits
-from nearfar.data.stores import Files, InMemory, digest
+from nearfar.data.stores import Files, InMemory, digest, file_mark
 
 MEMORY_LIMIT = 1 << 30
-"""Up to this many bytes of pixels are decoded once, into memory; more are read from the files, batch by batch."""
+"""Up to this many bytes of pixels are decoded once, into memory; more are read from the files, batch by batch, and views are cut
+out of the files themselves, at their own size (see `cut`)."""
 DEFAULT_SIZE = 64
 _TEST_NAMES = ("test", "val", "valid", "validation")
 
@@ -36,9 +37,9 @@ _TEST_NAMES = ("test", "val", "valid", "validation")
 class Header:
     """What is known of a file without keeping its pixels."""
 
-    size: tuple[int, int]
+    frame: tuple[int, int]
     grey: bool
-    bytes: int
+    mark: str
 
 
 def read_folder(folder: Path, how: How, source: str) -> Splits:
@@ -48,21 +49,32 @@ def read_folder(folder: Path, how: How, source: str) -> Splits:
     the look decodes every file to find the broken ones; with "stop" it reads headers only.
     """
     parts, depth = _parts(_image_paths(folder))
+    return _read(folder, parts, depth, how, source)
+
+
+def read_files(paths: Sequence[str | os.PathLike], how: How, source: str) -> Splits:
+    """Image files in the order given, by the rules of folders; without labels."""
+    return _read(Path(), [[os.path.expanduser(os.fspath(path)) for path in paths]], None, how, source)
+
+
+def _read(folder: Path, parts: list[list[str]], depth: int | None, how: How, source: str) -> Splits:
+    """Paths relative to `folder`, for training and perhaps for testing; the folders at `depth` name classes."""
     headers, skipped = _look(folder, [path for part in parts for path in part], how)
     kept = [[path for path in part if path in headers] for part in parts]
     for part, left in zip(parts, kept, strict=True):
         if not left:
             raise UsageError(f"none of {len(part)} image files can be read; the first is {folder / part[0]}")
     channels = 1 if all(h.grey for h in headers.values()) else 3
-    size = how.image_size or common_size(h.size for h in headers.values())
+    size = how.image_size or common_size(h.frame for h in headers.values())
     whole = len(headers) * channels * size * size <= MEMORY_LIMIT
-    labels, classes = _labels(kept, depth)
+    labels, classes = ([None], ()) if depth is None else _labels(kept, depth)
 
     def images(paths: list[str], labels: np.ndarray | None) -> Images:
-        listed = "\n".join(f"{headers[p].bytes} {p}" for p in paths)
+        listed = "\n".join(f"{headers[p].mark} {p}" for p in paths)
         fingerprint = digest(os.fsencode(listed), str((channels, size)).encode())
-        files, rows = Files(folder.absolute(), tuple(paths), (channels, size, size), fingerprint), np.arange(len(paths))
-        store = InMemory(files.read(rows, how.progress), files.paths, fingerprint) if whole else files
+        names, sides = np.array([os.fsencode(p) for p in paths]), np.array([headers[p].frame for p in paths], dtype=np.int32)
+        files, rows = Files(folder.absolute(), names, (channels, size, size), sides, fingerprint), np.arange(len(paths))
+        store = InMemory(files.read(rows, how.progress), tuple(paths), fingerprint) if whole else files
         return Images(store, rows, labels, classes, source, skipped)
 
     found = [images(paths, y) for paths, y in zip(kept, labels, strict=True)]
@@ -129,8 +141,9 @@ def _look(folder: Path, paths: list[str], how: How) -> tuple[dict[str, Header], 
         path = folder / name
         try:
             with opened(path) as image:
-                header = Header(image.size, is_grey(image), path.stat().st_size)
+                header = Header(frame(image), is_grey(image), file_mark(path))
                 if how.on_error == "skip":
+                    image.draft(None, (1, 1))  # every byte of a JPEG is read, few of its pixels are computed
                     image.load()
                 return header
         except BrokenImage as e:

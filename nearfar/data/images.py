@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float, Int32, Int64, UInt8
 from torch import Tensor
 
 from nearfar.core.keys import Key
@@ -49,6 +49,14 @@ class Images:
 
     def read(self, ids: Ids) -> UInt8[Tensor, "n c h w"]:
         return self.store.read(self.ids[_positions(ids)])
+
+    def frames(self, ids: Ids) -> Int32[np.ndarray, "n 2"] | None:
+        """Height and width of the image files, where `cut` can cut windows out of them."""
+        return self.store.frames(self.ids[_positions(ids)])
+
+    def cut(self, ids: Ids, windows: Float[np.ndarray, "n v 4"], sizes: Sequence[int]) -> list[UInt8[Tensor, "n c _s _s"]]:
+        """For each view its windows (left, top, right, bottom: shares of the file's image), scaled to its size."""
+        return self.store.cut(self.ids[_positions(ids)], windows, sizes)
 
     def name(self, i: int) -> str:
         """The path relative to the folder, or "row 17" of an array."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from nearfar.core.errors import UsageError, did_you_mean
 from nearfar.data.arrays import How, as_labels, as_pixels, in_memory, number_classes
 from nearfar.data.decode import EXTENSIONS, Progress
-from nearfar.data.folder import read_folder
+from nearfar.data.folder import read_files, read_folder
 from nearfar.data.formats import cifar_folder, idx_folder, read_cifar, read_idx, read_numpy
 from nearfar.data.items import read_items
 from nearfar.data.split import Splits, divide
@@ -35,7 +35,7 @@ def open_data(
     """Open images as a training and a test split.
 
     spec        'digits'; a folder of images, of CIFAR-10's binary files or of MNIST's idx files; a .npy or .npz;
-                an array or tensor of images; a pair (images, labels); a torch dataset
+                a list of image files; an array or tensor of images; a pair (images, labels); a torch dataset
     seed        names the split, where the data bring none: one in five of each class
     image_size  scale and crop to this many pixels a side
     on_error    "stop" at a broken image and name it, or "skip" it and count it in `Images.skipped`
@@ -59,6 +59,8 @@ def read(spec: Any, how: How) -> Splits:
         return _NAMES[spec](how)
     if isinstance(spec, (str, os.PathLike)):
         return _read_path(spec, how)
+    if isinstance(spec, (list, tuple)) and spec and all(isinstance(path, (str, os.PathLike)) for path in spec):
+        return read_files(spec, how, f"list of {len(spec)} files")
     if isinstance(spec, (np.ndarray, Tensor)):
         return _read_arrays(spec, None, how)
     if isinstance(spec, tuple) and len(spec) == 2 and isinstance(spec[0], (np.ndarray, Tensor)):
@@ -88,7 +90,7 @@ def _read_path(spec: str | os.PathLike, how: How) -> Splits:
     if read := _FILES.get(path.suffix.lower()):
         return read(path, how, text)
     if path.suffix.lower() in EXTENSIONS:
-        raise UsageError(f"{path} is a single image; at least 2 are needed: give the folder that holds them")
+        return read_files([path], how, text)
     raise UsageError(f"cannot read images from the file {path}: give a folder, or a file that ends in {' or '.join(_FILES)}")
 
 

@@ -15,14 +15,26 @@ class HuggingFaceImage(nn.Module):
     """A transformers image backbone: its pooled output, or the mean of its last hidden states.
 
     Only local files are read (a folder, or a model already in the local cache). `dim` is the width of the output.
+    Grey images are shown to a model of colours with equal channels.
     """
 
     def __init__(self, name: str):
         super().__init__()
+        self.name = name
         self.model, self.dim = _load(name)
+        self.channels = int(getattr(self.model.config, "num_channels", 3))
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
-        out = self.model(pixel_values=x)
+        if x.shape[1] == 1:
+            x = x.expand(-1, self.channels, -1, -1)
+        if x.shape[1] != self.channels:
+            raise UsageError(
+                f"--encoder hf:{self.name} takes images of {self.channels} channel(s), these have {x.shape[1]}: use another model"
+            )
+        try:
+            out = self.model(pixel_values=x)
+        except ValueError as e:  # transformers' word for images of a size that the model does not take
+            raise UsageError(f"--encoder hf:{self.name}: {str(e).splitlines()[0]} (--image-size scales them)") from e
         pooled = getattr(out, "pooler_output", None)
         if pooled is None:
             pooled = out.last_hidden_state.mean(1)

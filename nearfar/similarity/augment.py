@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nearfar.core import Key, Rows, Similarity, UsageError
+from nearfar.similarity.compose import Compose
+from nearfar.similarity.motions import Crop
 from nearfar.similarity.op import Images, Op
 
 
@@ -19,6 +21,10 @@ class Augment(Similarity):
     The pipelines may differ, in what they do (BYOL) or in the size of what they return (SwAV's multi-crop). View i
     draws its random numbers from `key("view", i)`, by slot. `data` is anything with `len` and
     `read(ids) -> uint8 (n, c, h, w)`.
+
+    Where the images are files (`data.frames`) and every pipeline begins with a crop, the windows are drawn and cut out
+    as the files are read: what is handed over is one uint8 image of the view's own size for each view, whatever the
+    size of the files. All that follows the crop runs on the device, as ever.
     """
 
     pipelines: tuple[Op, ...]
@@ -33,12 +39,36 @@ class Augment(Similarity):
         return cls((pipeline,) * views)
 
     def read(self, data: Any, rows: Rows, key: Key) -> dict[str, Tensor]:
-        return {"image": data.read(rows.ids)}
+        frames = data.frames(rows.ids) if hasattr(data, "frames") else None
+        crops = [crop for pipeline in self.pipelines if (crop := opening_crop(pipeline))]
+        if frames is None or len(crops) < len(self.pipelines):
+            return {"image": data.read(rows.ids)}
+        slots, frames = torch.as_tensor(rows.slots), torch.from_numpy(frames)
+        boxes = [crop.boxes(slots, key("view", i)(0), frames) for i, crop in enumerate(crops)]
+        views = data.cut(rows.ids, torch.stack(boxes, dim=1).numpy(), [crop.size for crop in crops])
+        return {f"v{i}": view for i, view in enumerate(views)}
 
     def view(self, raw: dict[str, Tensor], rows: Rows, key: Key) -> dict[str, Tensor]:
-        x = unit(raw["image"])
-        slots = torch.as_tensor(rows.slots, device=x.device)
-        return {f"v{i}": pipeline(x, slots, key("view", i)) for i, pipeline in enumerate(self.pipelines)}
+        if "image" in raw:
+            images, pipelines = [unit(raw["image"])] * len(self.pipelines), self.pipelines
+        else:
+            images, pipelines = [unit(raw[f"v{i}"]) for i in range(len(self.pipelines))], tuple(map(after_crop, self.pipelines))
+        slots = torch.as_tensor(rows.slots, device=images[0].device)
+        return {f"v{i}": pipeline(x, slots, key("view", i)) for i, (pipeline, x) in enumerate(zip(pipelines, images, strict=True))}
+
+
+def opening_crop(pipeline: Op) -> Crop | None:
+    """The crop that a composition begins with, if it is one of every row."""
+    first = pipeline.ops[0] if isinstance(pipeline, Compose) and pipeline.ops else None
+    return first if isinstance(first, Crop) and first.p == 1 else None
+
+
+def after_crop(pipeline: Op) -> Op:
+    """The composition for images that are cropped already: its crop takes all there is, and the keys of the rest stay as they are."""
+    crop = opening_crop(pipeline)
+    assert crop is not None
+    assert isinstance(pipeline, Compose)
+    return Compose(replace(crop, scale=(1.0, 1.0), ratio=(1.0, 1.0)), *pipeline.ops[1:])
 
 
 def unit(image: Tensor) -> Images:

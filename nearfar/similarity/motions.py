@@ -12,12 +12,15 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.core import Key, UsageError
 from nearfar.similarity.op import PerRow, Slots, between, check_range
 from nearfar.similarity.warp import Frame, Motion, Points, as_grid
+
+Frames = tuple[Float[Tensor, "n 1"], Float[Tensor, "n 1"]]
+"""Heights and widths of images that differ in size."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,21 @@ class Crop(Motion):
         return self.size, self.size
 
     def pull(self, points: Points, slots: Slots, key: Key, frame: Frame) -> Points:
-        (width, height), place = self.window(slots, key, frame), 2 * key("place").uniform(slots, 2) - 1
-        x, y = place[:, 0] * (1 - width), place[:, 1] * (1 - height)
+        (width, height), (x, y) = self.windows(slots, key, frame)
         return points[0] * each(width) + each(x), points[1] * each(height) + each(y)
 
-    def window(self, slots: Slots, key: Key, frame: Frame, tries: int = 10) -> tuple[PerRow, PerRow]:
+    def boxes(self, slots: Slots, key: Key, frames: Int[Tensor, "n 2"]) -> Float[Tensor, "n 4"]:
+        """Left, top, right and bottom of the same windows, as shares of images that are `frames` high and wide."""
+        high, wide = frames.float()[..., None].unbind(1)
+        (width, height), (x, y) = self.windows(slots, key, (high, wide))
+        return (1 + torch.stack((x - width, y - height, x + width, y + height), dim=1)) / 2
+
+    def windows(self, slots: Slots, key: Key, frame: Frame | Frames) -> tuple[tuple[PerRow, PerRow], tuple[PerRow, PerRow]]:
+        """Width and height of the windows as shares of the image's, and their centres' x and y."""
+        (width, height), place = self.sides(slots, key, frame), 2 * key("place").uniform(slots, 2) - 1
+        return (width, height), (place[:, 0] * (1 - width), place[:, 1] * (1 - height))
+
+    def sides(self, slots: Slots, key: Key, frame: Frame | Frames, tries: int = 10) -> tuple[PerRow, PerRow]:
         """Width and height of the windows as shares of the image's."""
         u = key("window").uniform(slots, 2, tries)
         area = between(*self.scale, u[:, 0])

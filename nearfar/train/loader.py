@@ -13,6 +13,9 @@ from torch.utils.data import DataLoader, Dataset
 from nearfar.core import Key, NearfarError, Plan, Rows, Similarity
 from nearfar.core.ranks import rank, world
 
+AHEAD = 2
+"""Steps that each worker process reads ahead of the training: what they take of memory is bounded by this."""
+
 
 class Steps(Dataset):
     """Item t: what `similarity.read` makes of this rank's rows of step t, one entry a chunk."""
@@ -44,6 +47,7 @@ def batches(steps: Steps, start: int, stop: int, workers: int, device: torch.dev
             batch_size=None,
             sampler=range(start, stop),
             num_workers=workers,
+            prefetch_factor=AHEAD,
             pin_memory=device.type == "cuda",
             worker_init_fn=_quiet_worker,
         )

@@ -34,7 +34,8 @@ class Trained:
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
     def encode(self, images: Any, batch: int = 512, progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
-        """The representations of images: an opened data set, or anything `open_data` takes; scaled to the run's size.
+        """The representations of images: one image file, a list of them, an opened data set, or anything `open_data` takes;
+        scaled to the run's size.
 
         Of data that bring splits, those for training come first.
         """
