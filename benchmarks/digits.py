@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 from common import RESULTS, write
@@ -19,10 +21,11 @@ from common import RESULTS, write
 from nearfar import recipes
 from nearfar.app.api import fit
 from nearfar.app.results import measure
+from nearfar.train.trained import Trained
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--recipes", default=",".join(n for n in recipes.names() if recipes.method(n).recipe.card.modality == "image"))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -40,11 +43,23 @@ def main() -> None:
             write("digits", {"data": "digits", "settings": "tiny", "rows": rows})
 
 
+AFTER = {"simclr-v2-finetune": "simclr-v2", "simclr-v2-distil": "simclr-v2-finetune"}
+"""Methods of several phases: each begins with what the one before has learned, at the same seed."""
+
+
+def trained_on(name: str, seed: int, folder: Path) -> Trained:
+    if name not in AFTER:
+        return fit(name, preset="tiny", seed=seed, out=folder / name)
+    trained_on(AFTER[name], seed, folder)
+    return fit(name, preset="tiny", seed=seed, out=folder / name, init=str(folder / AFTER[name]))
+
+
 def row(name: str, seed: int) -> dict:
-    began = time.perf_counter()
-    trained = fit(name, preset="tiny", seed=seed)
-    seconds = time.perf_counter() - began
-    table = measure(trained).table
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        trained = trained_on(name, seed, Path(folder))
+        seconds = time.perf_counter() - began
+        table = measure(trained).table
     best = max(r["few_labels"] for r in table.results if r["baseline"])
     ours = next(r for r in table.results if not r["baseline"])
     print(f"{name:14} seed {seed}: {seconds:5.1f} s, 5 labels a class {100 * ours['few_labels']:.1f} against {100 * best:.1f}", flush=True)

@@ -1,4 +1,4 @@
-"""Does everything hold on a GPU? Training, bf16, exact resume, chunks, agreement with the CPU, and the speed of a step.
+"""Does everything hold on a GPU? Training, bf16, exact resume, recorded steps, agreement with the CPU.
 
     python benchmarks/gpu.py --data IMAGES
 
@@ -18,9 +18,10 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from nearfar import recipes
+from nearfar import fit, recipes
 from nearfar.core import Key
 from nearfar.train.checkpoint import newest
+from nearfar.train.fit import Hook
 
 FAILED = []
 
@@ -96,13 +97,47 @@ def trains(data: str, folder: Path) -> None:
     print(nearfar("eval", folder / "simclr"))
 
 
+class Losses(Hook):
+    def __init__(self):
+        self.values: list[torch.Tensor] = []
+
+    def step(self, session, values, z):
+        self.values.append(values["loss"].clone())
+        self.recorded = all(step.recorder is not None and step.recorder.graph is not None for step in session.grad_steps)
+
+
+def replays(data: str) -> None:
+    """A recorded step is the ordinary one: the same losses, step by step."""
+    for name in recipes.names():
+        found = []
+        for graph in (True, False):
+            losses = Losses()
+            fit(
+                name,
+                data=data,
+                batch=256,
+                steps=20,
+                encoder="resnet18",
+                precision="bf16",
+                optimizer="sgd",
+                lr=0.05,
+                graph=graph,
+                hooks=[losses],
+            )
+            found.append(losses)
+        a, b = (torch.stack(x.values) for x in found)
+        off = float((a - b).abs().max() / b.abs().max())
+        check(f"{name}: a replayed step is the ordinary one", off < 1e-3, f"{off:.0e}{'' if found[0].recorded else ' (not recorded)'}")
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", required=True)
     args = parser.parse_args()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     with tempfile.TemporaryDirectory() as folder:
         keys_agree()
+        replays(args.data)
         trains(args.data, Path(folder))
         exact_resume(args.data, Path(folder), "simclr")
         exact_resume(args.data, Path(folder), "moco")

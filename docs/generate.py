@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from losses_page import gradients_figure, losses_page
+from results_page import results_page
 from status import status
 
 from nearfar import recipes
@@ -82,7 +83,36 @@ def measured_table() -> str:
         lines.append(["SimCLR's views, 256 × 3 × 32 × 32, CPU, against kornia", ratios, "`benchmarks/views.py`"])
     if loop := result("loop"):
         lines.append(["the loop's own cost a step, beyond model and views", f"{loop['own_ms']:.2f} ms", "`benchmarks/loop.py`"])
+    lines += _gpu_lines()
     return markdown(["what", "result", "script"], lines) if lines else "_not measured yet_"
+
+
+def _gpu_lines() -> list[list[str]]:
+    lines = []
+    for path in sorted((RESULTS / "cifar").glob("*-0.json")):
+        row = json.loads(path.read_text())
+        ours = next(x for x in row["results"] if not x["baseline"])
+        where = f"200 epochs in {row['seconds'] / 60:.1f} min on one {row['machine']['gpu']}"
+        what = f"`{row['method']}` on CIFAR-10, ResNet-18, {where}, seed 0: kNN / linear"
+        lines.append([what, f"{100 * ours['knn']:.1f} / {100 * ours['linear']:.1f}", "`benchmarks/cifar.py`"])
+    if speed := result("throughput"):
+        best = max(speed["results"], key=lambda r: r["fit"])
+        where = f"ResNet-18, bf16, batch {best['batch']}, one {speed['machine']['gpu']}"
+        what = f"SimCLR, {where}: images/s of `nearfar fit`, share of a bare loop"
+        lines.append([what, f"{best['fit']:,}, {100 * best['ratio']:.1f} %", "`benchmarks/throughput.py`"])
+    if losses := result("losses_gpu"):
+        clip = {r["implementation"]: r for r in losses["results"] if (r["loss"], r["n"], r["d"]) == ("CLIP", 16_384, 512)}
+        shown = ", ".join(
+            f"{name} {clip[name]['ms']:.1f} ms {clip[name]['gib']:.1f} GiB" for name in ("nearfar", "torch.compile", "plain torch")
+        )
+        lines.append(
+            [
+                f"CLIP's loss, 16,384 pairs, d = 512, bf16, forward and backward, one {losses['machine']['gpu']}",
+                shown,
+                "`benchmarks/losses.py`",
+            ]
+        )
+    return lines
 
 
 def _against(rows: list[dict[str, Any]], column: str) -> str:
@@ -139,6 +169,7 @@ def readme() -> str:
 
 def main() -> int:
     pages = {"README.md": readme(), "docs/methods.md": methods_page(), "docs/status.md": status(ROOT, result)}
+    pages |= {"docs/results.md": results_page(ROOT, result, markdown)}
     pages |= {"docs/losses.md": losses_page(), "docs/losses.svg": gradients_figure()}
     stale = [name for name, text in pages.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text]
     if "--check" in sys.argv:

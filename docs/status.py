@@ -16,6 +16,9 @@ TESTED = {
     "kill -9 at random steps, in the middle of a save and before the first checkpoint": "test_kill.py::test_killed_again_and_again",
     "Chunks give the gradient of the whole batch": "test_contract.py::test_chunks_give_the_gradient_of_the_whole_batch",
     "Two ranks give the gradient of one": "test_ranks.py::test_two_ranks_give_the_gradient_of_one",
+    "Ranks train the net of one process, batch normalisation included": "test_torchrun.py::test_three_ranks_train_as_one",
+    "A run killed on two ranks goes on with one": "test_torchrun.py::test_killed_on_two_ranks_continued_on_one_then_on_two",
+    "Images are read without memory growing": "test_jpegs.py::test_memory_is_flat_over_many_batches",
     "Loader workers do not matter": "test_contract.py::test_workers_do_not_matter",
     "A config repeats a run exactly": "test_contract.py::test_a_config_repeats_a_run_exactly",
     "Damage anywhere in a checkpoint is noticed": "test_checkpoint.py::test_a_flipped_bit_or_a_truncation_anywhere_is_noticed",
@@ -38,12 +41,35 @@ def gain(found: dict[str, Any], recipe: str, column: str) -> float:
     )  # fmt: skip
 
 
+def rate(found: dict[str, Any], batch: int) -> dict[str, Any]:
+    return next(r for r in found["results"] if r["batch"] == batch and r["compile"])
+
+
+def on_gpu(found: dict[str, Any], loss: str, n: int, d: int, by: str = "nearfar") -> dict[str, Any]:
+    return next(r for r in found["results"] if (r["loss"], r["n"], r["d"], r["implementation"]) == (loss, n, d, by))
+
+
+def over_compile(found: dict[str, Any], loss: str, n: int, d: int) -> float:
+    return on_gpu(found, loss, n, d)["ms"] / on_gpu(found, loss, n, d, "torch.compile")["ms"]
+
+
+def on_cpu(found: dict[str, Any], loss: str, n: int, threads: int) -> dict[str, Any]:
+    return next(r for r in found["results"] if (r["loss"], r["n"], r["threads"], r["implementation"]) == (loss, n, threads, "nearfar"))
+
+
+def worst(found: dict[str, Any], n: int, threads: int, what: str) -> float:
+    rows = [r for r in found["results"] if (r["n"], r["threads"], r["implementation"]) == (n, threads, "nearfar")]
+    return max(r[what] for r in rows)
+
+
 MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float], float, bool]] = [
-    ("SimCLR on digits, 5 labels a class: points above the best baseline", "digits", lambda f: gain(f, "simclr", "few_labels"), 5.0, True),
-    ("MoCo on digits, likewise", "digits", lambda f: gain(f, "moco", "few_labels"), 0.0, True),
-    ("MoCo v2 on digits, likewise", "digits", lambda f: gain(f, "moco-v2", "few_labels"), 0.0, True),
-    ("BYOL on digits, likewise", "digits", lambda f: gain(f, "byol", "few_labels"), 0.0, True),
-    ("Barlow Twins on digits, likewise", "digits", lambda f: gain(f, "barlow-twins", "few_labels"), 0.0, True),
+    (
+        "`simclr` on digits, 5 labels a class: points above the best baseline",
+        "digits",
+        lambda f: gain(f, "simclr", "few_labels"),
+        5.0,
+        True,
+    ),
     (
         "SimCLR on CIFAR-10, two cores, linear probe: points above the best baseline",
         "cifar_cpu",
@@ -54,6 +80,35 @@ MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float], float, bool]] 
     ("SimCLR on CIFAR-10, two cores, kNN: points above the best baseline", "cifar_cpu", lambda f: gain(f, "simclr", "knn"), 0.0, True),
     ("Views on CPU, times as fast as kornia", "views", lambda f: min(r["ratio"] for r in f["results"]), 2.0, True),
     ("The loop's own cost, ms a step", "loop", lambda f: f["own_ms"], 0.4, False),
+    ("One H200, batch 512: images a second through `nearfar fit`", "throughput", lambda f: rate(f, 512)["fit"], 33_000, True),
+    ("One H200, batch 1024: likewise", "throughput", lambda f: rate(f, 1024)["fit"], 33_000, True),
+    ("The same, over a bare loop", "throughput", lambda f: min(rate(f, 512)["ratio"], rate(f, 1024)["ratio"]), 0.95, True),
+    ("One H200, CLIP, 16,384 pairs, d = 512: ms", "losses_gpu", lambda f: on_gpu(f, "CLIP", 16_384, 512)["ms"], 2.2, False),
+    ("The same: extra GiB", "losses_gpu", lambda f: on_gpu(f, "CLIP", 16_384, 512)["gib"], 0.35, False),
+    ("CLIP, 65,536 pairs: % of the GEMM rate", "losses_gpu", lambda f: on_gpu(f, "CLIP", 65_536, 512)["percent_of_gemm"], 52.0, True),
+    ("CLIP, d = 128: time over torch.compile's", "losses_gpu", lambda f: over_compile(f, "CLIP", 16_384, 128), 1.0, False),
+    ("NT-Xent, 16,384 pairs, d = 512: ms", "losses_gpu", lambda f: on_gpu(f, "NT-Xent", 16_384, 512)["ms"], 9.0, False),
+    (
+        "InfoNCE, 16,384 pairs, d = 512: time over torch.compile's",
+        "losses_gpu",
+        lambda f: over_compile(f, "InfoNCE", 16_384, 512),
+        1.0,
+        False,
+    ),
+    (
+        "One thread, N = 4096: InfoNCE's time over plain torch's",
+        "losses_cpu",
+        lambda f: on_cpu(f, "InfoNCE", 4096, 1)["of_plain"],
+        0.6,
+        False,
+    ),
+    ("NT-Xent's", "losses_cpu", lambda f: on_cpu(f, "NT-Xent", 4096, 1)["of_plain"], 0.35, False),
+    ("SupCon's", "losses_cpu", lambda f: on_cpu(f, "SupCon", 4096, 1)["of_plain"], 0.3, False),
+    ("Largest share of plain torch's memory, N = 4096", "losses_cpu", lambda f: worst(f, 4096, 1, "mb_of_plain"), 0.2, False),
+    ("Slowest loss over plain torch, N = 256, one thread", "losses_cpu", lambda f: worst(f, 256, 1, "of_plain"), 1.15, False),
+    ("Likewise on two threads", "losses_cpu", lambda f: worst(f, 256, 2, "of_plain"), 1.15, False),
+    ("Slowest loss over plain torch, N = 4096, two threads", "losses_cpu", lambda f: worst(f, 4096, 2, "of_plain"), 1.0, False),
+    ("Batch of 16,384 images in chunks of 512: GiB", "chunks", lambda f: f["results"][2]["peak_gib"], 8.0, False),
 ]
 """Claim, result file, number, bound, whether more is better."""
 
@@ -64,13 +119,20 @@ def status(root: Path, result: Result) -> str:
     lines += ["| claim | test |", "|---|---|"]
     lines += [f"| {claim} | {f'`tests/{name}`' if name in known else '**open**: no such test'} |" for claim, name in TESTED.items()]
     lines += ["", "## Measured", "", "| claim | measured | wanted | state |", "|---|--:|--:|---|"]
-    for claim, file, number, bound, more in MEASURED:
+    for claim, file, number, bound, more in [*_on_digits(result), *MEASURED]:
         found = result(file)
         value = number(found) if found else None
         state = "**open**" if found is None or value is None else _state(found, value > bound if more else value < bound, claim)
         shown = "–" if value is None else f"{value:.2f}"
         lines.append(f"| {claim} | {shown} | {'>' if more else '<'} {bound:g} | {state} |")
     return "\n".join(lines) + "\n"
+
+
+def _on_digits(result: Result) -> list[tuple[str, str, Callable[[dict[str, Any]], float], float, bool]]:
+    """A line for every recipe that was measured there."""
+    names = sorted({r["recipe"] for r in (result("digits") or {"rows": []})["rows"]} - {"simclr"})
+    what = "on digits, 5 labels a class: points above the best baseline"
+    return [(f"`{name}` {what}", "digits", lambda f, name=name: gain(f, name, "few_labels"), 0.0, True) for name in names]
 
 
 def _state(found: dict[str, Any], met: bool, claim: str) -> str:

@@ -93,3 +93,8 @@ def test_seeded_is_a_pure_name_and_leaves_the_generator_alone():
     assert torch.equal(a, b)
     assert not torch.equal(a, c)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("slots", [np.arange(3), torch.arange(3)], ids=["numpy", "torch"])
+def test_nothing_is_drawn_where_nothing_is_asked_for(slots):
+    assert Key(0).uniform(slots, 4, 0).shape == Key(0).normal(slots, 4, 0).shape == Key(0).integers(slots, 9, 4, 0).shape == (3, 4, 0)

@@ -18,13 +18,15 @@ from nearfar.app.results import embed, evaluate, measure, own_data, report
 from nearfar.app.settings import Settings, understand
 from nearfar.core import Machine, NearfarError, Recipe, UsageError
 from nearfar.core.files import writable_target
+from nearfar.core.ranks import rank, world
 from nearfar.data import Splits, open_data
 from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
 from nearfar.train import checkpoint
 from nearfar.train.fit import Hook, train
 from nearfar.train.folder import RunFolder
-from nearfar.train.hooks import Checkpoints, Metrics, TensorBoard, tensorboard_installed
+from nearfar.train.hooks import Checkpoints, Metrics, StopTogether, TensorBoard, tensorboard_installed
+from nearfar.train.launch import agree, joined, lost_rank_named
 from nearfar.train.session import Session, pick_device
 from nearfar.train.trained import Trained, load, machine_of, recipe_of, run_of
 
@@ -35,6 +37,7 @@ BATCH_NORMS = (torch.nn.modules.batchnorm._BatchNorm,)
 __all__ = ["demo", "embed", "evaluate", "fit", "load", "report", "resume"]
 
 
+@joined()
 def fit(
     recipe: str | Recipe | type[Recipe] | None = None,
     data: Any = None,
@@ -54,7 +57,7 @@ def fit(
     preset     "tiny" or "paper": the settings that the recipe's file holds
     config     a config.json of an earlier run, to repeat it
     out        the run folder; without one nothing is written
-    hooks      called after every step (`nearfar.train.fit.Hook`)
+    hooks      called after every step (`nearfar.train.fit.Hook`), on rank 0 where torchrun started several
     settings   any field of the recipe, of `Run` or of `Machine`
     """
     if isinstance(data, (str, os.PathLike)):
@@ -75,7 +78,8 @@ def _begin(chosen: Settings, splits: Splits, out: str | os.PathLike | None, over
     if donor is not None and chosen.run.encoder == "auto":
         chosen = dataclasses.replace(chosen, run=dataclasses.replace(chosen.run, encoder=donor.run.encoder))
     session = _session(chosen.recipe, chosen.run, chosen.machine, splits, donor)
-    if out is None:
+    agree(session.net, **_known(session, splits))
+    if out is None or rank() > 0:
         return _train(session, splits, hooks, None, {})
     folder = RunFolder.create(out, overwrite)
     config = _config(chosen, session, splits)
@@ -85,6 +89,7 @@ def _begin(chosen: Settings, splits: Splits, out: str | os.PathLike | None, over
         return _train(session, splits, hooks, folder, config)
 
 
+@joined()
 def resume(
     path: str | os.PathLike,
     data: Any = None,
@@ -105,8 +110,9 @@ def resume(
     if found is not None and found.step >= run.steps:
         log.info("%s is finished: all %d steps are done", folder.path, run.steps)
         return load(folder.path, machine.device, recipe)
-    with folder.lock():
-        checkpoint.clean(folder.checkpoints, found.step if found else -1)
+    with folder.lock() if rank() == 0 else contextlib.nullcontext():
+        if rank() == 0:
+            checkpoint.clean(folder.checkpoints, found.step if found else -1)
         source = own_data(run, folder) if data is None else data
         splits = open_data(
             source, seed=run.seed, image_size=run.image_size, on_error=run.on_error, split=folder.split(), progress=progress
@@ -118,6 +124,9 @@ def resume(
         if found is not None:
             found.load(session.net, session.optimizers)
             session.step = found.step
+        agree(session.net, **_known(session, splits))
+        if rank() > 0:
+            return _train(session, splits, hooks, None, {})
         folder.rewind_metrics(session.step)
         log.info("going on with %s at step %d of %d", folder.path, session.step, run.steps)
         return _train(session, splits, hooks, folder, config)
@@ -128,9 +137,43 @@ def _session(recipe: Recipe, run: Any, machine: Machine, splits: Splits, donor: 
     return Session(recipe, run, machine, data, pick_device(machine.device), donor.net if donor else None)
 
 
+def _known(session: Session, splits: Splits) -> dict[str, str]:
+    """What all ranks must have in common, besides the weights."""
+    return {
+        "versions": f"nearfar {nearfar.__version__}, torch {torch.__version__}",
+        "settings": repr((session.recipe, session.run, session.machine, session.step)),
+        "data": f"{splits.train.fingerprint} {len(session.data)}",
+    }
+
+
 def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunFolder | None, config: dict[str, Any]) -> Trained:
     metrics: list[dict[str, Any]] = folder.metrics() if folder else []
     session.recorders.append(metrics.append)
+    row = _hooks(session, splits, hooks, folder, config) if rank() == 0 else []
+    row = [StopTogether(), *row] if world() > 1 else row
+    if session.machine.chunk and any(isinstance(m, BATCH_NORMS) for m in session.net.modules()):
+        log.warning(
+            "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
+            "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
+        )  # fmt: skip
+    with _log_file(folder), lost_rank_named(), _signals(session), _deterministic(session.machine.deterministic):
+        log.info(
+            "%s: %d samples, batch %s, %d steps on %s%s",
+            type(session.recipe).__name__,
+            len(session.data),
+            session.run.batch,
+            session.steps,
+            session.device.type if world() > 1 else session.device,
+            f", {world()} ranks" if world() > 1 else "",
+        )
+        if splits.train.skipped:
+            log.warning("%d files could not be read and are left out, the first: %s", len(splits.train.skipped), splits.train.skipped[0])
+        train(session, row)
+    session.net.eval()
+    return Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics)
+
+
+def _hooks(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunFolder | None, config: dict[str, Any]) -> list[Hook]:
     row: list[Hook] = [*hooks, Metrics(), CollapseWatch()]
     every = session.machine.eval_every
     if every and splits.test is not None and splits.test.labels is not None:
@@ -141,25 +184,7 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
         session.recorders.append(folder.write_metrics)
         row += [TensorBoard(folder)] if tensorboard_installed() else []
         row.append(Checkpoints(folder, config))
-    if session.machine.chunk and any(isinstance(m, BATCH_NORMS) for m in session.net.modules()):
-        log.warning(
-            "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
-            "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
-        )  # fmt: skip
-    with _log_file(folder), _signals(session), _deterministic(session.machine.deterministic):
-        log.info(
-            "%s: %d samples, batch %s, %d steps on %s",
-            type(session.recipe).__name__,
-            len(session.data),
-            session.run.batch,
-            session.steps,
-            session.device,
-        )
-        if splits.train.skipped:
-            log.warning("%d files could not be read and are left out, the first: %s", len(splits.train.skipped), splits.train.skipped[0])
-        train(session, row)
-    session.net.eval()
-    return Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics)
+    return row
 
 
 def _config(chosen: Settings, session: Session, splits: Splits) -> dict[str, Any]:
@@ -221,13 +246,18 @@ def _signals(session: Session) -> Iterator[None]:
         return
 
     def stop(number: int, frame: Any) -> None:
-        if session.interrupted:
+        if session.signalled:
             raise KeyboardInterrupt
-        session.interrupted = True
+        session.signalled = True
+        session.interrupted = world() == 1
 
     before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
+    except BaseException:
+        if world() > 1:  # this rank ends, and torchrun's SIGTERM must not cut off its last words
+            before = {}
+        raise
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)

@@ -61,13 +61,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as e:
-        _say(f"interrupted{': ' if e.args else ''}{e}")
+        if _speaks():
+            _say(f"interrupted{': ' if e.args else ''}{e}")
         return 130
     except Exception as e:
         message, code = _explain(e)
-        if {"-v", "--verbose"} & set(argv) and not _is_a_users_mistake(e):
-            traceback.print_exc()
-        _say(f"error: {message}")
+        if _speaks():
+            if {"-v", "--verbose"} & set(argv) and not _is_a_users_mistake(e):
+                traceback.print_exc()
+            _say(f"error: {message}")
         return code
 
 
@@ -91,7 +93,25 @@ def _command(name: str):
         )
     from nearfar.app import commands
 
+    if name != "fit" and _one_of_several():
+        from nearfar.core.errors import UsageError
+
+        raise UsageError(f"`nearfar {name}` runs in one process: start it without torchrun")
     return getattr(commands, COMMANDS[name][0])
+
+
+def _one_of_several() -> bool:
+    """Whether torchrun started this process as one of several ranks."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
+
+
+def _speaks() -> bool:
+    """Of several ranks one says how the run ended."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return True
+    from nearfar.train.launch import speaks
+
+    return speaks()
 
 
 def _is_a_users_mistake(e: Exception) -> bool:

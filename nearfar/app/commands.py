@@ -15,12 +15,14 @@ from nearfar.app.flags import Parser, value_of
 from nearfar.core import Machine, Run, UsageError
 from nearfar.core.errors import did_you_mean
 from nearfar.recipes import Method
+from nearfar.train.launch import RankLost, follows
 
 
 def _parse(parser: Parser, argv: Sequence[str], positional: str | None = None) -> dict[str, Any]:
     """The flags given; -v and -q have taken effect."""
     given = parser.parse(argv, positional)
-    terminal.console_logging(verbose=given.pop("verbose", False), quiet=given.get("quiet", False))
+    given["quiet"] = given.get("quiet", False) or follows()
+    terminal.console_logging(verbose=given.pop("verbose", False), quiet=given["quiet"])
     return given
 
 
@@ -121,13 +123,17 @@ def fit(argv: Sequence[str]) -> None:
     try:
         trained = api.resume(folder, recipe=word, **watching) if "resume" in given else api.fit(recipe, **given, **watching)
     except KeyboardInterrupt:
-        own = f"{shlex.quote(recipe)} " if recipe and recipe.endswith(".py") else ""
-        hint = (
-            f"`nearfar fit {own}--resume {named}` goes on from here" if (Path(folder) / "config.json").exists() else "nothing was written"
-        )
-        raise KeyboardInterrupt(hint) from None
+        raise KeyboardInterrupt(_way_back(folder, recipe)) from None
+    except RankLost as e:
+        raise RankLost(f"{e}: {_way_back(folder, recipe)}, on any number of ranks") from e
     if not quiet:
         print(f"{folder}: {trained.step:,} steps done. Next: `nearfar eval {named}`, `nearfar report {named}`", file=sys.stderr)
+
+
+def _way_back(folder: str, recipe: str | None) -> str:
+    own = f"{shlex.quote(recipe)} " if recipe and recipe.endswith(".py") else ""
+    started = (Path(folder) / "config.json").exists()
+    return f"`nearfar fit {own}--resume {shlex.quote(folder)}` goes on from here" if started else "nothing was written"
 
 
 def _flag(name: str) -> str:

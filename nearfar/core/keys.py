@@ -105,8 +105,8 @@ class Key:
         """`(len(slots), *shape)` float32 in [0, 1), multiples of 2^-24 (so the conversion is exact)."""
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):
-            return (_shift(bits, 40).float() * 2.0**-24).view(-1, *shape)
-        return ((bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)).reshape(-1, *shape)
+            return (_shift(bits, 40).float() * 2.0**-24).view(len(bits), *shape)
+        return ((bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)).reshape(len(bits), *shape)
 
     @overload
     def normal(self, slots: np.ndarray, *shape: int) -> np.ndarray: ...
@@ -120,8 +120,8 @@ class Key:
         """
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):
-            return _quantiles(str(bits.device))[_shift(bits, 48)].view(-1, *shape)
-        return _quantiles("cpu").numpy()[(bits >> np.uint64(48)).astype(np.int64)].reshape(-1, *shape)
+            return _quantiles(str(bits.device))[_shift(bits, 48)].view(len(bits), *shape)
+        return _quantiles("cpu").numpy()[(bits >> np.uint64(48)).astype(np.int64)].reshape(len(bits), *shape)
 
     @overload
     def integers(self, slots: np.ndarray, high: int, *shape: int) -> np.ndarray: ...
@@ -131,8 +131,8 @@ class Key:
         """`(len(slots), *shape)` integers in [0, high), high < 2^31; the bias is below high / 2^32."""
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):
-            return (_shift(bits, 32) * high >> 32).view(-1, *shape)
-        return (((bits >> np.uint64(32)) * np.uint64(high)) >> np.uint64(32)).astype(np.int64).reshape(-1, *shape)
+            return (_shift(bits, 32) * high >> 32).view(len(bits), *shape)
+        return (((bits >> np.uint64(32)) * np.uint64(high)) >> np.uint64(32)).astype(np.int64).reshape(len(bits), *shape)
 
     def permutation(self, n: int) -> np.ndarray:
         """A permutation of range(n)."""

@@ -1,6 +1,8 @@
-"""Several processes as one: who am I, and rows of all ranks in rank order."""
+"""Several processes as one: who am I, and what all ranks hold together, in rank order."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,11 @@ def rank() -> int:
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
+def numbers_device() -> torch.device:
+    """Where small numbers travel between ranks: over the hosts if the group has a way there, so that no GPU is waited for."""
+    return torch.device("cpu" if "cpu" in dist.get_backend_config() else "cuda")
+
+
 def gather(rows: Tensor) -> tuple[Tensor, slice]:
     """Rows of all ranks along the first axis, in rank order, and where this rank's own rows lie in them.
 
@@ -25,8 +32,9 @@ def gather(rows: Tensor) -> tuple[Tensor, slice]:
     """
     if world() == 1:
         return rows, slice(0, len(rows))
-    sizes = [torch.zeros(1, dtype=torch.long, device=rows.device) for _ in range(world())]
-    dist.all_gather(sizes, torch.tensor([len(rows)], device=rows.device))
+    own = torch.tensor([len(rows)], device=numbers_device())
+    sizes = [torch.zeros_like(own) for _ in range(world())]
+    dist.all_gather(sizes, own)
     counts = [int(s) for s in sizes]
     padded = torch.cat([rows, rows.new_zeros(max(counts) - len(rows), *rows.shape[1:])]).contiguous()
     parts = [torch.empty_like(padded) for _ in counts]
@@ -45,3 +53,20 @@ def sum_over_ranks(tensors: list[Tensor]) -> None:
     for t in tensors:
         t.copy_(flat[start : start + t.numel()].view_as(t))
         start += t.numel()
+
+
+def any_rank(flag: bool) -> bool:
+    """Whether the flag is set on at least one rank: the same answer on all."""
+    if world() == 1:
+        return flag
+    count = torch.tensor([int(flag)], device=numbers_device())
+    dist.all_reduce(count)
+    return bool(count)
+
+
+def copy_from_first(tensors: Iterable[Tensor]) -> None:
+    """Replace each tensor by that of rank 0."""
+    for t in tensors if world() > 1 else ():
+        buffer = t.contiguous()
+        dist.broadcast(buffer, 0)
+        t.copy_(buffer)

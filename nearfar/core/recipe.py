@@ -60,6 +60,8 @@ class Recipe(ABC):
     """Smallest and largest value of a hyperparameter; numbers that are not named here must be greater than 0."""
     uses_labels: ClassVar[bool] = False
     """Labels of the training split are handed to the recipe only if it asks for them here."""
+    inherits: ClassVar[Mapping[str, str]] = {}
+    """What `--init` copies besides the encoders: this net's part -> the donor's part."""
 
     def __post_init__(self):
         check_fields(self, self.limits, default=POSITIVE)

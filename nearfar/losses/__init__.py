@@ -18,6 +18,7 @@ from nearfar.losses.hinge import energy_hinge, lmnn, nt_margin, ranking, transla
 from nearfar.losses.hybrid import hybrid
 from nearfar.losses.info_nce import info_nce, info_nce_in, info_nce_of
 from nearfar.losses.instance import instance_nce, log_partition
+from nearfar.losses.invariant_spreading import spreading
 from nearfar.losses.lifted import lifted, lifted_generalised, lifted_smooth
 from nearfar.losses.local_aggregation import local_aggregation
 from nearfar.losses.lre import lre
@@ -132,6 +133,7 @@ __all__ = [
     "simcse_supervised",
     "sinkhorn",
     "soft_nearest_neighbours",
+    "spreading",
     "supcon",
     "swapped_prediction",
     "swav",

@@ -28,7 +28,8 @@ def encode_all(
     try:
         for start in range(0, len(data), batch):
             ids = np.arange(start, min(start + batch, len(data)))
-            parts.append(recipe.encode(net, to_device(data.read(ids), device)).float().cpu())
+            with torch.compiler.set_stance("force_eager"):  # a last, shorter batch is not worth a compilation
+                parts.append(recipe.encode(net, to_device(data.read(ids), device)).float().cpu())
             if progress:
                 progress(int(ids[-1]) + 1, len(data))
     finally:

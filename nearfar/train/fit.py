@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -93,23 +94,36 @@ def _train_epoch(session: Session, start: int, stop: int, hooks: Sequence[Hook])
 
 
 class LossGuard:
-    """Stops a run whose loss is NaN or infinite, before the optimizer sees it (on CUDA: one step late, so that the
-    GPU never waits for the host; a checkpoint with a weight that is not finite is never written)."""
+    """Stops a run whose loss is NaN or infinite, before the optimizer sees it.
+
+    On CUDA losses travel to the host while the GPU goes on, and are looked at when they arrive, a few steps late; a checkpoint
+    with a weight that is not finite is never written.
+    """
+
+    LATE = 4
+    """How many steps the host may be ahead of the GPU."""
 
     def __init__(self):
-        self.pending: tuple[int, Tensor] | None = None
+        self.waiting: deque[tuple[int, Tensor, torch.cuda.Event]] = deque()
 
     def check(self, step: int, loss: Tensor) -> None:
-        if loss.is_cuda:
-            self.finish()
-            self.pending = (step, loss)
-        else:
-            self._raise_unless_finite(step, loss)
+        if not loss.is_cuda:
+            return self._raise_unless_finite(step, loss)
+        arriving = torch.empty((), pin_memory=True).copy_(loss, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        self.waiting.append((step, arriving, arrived))
+        while self.waiting and (len(self.waiting) > self.LATE or self.waiting[0][2].query()):
+            self._look()
 
     def finish(self) -> None:
-        if self.pending is not None:
-            self._raise_unless_finite(*self.pending)
-            self.pending = None
+        while self.waiting:
+            self._look()
+
+    def _look(self) -> None:
+        step, loss, arrived = self.waiting.popleft()
+        arrived.synchronize()
+        self._raise_unless_finite(step, loss)
 
     def _raise_unless_finite(self, step: int, loss: Tensor) -> None:
         if not torch.isfinite(loss):

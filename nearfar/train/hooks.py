@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from nearfar.core import Embedded, NearfarError, Net
+from nearfar.core.ranks import any_rank
 from nearfar.train import checkpoint
 from nearfar.train.fit import Diverged, Hook
 from nearfar.train.folder import RunFolder
@@ -28,6 +29,17 @@ class Metrics(Hook):
         if session.step % session.machine.log_every == 0 or session.step in (1, session.steps):
             numbers = {name: float(value) for name, value in values.items()}
             session.record({**numbers, "lr": session.lr, "time": round(time.monotonic() - self.began, 3)})
+
+
+class StopTogether(Hook):
+    """Ranks hear of an interrupt at different moments; they end after the same step. The first hook in the row, and on every rank."""
+
+    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+        session.interrupted = any_rank(session.signalled)
+
+    def stop(self, session: Session) -> None:
+        if session.interrupted:
+            any_rank(True)  # rank 0 has saved: nobody leaves before, because torchrun ends all when one has left
 
 
 class Checkpoints(Hook):

@@ -53,10 +53,11 @@ def make_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
     vectors = [p for p in params if p.ndim <= 1]
     groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": run.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
     groups = [g for g in groups if g["params"]]
+    fused = all(p.is_cuda for p in params) or None  # one launch instead of dozens
     if run.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=run.lr)
+        return torch.optim.AdamW(groups, lr=run.lr, fused=fused)
     if run.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=run.lr, momentum=run.momentum)
+        return torch.optim.SGD(groups, lr=run.lr, momentum=run.momentum, fused=fused)
     for g in groups:
         g["adapt"] = g["params"][0].ndim > 1
     return LARS(groups, lr=run.lr, momentum=run.momentum)

@@ -12,9 +12,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from nearfar.core import Key, Machine, Net, Plan, Recipe, Run, Sizes, UsageError
+from nearfar.core.ranks import copy_from_first, world
 from nearfar.core.recipe import Similarity
+from nearfar.data.device import on_device
 from nearfar.encoders import make_encoder, resolve_encoder
+from nearfar.train.batchnorm import synchronise
+from nearfar.train.compiled import compile_encoders
 from nearfar.train.encode import encode_all
+from nearfar.train.launch import own_device
 from nearfar.train.optim import forget, make_optimizer
 from nearfar.train.step import GradStep
 
@@ -28,6 +33,9 @@ def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Net | None = None) 
             for name, encoder in encoders.items():
                 _take(encoder, donor, name, run)
         net = recipe.build(sizes, **encoders)
+    if donor is not None:
+        for mine, theirs in recipe.inherits.items():
+            _take(net.get_submodule(mine), donor, theirs, run)
     net.sizes = dict(sizes)
     return net
 
@@ -40,25 +48,30 @@ def _take(encoder: torch.nn.Module, donor: Net, name: str, run: Run) -> None:
 
 
 def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
-    """The run with batch and length as numbers; refuses a batch larger than the data."""
+    """The run with batch and length as numbers; refuses a batch larger than the data, or smaller than the ranks."""
     n = recipe.similarity(net).count(data)
     batch = run.batch or min(256, 1 << (n.bit_length() - 1))
     plan = Plan(n, batch, Key(run.seed))
     if recipe.rowwise and batch < 2:
         raise UsageError(f"a batch of 1 has nothing to compare: {n} training samples are too few, or --batch is too small")
+    if batch < world():
+        raise UsageError(f"--batch {batch} is too small for {world()} ranks: each needs a row at least")
+    if world() > 1 and not all(turn.rowwise for turn in recipe.turns()):
+        raise UsageError(f"{type(recipe).__name__} embeds all rows at once: it runs on one rank, and here are {world()}")
     steps = run.steps or max(1, round((run.epochs or 100) * plan.steps_per_epoch))
     return dataclasses.replace(run, batch=batch, steps=steps, epochs=None)
 
 
 def pick_device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    """The device of that name; of several ranks each has its own."""
     try:
-        device = torch.device(name)
+        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
     except RuntimeError as e:
         raise UsageError(f"--device {name!r} is unknown: use auto, cpu, cuda or cuda:N") from e
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"--device {name!r} is not supported: use auto, cpu, cuda or cuda:N")
+    if world() > 1:
+        return own_device(device)
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise UsageError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices")
     return device
@@ -68,23 +81,30 @@ class Session:
     """A training in progress. Hooks receive it; `net`, `optimizers` and `step` are all that changes."""
 
     def __init__(self, recipe: Recipe, run: Run, machine: Machine, data: Any, device: torch.device, donor: Net | None = None):
-        self.recipe, self.machine, self.data, self.device = recipe, machine, data, device
+        self.recipe, self.machine, self.device = recipe, machine, device
         self.key = Key(run.seed)
         self.sizes = data.sizes()
+        self.data = data if machine.workers else on_device(data, device)
         run = dataclasses.replace(run, encoder=resolve_encoder(run.encoder, self.sizes), image_size=self.sizes.get("size"))
         self.net = build_net(recipe, run, self.sizes, donor).to(device)
         self.run = run = resolve(recipe, run, self.net, data)
+        if world() > 1 and not machine.chunk:  # chunks are normalised by themselves, on ranks as on one
+            synchronise(self.net, device)
         if device.type == "cuda":
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if machine.compile:
+            compile_encoders(self.net)
         self.step = 0
         self.lr = 0.0
         self.turns = recipe.turns()
         self.optimizers: list[Optimizer] = [make_optimizer(self.net, turn.trains, run) for turn in self.turns]
         autocast = torch.bfloat16 if run.precision == "bf16" else None
-        self.grad_steps = [GradStep(turn, self.net, self.key, autocast, machine.compile) for turn in self.turns]
+        self.grad_steps = [GradStep(turn, self.net, self.key, autocast, machine.graph and not machine.deterministic) for turn in self.turns]
         self.recorders: list[Callable[[dict[str, Any]], None]] = []
         self.interrupted = False
         """Set by a signal: the loop saves after the step it is in, and ends."""
+        self.signalled = False
+        """Set by a signal to this process: of several ranks all are interrupted after the same step, when all know of it."""
 
     @property
     def steps(self) -> int:
@@ -113,3 +133,4 @@ class Session:
             anew = self.recipe.refresh(self.net, self.data, self.encode_all, self.key("refresh", epoch), epoch)
         for optimizer in self.optimizers:
             forget(optimizer, self.net, anew)
+        copy_from_first(self.net.state_dict().values())  # a GPU need not add in the same order everywhere

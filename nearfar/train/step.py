@@ -9,14 +9,16 @@ gradient is all that the backward pass through `embed` needs; how it was compute
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Recipe, Rows, Similarity
-from nearfar.core.ranks import gather, rank, sum_over_ranks, world
+from nearfar.core.ranks import gather, rank, world
+from nearfar.train.buckets import Buckets
+from nearfar.train.graph import OnlyOnce, Recorder, repeats_itself
 from nearfar.train.optim import owned
 
 
@@ -26,16 +28,18 @@ class GradStep:
 
     `parts` are this rank's rows, one entry a chunk, and `raws` what was read for each. With one chunk the graph of
     `embed` is kept; with several it is made again in the backward pass, so that the activations of one chunk are
-    alive at a time. Exact for encoders without batch statistics: BatchNorm normalises over the rows it sees at once.
+    alive at a time. Exact for encoders without batch statistics: BatchNorm normalises over the rows it sees at once
+    (`nearfar.train.batchnorm`: over those of all ranks).
     """
 
-    def __init__(self, recipe: Recipe, net: Net, key: Key, autocast: torch.dtype | None = None, compile: bool = False):
+    def __init__(self, recipe: Recipe, net: Net, key: Key, autocast: torch.dtype | None = None, graph: bool = False):
         self.recipe, self.net, self.key, self.autocast = recipe, net, key, autocast
         self.params = [p for _, p in owned(net, recipe.trains)]
         mine = {id(p) for p in self.params}
         self.others = [p for p in net.parameters() if p.requires_grad and id(p) not in mine]
         self.device = next(net.parameters()).device
-        self.embed: Any = torch.compile(recipe.embed) if compile else recipe.embed
+        recordable = graph and self.device.type == "cuda" and repeats_itself(net)
+        self.recorder = Recorder(self._to_record, self.params) if recordable else None
 
     def __call__(self, similarity: Similarity, raws: Sequence[Raw], parts: Sequence[Rows], step: int) -> tuple[dict[str, Tensor], Embedded]:
         """Returns what the objective logs, and z: the detached tensors of the global batch."""
@@ -44,12 +48,20 @@ class GradStep:
         chunks = list(zip(raws, parts, strict=True))
         with _without_gradient(self.others):
             if len(chunks) == 1 and world() == 1:
-                log, z = self._whole(similarity, *chunks[0], step)
+                log, z = self._replayed(similarity, *chunks[0]) or self._whole(similarity, *chunks[0], step)
             else:
                 log, z = self._cut_and_gather(similarity, chunks, step)
         return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
 
-    def _whole(self, similarity: Similarity, raw: Raw, rows: Rows, step: int) -> tuple[dict[str, Tensor], Embedded]:
+    def _replayed(self, similarity: Similarity, raw: Raw, rows: Rows) -> tuple[dict[str, Tensor], Embedded] | None:
+        recorder = self.recorder
+        return recorder(similarity, raw, rows) if recorder and recorder.ready(similarity) else None
+
+    def _to_record(self, similarity: Similarity, raw: Raw, rows: Rows) -> tuple[dict[str, Tensor], Embedded]:
+        log, z = self._whole(similarity, raw, rows, None)
+        return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
+
+    def _whole(self, similarity: Similarity, raw: Raw, rows: Rows, step: int | None) -> tuple[dict[str, Tensor], Embedded]:
         """One chunk on one rank: the graph need not be cut, and one backward pass goes all the way."""
         part = self._embed(similarity, raw, rows, step, 0, grad=True)
         z = {k: _single(v) for k, v in part.items()}
@@ -63,15 +75,15 @@ class GradStep:
         self._count_objective_once()
         at_cut = {k: v.grad[own[k]] for k, v in z.items() if v.grad is not None}
         if whole:
-            _backward(local[0], at_cut)
+            with self._summed_over_ranks():
+                _backward(local[0], at_cut)
         else:
             self._backward_again(similarity, chunks, step, at_cut)
-        sum_over_ranks([p.grad for p in self.params if p.grad is not None])
         return log, z
 
-    def _objective(self, z: Embedded, step: int) -> dict[str, Tensor]:
+    def _objective(self, z: Embedded, step: int | None) -> dict[str, Tensor]:
         """What the recipe makes of the global batch, differentiated."""
-        found = self.recipe.objective(self.net, z, self.key("objective", step))
+        found = self.recipe.objective(self.net, z, self._key("objective", step))
         log = found if isinstance(found, dict) else {"loss": found}
         if log["loss"].requires_grad:
             log["loss"].backward()
@@ -82,32 +94,43 @@ class GradStep:
         with frozen_statistics(self.net) if chunk else contextlib.nullcontext():
             return self._embed(similarity, raw, rows, step, chunk, grad)
 
-    def _embed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:
+    def _embed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int | None, chunk: int, grad: bool) -> Embedded:
         """A chunk's views, embedded. The same call gives the same values."""
         with torch.no_grad():
             x = similarity.view(raw, rows, self.key("view"))
         x["id"] = torch.as_tensor(rows.ids).to(self.device, non_blocking=True)
         x["slot"] = torch.as_tensor(rows.slots).to(self.device, non_blocking=True)
-        self.key("dropout", step, chunk, rank()).seed_torch()
+        if step is not None:
+            self.key("dropout", step, chunk, rank()).seed_torch()
         # An autocast region for every pass: its cache would hand weights cast without a graph to a pass that needs one.
         region = torch.autocast(self.device.type, self.autocast) if self.autocast else contextlib.nullcontext()
         with torch.set_grad_enabled(grad), region:
-            return self.embed(self.net, x, self.key("embed", step))
+            return self.recipe.embed(self.net, x, self._key("embed", step))
+
+    def _key(self, name: str, step: int | None) -> Key:
+        """Of a step that is recorded it is not known which one it will be."""
+        return OnlyOnce(0) if step is None else self.key(name, step)
 
     def _count_objective_once(self) -> None:
-        """Every rank holds the whole gradient of what stands after the cut; the sum over ranks shall count it once.
+        """Every rank holds the whole gradient of what stands after the cut; the sum over ranks takes that of rank 0."""
+        for p in self.params if rank() else ():
+            p.grad = None
 
-        A parameter without a gradient gets zeros where there are several ranks: another rank may have one.
-        """
-        for p in self.params if world() > 1 else ():
-            p.grad = torch.zeros_like(p) if p.grad is None else p.grad.div_(world())
+    @functools.cached_property
+    def _buckets(self) -> Buckets:
+        return Buckets(self.params)
+
+    def _summed_over_ranks(self) -> contextlib.AbstractContextManager:
+        """Around the last backward pass of a step: gradients leave for the other ranks while it goes on."""
+        return self._buckets.summing() if world() > 1 else contextlib.nullcontext()
 
     def _backward_again(self, similarity: Similarity, chunks: list[tuple[Raw, Rows]], step: int, at_cut: Embedded) -> None:
         start = dict.fromkeys(at_cut, 0)
         for i, chunk in enumerate(chunks):
             with frozen_statistics(self.net):
                 part = self._embed(similarity, *chunk, step, i, grad=True)
-            _backward(part, {k: g[start[k] : start[k] + len(part[k])] for k, g in at_cut.items()})
+            with self._summed_over_ranks() if i == len(chunks) - 1 else contextlib.nullcontext():
+                _backward(part, {k: g[start[k] : start[k] + len(part[k])] for k, g in at_cut.items()})
             start = {k: start[k] + len(part[k]) for k in at_cut}
 
 

@@ -1,0 +1,153 @@
+"""CIFAR-10, ResNet-18, 200 epochs: one row a method and seed, beside the untrained encoder and raw pixels.
+
+    python benchmarks/cifar.py --data FOLDER --next [--seconds S] [--runs FOLDER]     the next missing row
+    python benchmarks/cifar.py --data FOLDER --only simclr:0                          this one
+
+Trained on the 50,000 training images, without labels unless the method is supervised; measured on the 10,000 test images after the
+last epoch, with nothing chosen by the outcome: kNN (k = 200, tau = 0.1) and an offline linear probe (logistic regression on
+standardised frozen features, to convergence). With --seconds the training stops in time and goes on, exactly, at the next call.
+Every row is a file under benchmarks/results/cifar, so that rows accumulate; settings were fixed before the first row was measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from common import RESULTS, machine
+
+import nearfar
+from nearfar.data import open_data
+from nearfar.evaluate import knn, linear_probe
+from nearfar.train.fit import Hook
+from nearfar.train.trained import Trained
+
+COMMON: dict[str, Any] = {
+    "encoder": "resnet18", "batch": 512, "epochs": 200, "optimizer": "sgd", "lr": 0.3, "weight_decay": 5e-4, "warmup": 0.05,
+    "precision": "bf16", "compile": True, "log_every": 50,
+}  # fmt: skip
+METHODS: dict[str, dict[str, Any]] = {
+    "simclr": {"tau": 0.2},
+    "moco-v2": {"queue": 4096, "m": 0.99, "tau": 0.2, "lr": 0.12},
+    "byol": {"hidden": 2048, "m": 0.99},
+    "swav": {"lr": 0.2, "hidden": 2048, "prototypes": 512, "queue": 2048, "queue_from": 0.075, "frozen": 0.005, "smalls": 0},
+    "barlow-twins": {"dim": 2048, "lam": 5e-3},
+    "supcon": {"lr": 0.5, "weight_decay": 1e-4},
+    "instance-discrimination-npid": {"lr": 0.12, "warmup": 0.02, "tau": 0.1, "m": 0.5},
+}
+ROWS = [(name, 0) for name in METHODS] + [("simclr", 1), ("simclr", 2)]
+"""What is wanted, in this order: every method once, then the seeds of the first."""
+K, TAU = 200, 0.1
+
+
+class Until(Hook):
+    """Ends the training, with a checkpoint, when the time is up; keeps count of the seconds spent in training."""
+
+    def __init__(self, seconds: float | None, spent: Path):
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.spent = spent
+
+    def start(self, session):
+        self.began = time.monotonic()
+
+    def step(self, session, values, z):
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            session.signalled = session.interrupted = True
+
+    def stop(self, session):
+        before = float(self.spent.read_text()) if self.spent.exists() else 0.0
+        self.spent.write_text(str(before + time.monotonic() - self.began))
+
+
+def trained(name: str, seed: int, data: str, run: Path, until: Until, epochs: float | None) -> Trained | None:
+    """The finished run; None where time was up before."""
+    settings = COMMON | METHODS[name] | ({"epochs": epochs} if epochs else {})
+    try:
+        if (run / "config.json").exists():
+            return nearfar.resume(run, hooks=[until])
+        return nearfar.fit(name, data=data, out=run, seed=seed, hooks=[until], **settings)
+    except KeyboardInterrupt:
+        return None
+
+
+def measured(features: dict[str, tuple], labels: tuple) -> list[dict[str, Any]]:
+    rows = []
+    for name, (train, test, scale) in features.items():
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        a, b = (torch.as_tensor(x).to(device) for x in (train, test))
+        probe = linear_probe(a, labels[0], b, labels[1], scale=scale)
+        row = {"representation": name, "baseline": name != "trained encoder", "knn": knn(a, labels[0], b, labels[1], K, TAU).accuracy}
+        rows.append(row | {"linear": probe.accuracy, "linear_converged": probe.converged})
+        print(f"  {name:20} kNN {100 * row['knn']:.2f}  linear {100 * probe.accuracy:.2f}", flush=True)
+    return rows
+
+
+def measure(found: Trained, data: str, pixels: bool) -> list[dict[str, Any]]:
+    splits = open_data(data)
+    assert splits.test is not None
+    train, test = splits.train, splits.test
+    untrained = found.untrained()
+    features = {"untrained encoder": (untrained.encode(train), untrained.encode(test), True)}
+    features["trained encoder"] = (found.encode(train), found.encode(test), True)
+    if pixels:  # they depend on no seed: once is enough
+        flat = [part.read(range(len(part))).flatten(1).float() / 255 for part in (train, test)]
+        features = {"raw pixels": (flat[0], flat[1], False)} | features
+    return measured(features, (train.labels, test.labels))
+
+
+def finished(name: str, seed: int) -> Path:
+    return RESULTS / "cifar" / f"{name}-{seed}.json"
+
+
+def row(name: str, seed: int, data: str, runs: Path, seconds: float | None, epochs: float | None) -> None:
+    run = runs / f"{name}-{seed}"
+    runs.mkdir(parents=True, exist_ok=True)
+    spent = runs / f"{name}-{seed}.seconds"
+    found = trained(name, seed, data, run, Until(seconds, spent), epochs)
+    took = float(spent.read_text())
+    if found is None:
+        print(f"{name}, seed {seed}: {took:.0f} s so far; goes on at the next call")
+        return
+    rate = 50_000 * (epochs or COMMON["epochs"]) / took
+    print(f"{name}, seed {seed}: trained in {took:.0f} s, {rate:.0f} images/s", flush=True)
+    config = json.loads((run / "config.json").read_text())
+    result = {
+        "data": "CIFAR-10",
+        "method": name,
+        "seed": seed,
+        "machine": machine(),
+        "seconds": round(took, 1),
+        "images_a_second": round(rate),
+    }
+    result |= {"protocol": {"checkpoint": "last epoch", "split": "test", "k": K, "tau": TAU, "linear": "logistic regression, C = 1"}}
+    result |= {"hyper": config["hyper"], "run": config["run"] | {"data": "cifar10"}}
+    result["results"] = measure(found, data, pixels=(name, seed) == ROWS[0])
+    target = finished(name, seed) if epochs is None else runs / f"{name}-{seed}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--next", action="store_true", help="the next row that has no result")
+    parser.add_argument("--only", help="METHOD:SEED")
+    parser.add_argument("--seconds", type=float, help="stop training after this time; the next call goes on")
+    parser.add_argument("--runs", type=Path, default=Path("runs/cifar"))
+    parser.add_argument("--epochs", type=float, help="for a trial: other than 200, and the result stays beside the run")
+    args = parser.parse_args()
+    missing = [r for r in ROWS if not finished(*r).exists()]
+    if args.only:
+        name, seed = args.only.split(":")
+        missing = [(name, int(seed))]
+    if not missing:
+        return print("every row is there")
+    row(*missing[0], args.data, args.runs, args.seconds, args.epochs)
+
+
+if __name__ == "__main__":
+    main()

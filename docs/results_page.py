@@ -1,0 +1,137 @@
+"""docs/results.md: every measured table, from benchmarks/results."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Result = Callable[[str], dict[str, Any] | None]
+Table = Callable[[list[str], list[list[str]]], str]
+
+PUBLISHED = {
+    "simclr": (84.7, "lightly"), "byol": (86.9, "lightly"), "moco-v2": (83.8, "lightly"), "barlow-twins": (84.2, "lightly"),
+    "swav": (81.2, "lightly"), "instance-discrimination-npid": (80.8, "Wu et al. 2018"), "invariant-spreading": (83.6, "Ye et al. 2019"),
+}  # fmt: skip
+"""kNN on CIFAR-10, ResNet-18, 200 epochs. lightly's are the best epoch on the test split, at batch 128; ours are the last."""
+
+
+def results_page(root: Path, result: Result, table: Table) -> str:
+    """The page; a table whose numbers are not there says so."""
+    parts = ["# Results", "", "Made by `docs/generate.py` from `benchmarks/results/`. Every table names the script that measured it.", ""]
+    parts += _section("CIFAR-10, ResNet-18, 200 epochs", "benchmarks/cifar.py", CIFAR, _cifar(root, table))
+    parts += _section("Training, images a second", "benchmarks/throughput.py", THROUGHPUT, _throughput(result("throughput"), table))
+    parts += _section("Losses on a GPU", "benchmarks/losses.py --device cuda", LOSSES_GPU, _losses_gpu(result("losses_gpu"), table))
+    parts += _section("Losses on a CPU", "benchmarks/losses.py", LOSSES_CPU, _losses_cpu(result("losses_cpu"), table))
+    parts += _section("Batches larger than memory", "benchmarks/chunks.py", CHUNKS, _chunks(result("chunks"), table))
+    parts += _section("Folders of JPEG files", "benchmarks/jpegs.py", JPEGS, _jpegs(result("jpegs"), table))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+CIFAR = (
+    "Offline kNN (k = 200, tau = 0.1) and linear probe on the test split after the last epoch; nothing chosen by the outcome. "
+    "Published: kNN at 200 epochs, where there is one (lightly's table gives the best epoch on the test split)."
+)
+THROUGHPUT = "SimCLR, ResNet-18 with the CIFAR stem, bf16, two views made on the GPU: `nearfar fit` beside a bare loop in the same run."
+LOSSES_GPU = (
+    "bf16, unit vectors, forward and backward. The share of the GEMM rate, sustained and measured in the same run, counts the matrix "
+    "products nobody can avoid. The gradient error is against float64; packages that normalise vectors once more have another gradient."
+)
+LOSSES_CPU = "fp32, d = 128, forward and backward; time and memory over plain torch's in the same run."
+CHUNKS = "SimCLR, ResNet-18 with group norm, bf16: peak memory of the GPU; the loss does not depend on how the batch is cut."
+JPEGS = "224 to 500 pixels a side, two views of 224 pixels: reading, decoding and cropping, beside a bare Pillow loop in the same run."
+
+
+def _section(title: str, script: str, text: str, body: str) -> list[str]:
+    return [f"## {title}", "", f"{text} `python {script}`", "", body, ""]
+
+
+NOTHING = "_not measured yet_"
+
+
+def _cifar(root: Path, table: Table) -> str:
+    rows = [json.loads(p.read_text()) for p in sorted((root / "benchmarks" / "results" / "cifar").glob("*.json"))]
+    if not rows:
+        return NOTHING
+    lines = []
+    for name in sorted({r["method"] for r in rows}):
+        mine = [r for r in rows if r["method"] == name]
+        of = lambda kind, column, mine=mine: [100 * x[column] for r in mine for x in r["results"] if x["representation"] == kind]
+        published = f"{PUBLISHED[name][0]} ({PUBLISHED[name][1]})" if name in PUBLISHED else "–"
+        cells = [_spread(of("trained encoder", c)) for c in ("knn", "linear")]
+        floor = [_spread(of("untrained encoder", c)) for c in ("knn", "linear")]
+        seconds = statistics.mean(r["seconds"] for r in mine)
+        seeds = ", ".join(str(r["seed"]) for r in mine)
+        lines.append([f"`{name}`", seeds, cells[0], published, cells[1], " / ".join(floor), f"{seconds / 60:.1f}"])
+    pixels = [x for r in rows for x in r["results"] if x["representation"] == "raw pixels"]
+    lines += [["raw pixels", "–", f"{100 * x['knn']:.1f}", "–", f"{100 * x['linear']:.1f}", "–", "–"] for x in pixels]
+    return table(["method", "seeds", "kNN", "published kNN", "linear", "untrained kNN / linear", "minutes"], lines)
+
+
+def _spread(values: list[float]) -> str:
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
+
+
+def _throughput(found: dict[str, Any] | None, table: Table) -> str:
+    if found is None:
+        return NOTHING
+    lines = [
+        [str(r["batch"]), "compiled" if r["compile"] else "as it is", f"{r['fit']:,}", f"{r['bare']:,}", f"{r['ratio']:.3f}"]
+        for r in found["results"]
+    ]
+    return table([f"batch ({found['machine']['gpu']})", "encoder", "`nearfar fit`", "bare loop", "ratio"], lines)
+
+
+def _losses_gpu(found: dict[str, Any] | None, table: Table) -> str:
+    if found is None:
+        return NOTHING
+    lines = []
+    for r in found["results"]:
+        again = "lightly" in r["implementation"] or "sentence-transformers" in r["implementation"]
+        error = "–" if again else f"{r['gradient_error']:.0e}"
+        numbers = [f"{r['ms']:.2f}", f"{r['gib']:.2f}", f"{r['percent_of_gemm']:.0f} %", error]
+        lines.append([r["loss"], f"{r['n']:,}", str(r["d"]), _bold(r), *numbers])
+    head = [
+        f"loss ({found['machine']['gpu']}, {found['gemm_tflops']:.0f} TFLOP/s)",
+        "N",
+        "d",
+        "by",
+        "ms",
+        "GiB",
+        "of GEMM",
+        "gradient error",
+    ]
+    return table(head, lines)
+
+
+def _losses_cpu(found: dict[str, Any] | None, table: Table) -> str:
+    if found is None:
+        return NOTHING
+    lines = []
+    for r in found["results"]:
+        numbers = [f"{r['ms']:.2f}", f"{r['of_plain']:.2f}", f"{r['mb']:.0f}", f"{r['mb_of_plain']:.2f}"]
+        lines.append([r["loss"], str(r["n"]), str(r["threads"]), _bold(r), *numbers])
+    return table(["loss", "N", "threads", "by", "ms", "of plain", "MB", "of plain"], lines)
+
+
+def _bold(row: dict[str, Any]) -> str:
+    return f"**{row['implementation']}**" if row["implementation"] == "nearfar" else row["implementation"]
+
+
+def _chunks(found: dict[str, Any] | None, table: Table) -> str:
+    if found is None:
+        return NOTHING
+    lines = [
+        [f"{r['batch']:,}", str(r["chunk"] or "whole"), f"{r['peak_gib']:.1f}", f"{r['loss']:.5f}", f"{r['seconds_a_step']:.2f}"]
+        for r in found["results"]
+    ]
+    return table([f"batch ({found['machine']['gpu']})", "chunk", "GiB", "loss, third step", "seconds a step"], lines)
+
+
+def _jpegs(found: dict[str, Any] | None, table: Table) -> str:
+    if found is None:
+        return NOTHING
+    lines = [[name, f"{r['images_per_second']:.0f}", f"{r['ratio']:.2f}"] for name, r in found["results"].items()]
+    return table(["way", "images/s", "of Pillow, two windows"], lines)

@@ -1,0 +1,106 @@
+r"""k-means on the device of its input: keyed, in blocks, without a loop over samples.
+
+$$\min_{c, a} \sum_i \lVert x_i - c_{a_i} \rVert^2$$
+
+by Lloyd's alternation from k-means++ centres. Memory is linear in the rows: distances exist for one block at a time.
+Sums over clusters are products with one-hot rows, so that a CUDA device gives the same bits every time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.core.keys import Key
+
+CELLS = 1 << 24
+"""A block of rows has about this many distances to the centres."""
+APART = 1e-3
+"""How far the two halves of a divided cluster stand from its centre, relative to each coordinate."""
+
+
+class Clusters(NamedTuple):
+    """Centres (k, d), each row's cluster (n,), and the sum of squared distances between them."""
+
+    centres: Tensor
+    assigned: Tensor
+    inertia: Tensor
+
+
+@torch.no_grad()
+def kmeans(x: Float[Tensor, "n d"], k: int, key: Key, iterations: int = 20) -> Clusters:
+    """k clusters of the rows. Stops before `iterations` where nothing moves any more.
+
+    A cluster that loses all its rows takes half of a large one. Only data with fewer distinct rows than k are
+    left with empty clusters.
+
+    References: Lloyd 1982; Arthur, Vassilvitskii, k-means++: The Advantages of Careful Seeding, SODA 2007.
+    """
+    check_clusters(k, len(x))
+    centres = x[_spread_rows(x, k, key)]
+    found = _assign(x, centres)
+    for _ in range(iterations):
+        sums, sizes = _sums(x, found.assigned, k)
+        centres = torch.where(sizes[:, None] > 0, sums / sizes[:, None].clamp_min(1), found.centres)
+        before, found = found, _assign(x, _divide_largest(centres, sizes))
+        if torch.equal(before.assigned, found.assigned):
+            break
+    return found
+
+
+def check_clusters(k: int, n: int) -> None:
+    """An error unless n rows can make k clusters."""
+    if not 1 <= k <= n:
+        raise UsageError(f"{n} samples cannot make {k} clusters: ask for 1 to {n} of them (--clusters)")
+
+
+def _spread_rows(x: Float[Tensor, "n d"], k: int, key: Key) -> Int[Tensor, " k"]:
+    """k-means++: each next row is drawn with a probability proportional to its squared distance from those drawn before.
+
+    Drawn by a race: a clock that rings after an exponential time of rate w rings first with probability w / sum of w.
+    """
+    slots, squares = torch.arange(len(x), device=x.device), x.square().sum(1)
+    row = key("first").integers(slots[:1], len(x))
+    chosen, distance = [row], torch.full_like(squares, torch.inf)
+    for i in range(1, k):
+        distance = torch.minimum(distance, (squares + squares[row] - 2 * (x @ x[row[0]])).clamp_min(0)).index_fill(0, row, 0.0)
+        row = (-torch.log1p(-key("next", i).uniform(slots)) / distance).nan_to_num(torch.inf).argmin(0, keepdim=True)
+        chosen.append(row)
+    return torch.cat(chosen)
+
+
+def _blocks(x: Tensor, k: int) -> tuple[Tensor, ...]:
+    return x.split(max(1, CELLS // k))
+
+
+def _assign(x: Float[Tensor, "n d"], centres: Float[Tensor, "k d"]) -> Clusters:
+    """Each row to its nearest centre."""
+    half = centres.square().sum(1) / 2
+    assigned = torch.cat([(half - block @ centres.T).argmin(1) for block in _blocks(x, len(centres))])
+    return Clusters(centres, assigned, (x - centres[assigned]).square().sum())
+
+
+def _sums(x: Float[Tensor, "n d"], assigned: Int[Tensor, " n"], k: int) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
+    """The sum of each cluster's rows, and how many there are."""
+    sums, sizes, clusters = x.new_zeros(k, x.shape[1]), x.new_zeros(k), torch.arange(k, device=x.device)
+    for block, at in zip(_blocks(x, k), _blocks(assigned, k), strict=True):
+        member = (at[:, None] == clusters).to(x)
+        sums, sizes = sums + member.T @ block, sizes + member.sum(0)
+    return sums, sizes
+
+
+def _divide_largest(centres: Float[Tensor, "k d"], sizes: Float[Tensor, " k"]) -> Float[Tensor, "k d"]:
+    """The largest clusters share their place with the empty ones: both centres move a little, to opposite sides."""
+    empty, large = (sizes == 0).nonzero()[:, 0], sizes.argsort(descending=True, stable=True)
+    count = min(len(empty), int((sizes > 1).sum()))
+    if count == 0:
+        return centres
+    empty, large = empty[:count], large[:count]
+    sign = 1 - 2 * (torch.arange(centres.shape[1], device=centres.device) % 2)
+    middle, centres = centres[large], centres.clone()
+    centres[empty], centres[large] = middle * (1 + APART * sign), middle * (1 - APART * sign)
+    return centres

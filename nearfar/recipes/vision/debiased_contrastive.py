@@ -1,0 +1,64 @@
+r"""Debiased contrastive learning: SimCLR whose negatives are corrected for the positives that hide among them.
+
+Claim: other images of the batch are not all unlike: a share \(\eta^+\) of them has the anchor's class. The
+distribution of true negatives is \(p^- = (p - \eta^+ p^+)/(1 - \eta^+)\), and both \(p\) (the batch) and \(p^+\) (the
+other view) can be sampled: so what the false negatives contribute can be subtracted without a label.
+
+$$\ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \qquad
+g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big( \frac1N \sum_{j=1}^{N} e^{s_{ij}} - \eta^+ e^{s_i^+} \Big),\; e^{-1/\tau} \Big\},
+\qquad s = \cos/\tau$$
+
+Shapes: as SimCLR: z (n, dim) of each of two views; N = 2n - 2 negatives for each of 2n rows.
+
+Requirements: the share \(\eta^+\), about one over the number of classes. The floor keeps the estimate of a mean of
+exponentials from falling below the smallest value one can have; every exponential is over the temperature.
+
+Relations: \(\eta^+ = 0\) is SimCLR. The hard-negative loss of Robinson et al. weights the negatives by their hardness
+on top of this correction; SupCon knows the labels and needs none.
+
+Reference: Chuang, Robinson, Lin, Torralba & Jegelka, "Debiased Contrastive Learning", NeurIPS 2020, arXiv:2007.00224.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from nearfar.core import Embedded, Key, Net, Run
+from nearfar.losses import debiased
+from nearfar.recipes.vision.simclr import SimCLR
+from nearfar.scores import views
+
+
+@dataclass(frozen=True)
+class DebiasedContrastive(SimCLR):
+    """Debiased Contrastive Learning: false negatives are subtracted, without labels."""
+
+    card = dataclasses.replace(
+        SimCLR.card,
+        title="Debiased contrastive",
+        paper="arXiv:2007.00224",
+        negative="all views of the batch's other images, less the share of them that is alike",
+        loss="debiased InfoNCE",
+        equation=r"\ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \quad g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big("
+        r"\frac1N \sum_j e^{s_{ij}} - \eta^+ e^{s_i^+} \Big), e^{-1/\tau} \Big\}",
+    )
+    limits = {"eta": (0.0, 0.99)}  # noqa: RUF012
+
+    eta: float = 0.1
+    """The share of an anchor's negatives that are alike: about 1 / number of classes."""
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return debiased(views(z["z0"], z["z1"]) / self.tau, self.eta).mean()
+
+
+paper = DebiasedContrastive(), Run(
+    data="stl10", encoder="resnet50", image_size=32, batch=256, epochs=400,
+    optimizer="adamw", lr=1e-3, weight_decay=1e-6, schedule="constant", warmup=0.0,
+)  # fmt: skip
+
+reported = {"STL-10 linear, ResNet-50, 400 epochs (SimCLR: 80.15)": (84.26, "github.com/chingyaoc/DCL, README")}
+
+tiny = DebiasedContrastive(), Run(data="digits", steps=300, batch=256, lr=2e-3)

@@ -1,0 +1,131 @@
+r"""DeepCluster: cluster the representations, learn to classify into the clusters, and begin again.
+
+Claim: a convolutional network's features, even at random, say enough of an image for k-means to find groups worth
+learning; a network trained on the groups has better features, which make better groups.
+
+$$\min_{\theta, W} \frac1N \sum_{n=1}^N \ell\big(g_W(f_\theta(x_n)), y_n\big), \qquad
+\min_{C, y} \frac1N \sum_{n=1}^N \lVert \tilde f_\theta(x_n) - C_{y_n} \rVert_2^2$$
+
+in turn, once an epoch; \(\tilde f\) are features reduced by PCA, whitened and scaled to unit length.
+
+Shapes: view (n, c, h, w), its edges in place of its colours -> representation h (n, encoder.dim) -> logits (n, k);
+clusters live in the reduced space (N, pca).
+
+Requirements: clusters carry no number from one epoch to the next, so that the classifier \(g_W\) begins anew after every
+clustering. Many more clusters than there are classes. Against the solution in which nearly all samples share a cluster,
+classes must weigh the same: the paper draws samples uniformly over clusters, here each sample weighs 1 / size of its cluster.
+
+Relations: SwAV computes evenly shared clusters within every step instead, and compares two views; PCL clusters once an
+epoch too, and contrasts with the centres instead of learning a classifier. There are no negatives but other clusters.
+
+Reference: Caron, Bojanowski, Joulin & Douze, "Deep Clustering for Unsupervised Learning of Visual Features", ECCV 2018,
+arXiv:1807.05520.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nearfar.core import Bank, Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core.kmeans import check_clusters, kmeans
+from nearfar.losses import deepcluster
+from nearfar.similarity import Augment, Compose, Crop, Flip, Sobel, views_for
+
+
+@dataclass(frozen=True)
+class DeepCluster(Recipe):
+    """Deep Clustering: k-means and classification into its clusters, in turn."""
+
+    card = Card(
+        title="DeepCluster",
+        paper="arXiv:1807.05520",
+        year=2018,
+        modality="image",
+        similarity="natural clustering",
+        query="augmented image",
+        positive="images of the same cluster",
+        negative="implicit: the other clusters",
+        encoder="one, end to end, in turn with k-means",
+        head="linear classifier, new after every clustering",
+        score="linear",
+        loss="cross-entropy with pseudo-labels, clusters weighted equally",
+        equation=r"\min_{\theta, W} \frac1N \sum_{n=1}^N \ell\big(g_W(f_\theta(x_n)), y_n\big)",
+    )
+
+    clusters: int = 100
+    """How many clusters (k): ten times the number of classes that are looked for, or so."""
+    pca: int = 256
+    """Features are reduced to this many dimensions before they are clustered."""
+    every: int = 1
+    """Epochs between two clusterings: more where an epoch is short."""
+    sobel: bool = True
+    """Whether the encoder sees edges instead of colours."""
+
+    def similarity(self, net: Net) -> Augment:
+        """Training uses the first view; the second is there for what is measured between views."""
+        return views_for(net.sizes, lambda size: Augment.repeat(Compose(Crop(size), Flip())))
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        check_clusters(self.clusters, sizes["n"])
+        return Net(
+            encoder=encoder,
+            classifier=nn.Linear(encoder.dim, self.clusters),
+            labels=Bank(sizes["n"], dtype=torch.long),
+            members=torch.ones(self.clusters, dtype=torch.long),
+        )
+
+    def encode(self, net: Net, x: Tensor, tower: str = "encoder") -> Tensor:
+        return getattr(net, tower)(edges(x) if self.sobel else x)
+
+    def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+        if epoch % self.every:
+            return ()
+        features = encode_all().to(net.members.device)
+        found = kmeans(F.normalize(whitened(features, self.pca), dim=1), self.clusters, key("kmeans"))
+        net.labels.put(slice(None), found.assigned)
+        net.members.copy_(torch.bincount(found.assigned, minlength=self.clusters))
+        weight, bias = net.classifier.weight, net.classifier.bias
+        weight.copy_(0.01 * key("classifier").normal(torch.arange(len(weight), device=weight.device), weight.shape[1]))
+        bias.zero_()
+        return ("classifier",)
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {"logits": net.classifier(self.encode(net, x["v0"])), "id": x["id"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return deepcluster(z["logits"], net.labels[z["id"]], net.members)
+
+
+def edges(x: Tensor) -> Float[Tensor, "n c h w"]:
+    """A fixed first layer. (It draws no random number: slots and key only complete the call.)"""
+    x = x if x.is_floating_point() else x.float() / 255
+    return Sobel()(x, torch.arange(len(x), device=x.device), Key(0))
+
+
+def whitened(x: Float[Tensor, "n d"], dim: int) -> Float[Tensor, "n p"]:
+    """The first `dim` principal components, each with variance 1; components without any stay 0."""
+    x = x - x.mean(0)
+    variance, axes = torch.linalg.eigh(x.T @ x / len(x))
+    variance, axes = variance.flip(0)[:dim].clamp_min(0), axes.flip(1)[:, :dim]
+    scale = torch.where(variance > 1e-6 * variance[0], variance.rsqrt(), 0.0)
+    return x @ axes * scale
+
+
+paper = DeepCluster(clusters=10_000), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=500,
+    optimizer="sgd", lr=0.05, weight_decay=1e-5, momentum=0.9, schedule="constant", warmup=0.0,
+)  # fmt: skip
+
+reported = {
+    "VOC 2007 classification mAP, AlexNet, all layers": (73.7, "arXiv:1807.05520, table 2"),
+    "ImageNet linear top-1, AlexNet conv3": (41.0, "arXiv:1807.05520, table 1"),
+}
+
+tiny = DeepCluster(clusters=64, pca=32, every=5, sobel=False), Run(data="digits", steps=600, batch=64, lr=2e-3)

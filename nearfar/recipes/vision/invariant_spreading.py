@@ -1,0 +1,91 @@
+r"""Invariant and spreading instance feature: in a batch, an augmented image is recognised as its original, and no
+original as another.
+
+Claim: what class labels would give, features that are alike within and apart between classes, can be had of instances
+alone: invariance to augmentation and spread over the sphere. The batch's own features take the place of class weights
+and of a memory bank, so that both sides of every comparison are up to date.
+
+$$J = -\sum_i \log P(i \mid \hat x_i) - \sum_i \sum_{j \neq i} \log\big(1 - P(i \mid x_j)\big), \qquad
+P(i \mid \hat x_i) = \frac{\exp(f_i^\top \hat f_i/\tau)}{\sum_k \exp(f_k^\top \hat f_i/\tau)}, \quad
+P(i \mid x_j) = \frac{\exp(f_i^\top f_j/\tau)}{\sum_k \exp(f_k^\top f_j/\tau)}$$
+
+with \(f\) of the originals \(x\), \(\hat f\) of the augmented \(\hat x\), and k over the batch's originals, j itself included.
+
+Shapes: v0 the images themselves and v1 augmented (n, c, h, w) -> f, \(\hat f\) (n, dim); the loss is J / n.
+
+Requirements: none beyond the batch: no bank, no queue, no second encoder.
+
+Relations: the first term alone is InfoNCE of one direction, N-pair with a temperature; the second pushes originals
+apart, which the first does only through their augmented copies. Instance discrimination (Wu et al.) has the softmax over
+a bank of stale features. SimCLR takes two augmented views, all others of both as negatives, an MLP head and larger
+batches.
+
+Reference: Ye, Zhang, Yuen & Chang, "Unsupervised Embedding Learning via Invariant and Spreading Instance Feature", CVPR
+2019, arXiv:1904.03436.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.heads import mlp
+from nearfar.losses import info_nce, spreading
+from nearfar.scores import pairs
+from nearfar.similarity import Augment, Compose, moco_v1_views, views_for
+
+
+@dataclass(frozen=True)
+class InvariantSpreading(Recipe):
+    """Unsupervised Embedding Learning via Invariant and Spreading Instance Feature."""
+
+    card = Card(
+        title="Invariant and spreading instance feature",
+        paper="arXiv:1904.03436",
+        year=2019,
+        modality="image",
+        similarity="data transformation",
+        query="augmented image",
+        positive="the image itself",
+        negative="the batch's other images",
+        encoder="one, end to end",
+        head="linear",
+        score="cosine / tau",
+        loss="softmax over the batch for the augmented, its complement for the originals",
+        equation=r"J = -\sum_i \log P(i \mid \hat x_i) - \sum_i \sum_{j \neq i} \log\big(1 - P(i \mid x_j)\big)",
+    )
+
+    dim: int = 128
+    """Width of the space where images are compared."""
+    tau: float = 0.1
+    """Temperature."""
+
+    def similarity(self, net: Net) -> Augment:
+        augmented = views_for(net.sizes, moco_v1_views).pipelines[0]
+        return Augment((Compose(), augmented))  # nothing composed: the image as it is
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        return Net(encoder=encoder, head=mlp(encoder.dim, self.dim))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        f, f_hat = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]))).chunk(2)
+        return {"f": f, "f_hat": f_hat}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        f, f_hat = z["f"], z["f_hat"]
+        invariant = info_nce(pairs(f_hat, f) / self.tau).mean()
+        spread = spreading(pairs(f, f) / self.tau).mean()
+        return {"loss": invariant + spread, "invariant": invariant, "spread": spread}
+
+
+paper = InvariantSpreading(), Run(
+    data="cifar10", encoder="resnet18", batch=128, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=5e-4, momentum=0.9, warmup=0.0,
+)  # fmt: skip
+
+reported = {"CIFAR-10 kNN (k = 200), ResNet-18, 200 epochs": (83.6, "arXiv:1904.03436, table 1")}
+
+tiny = InvariantSpreading(tau=0.5), Run(data="digits", steps=300, batch=128, lr=2e-3)

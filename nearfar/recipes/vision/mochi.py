@@ -1,0 +1,93 @@
+r"""MoCHi: MoCo v2 with harder negatives than the queue has, mixed from those that are hard already.
+
+Claim: late in training most of a queue is easy and only few negatives carry gradient. Points between two of a query's
+hardest negatives, and between the query itself and one of them, are harder than any that exist and cost no forward
+pass: s and s' of them for each query.
+
+$$h_k = \frac{\alpha_k n_i + (1 - \alpha_k) n_j}{\lVert \alpha_k n_i + (1 - \alpha_k) n_j \rVert}, \quad
+h'_k = \frac{\beta_k q + (1 - \beta_k) n_j}{\lVert \beta_k q + (1 - \beta_k) n_j \rVert}, \qquad
+\alpha_k \in (0, 1), \; \beta_k \in (0, \tfrac12), \; n_i, n_j \in \tilde Q^N$$
+
+where \(\tilde Q^N\) are the N keys of the queue with the largest \(q \cdot n\). The loss is MoCo's, with the mixed ones
+among the negatives.
+
+Shapes: q, k (n, dim) unit vectors; queue (K, dim); each query's own negatives (n, s + s', dim).
+
+Requirements: no gradient flows into what is mixed. Mixing begins after a first part of the training, when the queue
+holds keys worth mixing; until then the synthetic ones are nobody.
+
+Relations: without mixtures this is MoCo v2. Robinson et al. weight existing negatives by hardness instead of making new ones;
+beta below one half keeps h' nearer to its negative than to the query. Mixup mixes inputs and labels; here embeddings
+are mixed and all are negatives.
+
+Reference: Kalantidis, Sariyildiz, Pion, Weinzaepfel & Larlus, "Hard Negative Mixing for Contrastive Learning", NeurIPS
+2020, arXiv:2010.01028.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Embedded, Key, Net, Run, Sizes, Views
+from nearfar.losses import hardest_negatives, info_nce, mix_negatives, mix_query, with_negatives
+from nearfar.recipes.vision.moco import MoCo
+from nearfar.recipes.vision.moco_v2 import MoCoV2
+from nearfar.scores import dot, matched
+
+
+@dataclass(frozen=True)
+class MoCHi(MoCoV2):
+    """Mixing of Contrastive Hard negatives: synthetic negatives for each query, from the queue's hardest."""
+
+    card = dataclasses.replace(
+        MoCoV2.card,
+        title="MoCHi",
+        paper="arXiv:2010.01028",
+        negative="a queue of keys of earlier batches, and mixtures of the hardest of them with each other and with the query",
+        equation=r"h_k \propto \alpha_k n_i + (1 - \alpha_k) n_j, \quad h'_k \propto \beta_k q + (1 - \beta_k) n_j, \; \beta_k < \tfrac12",
+    )
+    limits = {**MoCo.limits, "mixed_query": (0.0, float("inf")), "start": (0.0, 1.0)}  # noqa: RUF012
+
+    hardest: int = 1024
+    """How many of the queue's hardest keys are mixed (N)."""
+    mixed: int = 512
+    """Mixtures of two of them for each query (s)."""
+    mixed_query: int = 256
+    """Mixtures of one of them with the query (s'); 0: none."""
+    start: float = 0.1
+    """Share of the training before mixing begins."""
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        net = super().build(sizes, encoder)
+        net.register_buffer("mixes", torch.tensor(float(self.start == 0)))
+        return net
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return super().embed(net, x, key) | {"slot": x["slot"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        q, queue, slots = z["q"], net.queue.rows, z["slot"]
+        S = matched(q, z["k"], against=queue, score=dot)
+        hard = hardest_negatives(S, self.hardest)
+        h = [mix_negatives(queue, hard, self.mixed, key("h"), slots)]
+        if self.mixed_query:
+            h.append(mix_query(q, queue, hard, self.mixed_query, key("h'"), slots))
+        return info_nce(with_negatives(S, torch.cat(h, 1) * net.mixes) / self.tau).mean()  # zeros are nobody
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        super().update(net, z, progress)
+        net.mixes.fill_(float(progress >= self.start))
+
+
+paper = MoCHi(queue=65536, m=0.999, start=0.075), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, ResNet-50, 200 epochs (MoCo v2: 67.9)": (68.0, "arXiv:2010.01028, table 2")}
+
+tiny = MoCHi(queue=512, hardest=64, mixed=32, mixed_query=16), Run(data="digits", steps=300, batch=128, lr=2e-3)

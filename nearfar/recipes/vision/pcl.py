@@ -1,0 +1,119 @@
+r"""PCL: a query finds its other view among the queue, and the centre of its cluster among the centres, at several scales.
+
+Claim: instance discrimination treats semantically alike samples as negatives. Prototypes as latent variables put it
+right: expectation-maximisation alternates between finding them by clustering and drawing samples towards them.
+
+$$\mathcal{L} = \sum_{i=1}^n -\left( \log \frac{\exp(v_i \cdot v'_i/\tau)}{\sum_{j=0}^r \exp(v_i \cdot v'_j/\tau)}
++ \frac1M \sum_{m=1}^M \log \frac{\exp(v_i \cdot c_s^m/\phi_s^m)}{\sum_{j=0}^r \exp(v_i \cdot c_j^m/\phi_j^m)} \right),
+\qquad \phi = \frac{\sum_{z=1}^Z \lVert v'_z - c \rVert_2}{Z \log(Z + \alpha)}$$
+
+E-step: k-means over the momentum features \(v'\) of all samples, before every epoch. M-step: the loss above.
+
+Shapes: q, k (n, dim) unit vectors; queue (K, dim); for each clustering m prototypes (k_m, dim), concentrations phi (k_m,)
+and the samples' clusters (N,).
+
+Requirements: features worth clustering: during the first epochs there are no prototypes (all are zero, which adds the
+constant \(\log k_m\) and pulls nowhere). All k_m prototypes are candidates; the paper draws r of them, its k_m being large.
+
+Relations: MoCo v2 without the second term. SwAV learns its prototypes and has no negatives; DeepCluster learns a
+classifier into its clusters; local aggregation uses clusters to choose neighbours, not as points of their own.
+
+Reference: Li, Zhou, Xiong & Hoi, "Prototypical Contrastive Learning of Unsupervised Representations", ICLR 2021,
+arXiv:2005.04966.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nearfar.core import Bank, Embedded, Key, Net, Run, Sizes, Views
+from nearfar.core.kmeans import check_clusters, kmeans
+from nearfar.losses import concentration, proto_nce
+from nearfar.recipes.vision.moco_v2 import MoCoV2
+from nearfar.scores import dot, matched
+
+
+@dataclass(frozen=True)
+class PCL(MoCoV2):
+    """Prototypical Contrastive Learning: Momentum Contrast with instances and with the centres of their clusters."""
+
+    card = dataclasses.replace(
+        MoCoV2.card,
+        title="PCL",
+        paper="arXiv:2005.04966",
+        similarity="natural clustering and data transformation",
+        query="augmented image",
+        positive="another augmented view, through the momentum encoder, and the query's prototypes",
+        negative="a queue of keys of earlier batches, and all other prototypes",
+        score="dot product of unit vectors / tau, or / the prototype's concentration",
+        loss="ProtoNCE",
+        equation=r"\mathcal{L}_i = \mathcal{L}^{\text{InfoNCE}}_i - \frac1M \sum_{m=1}^M \log"
+        r"\frac{\exp(v_i \cdot c_s^m/\phi_s^m)}{\sum_j \exp(v_i \cdot c_j^m/\phi_j^m)}",
+    )
+
+    limits = {**MoCoV2.limits, "cluster_from": (0.0, float("inf"))}  # noqa: RUF012
+
+    clusters: tuple[int, ...] = (50, 100, 200)
+    """How many prototypes each clustering has (k_m)."""
+    cluster_from: int = 20
+    """The first epoch with prototypes, counted from 0."""
+    alpha: float = 10.0
+    """Smooths the concentration of small clusters."""
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        net = super().build(sizes, encoder)
+        prototypes, phi = [Bank(k, self.dim) for k in self.clusters], [Bank(k) for k in self.clusters]
+        for widths in phi:
+            check_clusters(len(widths), sizes["n"])
+            widths.rows.fill_(self.tau)
+        labels = [Bank(sizes["n"], dtype=torch.long) for _ in self.clusters]
+        net.prototypes, net.phi, net.labels = map(nn.ModuleList, (prototypes, phi, labels))
+        return net
+
+    def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+        """The E-step."""
+        if epoch >= self.cluster_from:
+            v = momentum_features(net, data)
+            for prototypes, phi, labels in zip(net.prototypes, net.phi, net.labels, strict=True):
+                found = kmeans(v, len(prototypes), key("kmeans", len(prototypes)))
+                prototypes.put(slice(None), F.normalize(found.centres, dim=1))
+                phi.put(slice(None), concentration(v, found.centres, found.assigned, self.tau, self.alpha))
+                labels.put(slice(None), found.assigned)
+        return ()
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return super().embed(net, x, key) | {"id": x["id"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        """The M-step."""
+        instances = matched(z["q"], z["k"], against=net.queue.rows, score=dot) / self.tau
+        clusterings = [(c.rows, phi.rows, at[z["id"]]) for c, phi, at in zip(net.prototypes, net.phi, net.labels, strict=True)]
+        return proto_nce(instances, z["q"], clusterings).mean()
+
+
+def momentum_features(net: Net, data: Any, batch: int = 512) -> Float[Tensor, "n d"]:
+    """v' of every sample as it is, unaugmented; like all evaluation with stored batch statistics."""
+    training, device = net.key.training, net.queue.rows.device
+    net.key.eval()
+    parts = [net.key(data.read(np.arange(i, min(i + batch, len(data)))).to(device)) for i in range(0, len(data), batch)]
+    net.key.train(training)
+    return torch.cat(parts)
+
+
+paper = PCL(clusters=(25_000, 50_000, 100_000), queue=16_384, m=0.999), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, ResNet-50, 200 epochs": (67.6, "arXiv:2005.04966, table 3 (PCL v2)")}
+
+tiny = PCL(queue=512, clusters=(10, 20, 40), cluster_from=5), Run(data="digits", steps=300, batch=128, lr=2e-3)

@@ -1,0 +1,119 @@
+r"""PIRL: an image and its jigsaw puzzle have the same representation.
+
+Claim: pretext tasks make a network *predict* the transformation (the order of the tiles), so that its representation
+varies with it. Semantic features should not: ask for invariance to the transformation instead, by contrast.
+
+$$\mathcal{L} = \lambda\, L_{NCE}\big(m_I, g(v_{I^t})\big) + (1 - \lambda)\, L_{NCE}\big(m_I, f(v_I)\big), \qquad
+L_{NCE}(m_I, v) = -\log h(m_I, v) - \sum_{I' \neq I} \log\big(1 - h(m_{I'}, v)\big),$$
+
+$$h(m_I, v) = \frac{\exp(s(m_I, v)/\tau)}{\exp(s(m_I, v)/\tau) + \sum_{I' \neq I} \exp(s(m_{I'}, v)/\tau)}, \qquad
+m_I \leftarrow \tfrac12 m_I + \tfrac12 f(v_I)$$
+
+with \(v_I\) the image's representation, \(v_{I^t}\) that of its tiles, s the cosine, and \(I'\) drawn from the memory bank.
+
+Shapes: v0 the image and v1 its shuffled tiles (n, c, h, w) -> f, g (n, dim); bank (samples, dim), N of it drawn as
+negatives. Tiles are encoded one by one; each goes through a linear layer to dim, the t of them are concatenated in
+their random order, and another linear layer makes g of them.
+
+Requirements: an encoder that takes tiles, which are smaller than images. 3 x 3 tiles, 2 x 2 for small images. The second
+term of the mix pulls f towards the image's own past, which keeps the bank steady.
+
+Relations: the bank is that of instance discrimination (Wu et al.), whose loss is the case \(\lambda = 0\). h is a
+softmax over the drawn candidates, so that its two logarithms are the two terms of the invariant and spreading
+instance feature. Predicting the permutation is the pretext task of Noroozi & Favaro. The paper jitters the colours of
+every tile by itself, here they are those of the augmented image.
+
+Reference: Misra & van der Maaten, "Self-Supervised Learning of Pretext-Invariant Representations", CVPR 2020,
+arXiv:1912.01991.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Bank, Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.heads import mlp
+from nearfar.losses import info_nce, spreading
+from nearfar.scores import matched, unit
+from nearfar.similarity import Augment, Compose, Crop, moco_v1_views, views_for
+from nearfar.similarity.jigsaw import Jigsaw, tiles
+from nearfar.similarity.presets import SMALL
+
+
+@dataclass(frozen=True)
+class PIRL(Recipe):
+    """Self-Supervised Learning of Pretext-Invariant Representations, with the jigsaw pretext."""
+
+    card = Card(
+        title="PIRL",
+        paper="arXiv:1912.01991",
+        year=2019,
+        modality="image",
+        similarity="data transformation",
+        query="jigsaw of the image, and the image itself",
+        positive="the image's entry in a memory bank",
+        negative="other images' entries, drawn at random",
+        encoder="one, end to end; memory bank by momentum",
+        head="two linear: f of the image, g of its concatenated tiles",
+        score="cosine / tau",
+        loss="NCE of the jigsaw and of the image, mixed by lambda",
+        equation=r"\mathcal{L} = \lambda\, L_{NCE}\big(m_I, g(v_{I^t})\big) + (1 - \lambda)\, L_{NCE}\big(m_I, f(v_I)\big)",
+    )
+    limits = {"lam": (0.0, 1.0), "m": (0.0, 1.0)}  # noqa: RUF012
+
+    dim: int = 128
+    """Width of the space where representations are compared."""
+    tau: float = 0.07
+    """Temperature."""
+    lam: float = 0.5
+    """Weight of the jigsaw's term against the image's own (lambda)."""
+    negatives: int = 4096
+    """Entries of the bank drawn at each step (N)."""
+    m: float = 0.5
+    """How much of a bank's entry stays when its image comes again."""
+
+    def similarity(self, net: Net) -> Augment:
+        image = views_for(net.sizes, moco_v1_views).pipelines[0]
+        size, grid = net.sizes["size"], _grid(net.sizes)
+        gap = max(1, size // grid // 4)
+        larger = Crop(size + grid * gap, scale=(1.0, 1.0), ratio=(1.0, 1.0))  # so that tiles less their gaps are as large as the image
+        return Augment((image, Compose(image, larger, Jigsaw(grid, gap))))
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        bank = Bank(sizes["n"], self.dim)
+        bank.put(slice(None), unit(torch.empty_like(bank.rows).normal_()))
+        tile, g = mlp(encoder.dim, self.dim), mlp(_grid(sizes) ** 2 * self.dim, self.dim)
+        return Net(encoder=encoder, f=mlp(encoder.dim, self.dim), tile=tile, g=g, bank=bank)
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        cut = tiles(x["v1"], _grid(net.sizes))
+        of_tiles = net.tile(net.encoder(cut.flatten(0, 1))).unflatten(0, cut.shape[:2])
+        return {"f": net.f(net.encoder(x["v0"])), "g": net.g(of_tiles.flatten(1)), "id": x["id"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        drawn = key("negatives").integers(torch.arange(self.negatives, device=z["id"].device), len(net.bank))
+        return self.lam * self.nce(net, z["g"], z["id"], drawn) + (1 - self.lam) * self.nce(net, z["f"], z["id"], drawn)
+
+    def nce(self, net: Net, v: Tensor, ids: Tensor, drawn: Tensor) -> Tensor:
+        S = matched(v, net.bank[ids], against=net.bank[drawn]).skip(ids, drawn) / self.tau
+        return (info_nce(S) + spreading(S)).mean()
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        net.bank.put(z["id"], unit(self.m * net.bank[z["id"]] + (1 - self.m) * unit(z["f"])))
+
+
+def _grid(sizes: Sizes) -> int:
+    return 2 if sizes["size"] <= SMALL else 3
+
+
+paper = PIRL(negatives=32000), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=1024, epochs=800,
+    optimizer="sgd", lr=0.12, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, ResNet-50, 800 epochs": (63.6, "arXiv:1912.01991, table 2")}
+
+tiny = PIRL(negatives=512), Run(data="digits", steps=300, batch=128, lr=2e-3)

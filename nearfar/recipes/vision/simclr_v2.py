@@ -1,0 +1,71 @@
+r"""SimCLR v2, first phase: SimCLR with a deeper projection head, of which the first layer is kept.
+
+Claim: big self-supervised models are strong semi-supervised learners. Pre-train without labels, fine-tune with few,
+distil with the unlabelled images again; and do not throw the whole head away: a head of three layers has a better
+representation for fine-tuning behind its first layer than before it.
+
+$$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}
+{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)},
+\qquad z = W_3\, \sigma\big(W_2\, \sigma(W_1 h)\big)$$
+
+Shapes: views v0, v1 (n, c, h, w) -> h (n, encoder.dim) -> \(\sigma(W_1 h)\) (n, encoder.dim), the *middle* -> z (n, dim).
+
+Requirements: as SimCLR; the larger the encoder, the fewer labels the next phase needs.
+
+Relations: SimCLR has a head of two layers and keeps none. Keeping the first layer is the same as a fully connected layer
+more in the encoder. It is the first of three layers from which the paper fine-tunes, not the second as is sometimes
+said. The paper's largest models add selective kernels and, for about one per cent, MoCo's memory. The phases are
+chained by runs: `simclr-v2-finetune --init RUN`, then `simclr-v2-distil --init RUN`. What a run encodes by default is h;
+`encode(net, x, "middle")` gives the middle.
+
+Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised Learners",
+NeurIPS 2020, arXiv:2006.10029.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from nearfar.core import Embedded, Key, Net, Run, Sizes, Views
+from nearfar.heads import HeadNorm, mlp
+from nearfar.recipes.vision.simclr import SimCLR
+
+
+@dataclass(frozen=True)
+class SimCLRv2(SimCLR):
+    """Big Self-Supervised Models are Strong Semi-Supervised Learners: the pre-training."""
+
+    card = dataclasses.replace(
+        SimCLR.card,
+        title="SimCLR v2",
+        paper="arXiv:2006.10029",
+        head="MLP with two hidden layers, the first of which is kept",
+        equation=SimCLR.card.equation + r", \qquad z = W_3\, \sigma\big(W_2\, \sigma(W_1 h)\big)",
+    )
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        middle = nn.Sequential(encoder, first_layer(encoder.dim, self.norm))
+        return Net(encoder=encoder, middle=middle, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        z0, z1 = net.head(net.middle(torch.cat([x["v0"], x["v1"]]))).chunk(2)
+        return {"z0": z0, "z1": z1}
+
+
+def first_layer(width: int, norm: HeadNorm) -> nn.Module:
+    r"""\(\sigma(W_1 h)\): the hidden layer that fine-tuning keeps."""
+    return mlp(width, width, width, norm=norm)[:-1]
+
+
+paper = SimCLRv2(tau=0.1), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=800,
+    optimizer="lars", lr=6.4, weight_decay=1e-4, momentum=0.9, warmup=0.05,
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, ResNet-50, 800 epochs": (71.7, "arXiv:2006.10029, table 1")}
+
+tiny = SimCLRv2(), Run(data="digits", steps=250, batch=256, lr=2e-3)

@@ -1,0 +1,97 @@
+r"""SimCLR v2, third phase: a fine-tuned teacher labels all images for a student, softly.
+
+Claim: unlabelled images are of use a second time, now for the task: a student that learns the teacher's predictions on
+them is better than the teacher was, of whose few labels none is needed any more.
+
+$$\mathcal{L} = -\sum_{x_i \in \mathcal{D}} \sum_y P^T(y \mid x_i; \tau) \log P^S(y \mid x_i; \tau), \qquad
+P(y \mid x; \tau) = \frac{\exp(f(x)[y]/\tau)}{\sum_{y'} \exp(f(x)[y']/\tau)}$$
+
+with \(f^T\) fixed.
+
+Shapes: views v0, v1 (n, c, h, w) -> student and teacher logits (2n, classes), of the same views.
+
+Requirements: a finished run of `simclr-v2-finetune` to start from (`--init RUN`): its classifier is the teacher. Of the
+data's labels only the number of classes is used.
+
+Relations: self-distillation: the student has the teacher's architecture and starts from its encoder, with a new head. CRD
+(Tian et al.) distils representations by contrast, this distils predictions. `encode(net, x, "classifier")` gives the
+student's logits.
+
+Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised Learners",
+NeurIPS 2020, arXiv:2006.10029.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nearfar.core import Ema, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.heads import HeadNorm
+from nearfar.recipes.vision.simclr_v2 import first_layer
+from nearfar.recipes.vision.simclr_v2_finetune import SimCLRv2FineTune, task_layer, weak_views
+from nearfar.similarity import Augment
+
+
+class Teacher(Ema):
+    """A copy that follows nobody and is never in training: its batch statistics are those it learned with."""
+
+    def train(self, mode: bool = True) -> Teacher:
+        return super().train(False)
+
+
+@dataclass(frozen=True)
+class SimCLRv2Distil(Recipe):
+    """Big Self-Supervised Models are Strong Semi-Supervised Learners: the distillation."""
+
+    card = dataclasses.replace(
+        SimCLRv2FineTune.card,
+        title="SimCLR v2, distillation",
+        similarity="a teacher's predictions",
+        positive="its classes, as the teacher weighs them",
+        encoder="student end to end, teacher fixed",
+        loss="cross-entropy with the teacher's predictions",
+        equation=r"\mathcal{L} = -\sum_{x_i \in \mathcal{D}} \sum_y P^T(y \mid x_i; \tau) \log P^S(y \mid x_i; \tau)",
+    )
+    uses_labels = True
+    inherits = {"teacher.module": "classifier"}  # noqa: RUF012
+
+    tau: float = 1.0
+    """Temperature of both predictions: the lower, the nearer to hard labels."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the head's first layer: as in the run to start from."""
+
+    def similarity(self, net: Net) -> Augment:
+        return weak_views(net.sizes)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        student, teacher = (self.classifier(sizes, e) for e in (encoder, copy.deepcopy(encoder)))
+        return Net(encoder=encoder, classifier=student, teacher=Teacher(teacher))
+
+    def classifier(self, sizes: Sizes, encoder) -> nn.Module:
+        middle = nn.Sequential(encoder, first_layer(encoder.dim, self.norm))
+        return nn.Sequential(middle, task_layer(encoder.dim, sizes))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        views = torch.cat([x["v0"], x["v1"]])
+        return {"student": net.classifier(views), "teacher": net.teacher(views)}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        student, teacher = z["student"], z["teacher"]
+        agree = (student.argmax(1) == teacher.argmax(1)).float().mean()
+        return {"loss": F.cross_entropy(student / self.tau, (teacher / self.tau).softmax(1)), "agree": agree}
+
+
+paper = SimCLRv2Distil(), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=400,
+    optimizer="lars", lr=6.4, weight_decay=1e-4, momentum=0.9, warmup=0.05,
+)  # fmt: skip
+
+reported = {"ImageNet top-1, ResNet-50, 1% of the labels, teacher ResNet-152 (3x, SK)": (73.9, "arXiv:2006.10029, table 3")}
+
+tiny = SimCLRv2Distil(), Run(data="digits", steps=150, batch=128, lr=1e-3)

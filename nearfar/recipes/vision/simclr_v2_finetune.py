@@ -1,0 +1,99 @@
+r"""SimCLR v2, second phase: a pre-trained encoder and the first layer of its head learn a task from few labels.
+
+Claim: what was learned without labels is adapted by a handful of them. All weights move; the classifier stands behind
+the head's first layer, not behind the encoder.
+
+$$\mathcal{L} = -\sum_{(x_i, y_i) \in \mathcal{D}_L} \log P(y_i \mid x_i), \qquad
+P(\cdot \mid x) = \operatorname{softmax}\big(W_{task}\, \sigma(W_1\, h(x))\big)$$
+
+over the few labelled images \(\mathcal{D}_L\).
+
+Shapes: views v0, v1 (n, c, h, w), labels (n,) -> logits (2n, classes): each image twice, differently cropped.
+
+Requirements: a finished run of `simclr-v2` to start from (`--init RUN`), whose encoder and first layer are taken; without
+one this is plain supervised training on as few labels, its baseline. Views are weak: no colour is distorted, for colour
+may belong to the class.
+
+Relations: a linear probe leaves the encoder as it is. The next phase, `simclr-v2-distil`, teaches what was learned here to a
+student on all images, labelled or not. `encode(net, x, "classifier")` gives the logits.
+
+Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised Learners",
+NeurIPS 2020, arXiv:2006.10029.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
+from nearfar.heads import HeadNorm, mlp
+from nearfar.losses import cross_entropy
+from nearfar.recipes.vision.simclr_v2 import first_layer
+from nearfar.similarity import Augment, Compose, Crop, Flip, views_for
+from nearfar.similarity.labelled import Labelled
+
+
+@dataclass(frozen=True)
+class SimCLRv2FineTune(Recipe):
+    """Big Self-Supervised Models are Strong Semi-Supervised Learners: the fine-tuning."""
+
+    card = Card(
+        title="SimCLR v2, fine-tuning",
+        paper="arXiv:2006.10029",
+        year=2020,
+        modality="image",
+        similarity="labels",
+        query="image, cropped and flipped",
+        positive="its class",
+        negative="the other classes",
+        encoder="pre-trained, end to end",
+        head="the first layer of the projection head, and a linear classifier",
+        score="dot product with a class's weights",
+        loss="cross-entropy on few labels",
+        equation=r"\mathcal{L} = -\sum_{(x_i, y_i) \in \mathcal{D}_L} \log P(y_i \mid x_i)",
+    )
+    uses_labels = True
+    inherits = {"middle": "middle"}  # noqa: RUF012
+
+    labels: int = 10
+    """Labelled images of each class; the others are not seen."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the head's first layer: as in the run to start from."""
+
+    def similarity(self, net: Net) -> Labelled:
+        return Labelled(weak_views(net.sizes), per_class=self.labels)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        middle = nn.Sequential(encoder, first_layer(encoder.dim, self.norm))
+        return Net(encoder=encoder, middle=middle, classifier=nn.Sequential(middle, task_layer(encoder.dim, sizes)))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {"logits": net.classifier(torch.cat([x["v0"], x["v1"]])), "y": x["label"].repeat(2)}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        right = (z["logits"].argmax(1) == z["y"]).float().mean()
+        return {"loss": cross_entropy(z["logits"], z["y"]), "accuracy": right}
+
+
+def weak_views(sizes: Sizes) -> Augment:
+    """Two views, cropped and flipped."""
+    return views_for(sizes, lambda size: Augment.repeat(Compose(Crop(size), Flip())))
+
+
+def task_layer(width: int, sizes: Sizes) -> nn.Module:
+    if sizes["classes"] < 2:
+        raise UsageError("this recipe learns to tell classes apart, and the data have no labels, or one class only")
+    return mlp(width, sizes["classes"])
+
+
+paper = SimCLRv2FineTune(labels=13), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=1024, epochs=60,
+    optimizer="lars", lr=0.16, weight_decay=0.0, momentum=0.9, warmup=0.0,
+)  # fmt: skip
+
+reported = {"ImageNet top-1, ResNet-50, 1% of the labels": (57.9, "arXiv:2006.10029, table 1")}
+
+tiny = SimCLRv2FineTune(), Run(data="digits", steps=60, batch=64, lr=1e-3)

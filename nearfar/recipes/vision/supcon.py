@@ -1,0 +1,84 @@
+r"""SupCon: SimCLR that knows the labels. Every other view of one's class is a positive, not only of one's own image.
+
+Claim: pulling a whole class together, and classes apart, beats cross-entropy in accuracy and depends less on
+hyperparameters and on clean images. The more positives, the better.
+
+$$\mathcal{L} = \sum_{i \in I} \frac{-1}{|P(i)|} \sum_{p \in P(i)} \log \frac{\exp(z_i \cdot z_p/\tau)}
+{\sum_{a \in I \setminus \{i\}} \exp(z_i \cdot z_a/\tau)}, \qquad P(i) = \{p \in I \setminus \{i\} : y_p = y_i\}$$
+
+over the 2n views \(I\) of a batch; both views of all images of the class are positives, the view itself is not.
+
+Shapes: views v0, v1 (n, c, h, w), labels (n,) -> z (n, dim) each -> a table of 2n rows; the loss averages them.
+
+Requirements: labels, and batches in which classes recur. The head is thrown away; a linear classifier is trained on
+the representation afterwards.
+
+Relations: SimCLR is the case in which every image is a class of its own. Its minimum is not 0: positives compete with
+each other, so that |P| equally near ones leave log |P|. The mean over positives stands outside the logarithm; inside
+it (`info_nce_in`) one near positive would be enough, which the paper finds worse. The normaliser is |P(i)|, the number
+of the class's views less one.
+
+Reference: Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, arXiv:2004.11362.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Embedded, Key, Net, Run, Views
+from nearfar.heads import HeadNorm
+from nearfar.losses import supcon
+from nearfar.recipes.vision.simclr import SimCLR
+from nearfar.scores import labelled
+from nearfar.similarity import moco_v2_views, views_for
+from nearfar.similarity.labelled import Labelled
+
+
+@dataclass(frozen=True)
+class SupCon(SimCLR):
+    """Supervised Contrastive Learning: all views of one's class are positives."""
+
+    card = dataclasses.replace(
+        SimCLR.card,
+        title="SupCon",
+        paper="arXiv:2004.11362",
+        similarity="labels and data transformation",
+        positive="all other views of images with the same label",
+        negative="all views of images with another label",
+        loss="supervised contrastive (mean over positives outside the logarithm)",
+        equation=r"\ell_i = \frac{-1}{|P(i)|} \sum_{p \in P(i)} \log \frac{\exp(z_i \cdot z_p/\tau)}"
+        r"{\sum_{a \neq i} \exp(z_i \cdot z_a/\tau)}",
+    )
+    uses_labels = True
+
+    tau: float = 0.1
+    """Temperature."""
+    norm: HeadNorm = "none"
+    """Normalisation in the projection head."""
+
+    def similarity(self, net: Net) -> Labelled:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Labelled(views_for(net.sizes, moco_v2_views))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return super().embed(net, x, key) | {"y": x["label"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        rows, y = torch.cat([z["z0"], z["z1"]]), z["y"].repeat(2)
+        return supcon(labelled(rows, y) / self.tau).mean()
+
+
+paper = SupCon(), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=6144, epochs=350,
+    optimizer="lars", lr=7.2, weight_decay=1e-4, momentum=0.9, warmup=0.03,
+)  # fmt: skip
+
+reported = {
+    "ImageNet top-1, ResNet-50": (78.7, "arXiv:2004.11362, table 2"),
+    "CIFAR-10, ResNet-50": (96.0, "arXiv:2004.11362, table 2"),
+}
+
+tiny = SupCon(), Run(data="digits", steps=150, batch=256, lr=2e-3)

@@ -1,0 +1,120 @@
+"""A step recorded once and replayed: on CUDA, some thousand launches become one.
+
+A step of a small encoder is some thousand kernels of a few microseconds; launching them one by one takes the host longer than
+running them takes the GPU. What is recorded is views, `embed`, `objective` and the backward pass of one chunk on one rank. It is
+replayed only where that is the same as running it: no random number may depend on the step but through slots (which are an input),
+nothing may wait for the GPU, nothing may be dropped out. Where a step cannot be recorded, it is run as ever, and the log says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Embedded, Key, Raw, Rows, Similarity
+
+log = logging.getLogger("nearfar")
+
+WARM = 3
+"""Steps that run as ever first: libraries make their workspaces, compilers compile."""
+
+Outcome = tuple[dict[str, Tensor], Embedded]
+
+
+class CannotRecord(Exception):
+    """This step is not the same every time."""
+
+
+class OnlyOnce(Key):
+    """Stands in for a key that differs from step to step; a draw from it cannot be recorded."""
+
+    def __call__(self, *names: Any) -> Key:
+        return self
+
+    @property
+    def word(self) -> int:
+        raise CannotRecord("it draws random numbers that depend on the step")
+
+
+def repeats_itself(net: nn.Module) -> bool:
+    """Whether the net draws no random numbers of its own."""
+    return not any("dropout" in type(m).__name__.lower() or type(m).__module__.startswith("transformers") for m in net.modules())
+
+
+class Recorder:
+    """`Recorder(run, params)(similarity, raw, rows)`: what `run` gives, and its gradients in `p.grad`, replayed from the fourth call on.
+
+    A new similarity (after a refresh) is recorded anew. Results live in memory that the next call overwrites; what has to
+    outlast it is copied.
+    """
+
+    def __init__(self, run: Callable[[Similarity, Raw, Rows], Outcome], params: list[nn.Parameter]):
+        self.run, self.params = run, params
+        self.similarity: Similarity | None = None
+        self.calls = 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.refused = False
+
+    def ready(self, similarity: Similarity) -> bool:
+        """Whether the next call can be a replay; counts the calls before."""
+        if similarity is not self.similarity:
+            self.similarity, self.calls, self.graph = similarity, 0, None
+        self.calls += 1
+        return not self.refused and self.calls > WARM
+
+    def __call__(self, similarity: Similarity, raw: Raw, rows: Rows) -> Outcome | None:
+        """None where it cannot be recorded."""
+        if self.graph is None and not self._record(similarity, raw, rows):
+            return None
+        assert self.graph is not None
+        for held, new in zip(self.inputs, _tensors((raw, rows.ids, rows.slots)), strict=True):
+            held.copy_(new, non_blocking=True)
+        self.graph.replay()
+        for p, grad in self.grads:
+            p.grad = grad
+        values, z = self.outcome
+        return {k: v.clone() for k, v in values.items()}, z
+
+    def _record(self, similarity: Similarity, raw: Raw, rows: Rows) -> bool:
+        device = self.params[0].device
+        ids, slots = (torch.as_tensor(x).to(device) for x in (rows.ids, rows.slots))
+        held = _map(lambda t: t.clone(), raw)
+        self.inputs = list(_tensors((held, ids, slots)))
+        for p in self.params:
+            p.grad = None
+        try:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.outcome = self.run(similarity, held, Rows(ids, slots, None))  # type: ignore[arg-type]
+        except Exception as e:  # whatever it is, the step still runs without a graph; a real error shows itself there
+            log.info("this step runs without a CUDA graph: %s", str(e).splitlines()[0] if str(e) else type(e).__name__)
+            self.refused = True
+            for p in self.params:
+                p.grad = None
+            return False
+        self.grads = [(p, p.grad) for p in self.params if p.grad is not None]
+        self.graph = graph
+        return True
+
+
+def _map(fn: Callable[[Tensor], Tensor], raw: Any) -> Any:
+    if isinstance(raw, Tensor):
+        return fn(raw)
+    if isinstance(raw, dict):
+        return {k: _map(fn, v) for k, v in raw.items()}
+    if isinstance(raw, (list, tuple)):
+        return type(raw)(_map(fn, v) for v in raw)
+    return raw
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    """The tensors of a structure, in order; numpy arrays (ids and slots) as tensors too."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        return [t for part in tree for t in _tensors(part)]
+    return [] if tree is None else [torch.as_tensor(tree)]
