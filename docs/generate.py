@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from claims_page import claims_pages
 from losses_page import gradients_figure, losses_page
 from results_page import results_page
 from status import status
@@ -171,11 +172,13 @@ def main() -> int:
     pages = {"README.md": readme(), "docs/methods.md": methods_page(), "docs/status.md": status(ROOT, result)}
     pages |= {"docs/results.md": results_page(ROOT, result, markdown)}
     pages |= {"docs/losses.md": losses_page(), "docs/losses.svg": gradients_figure()}
+    pages |= claims_pages(ROOT, markdown, result("digits"))
     stale = [name for name, text in pages.items() if not (ROOT / name).exists() or (ROOT / name).read_text() != text]
     if "--check" in sys.argv:
         print("\n".join(f"{name} is out of date: run python docs/generate.py" for name in stale))
         return 1 if stale else 0
     for name in stale:
+        (ROOT / name).parent.mkdir(exist_ok=True)
         (ROOT / name).write_text(pages[name])
         print(f"wrote {name}")
     return 0

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from nearfar.scores import Scalar, Score, Scores, cosine, pairs
 from nearfar.scores.half import half_clip, runs_on_kernels
+from nearfar.scores.shortcuts import cross_entropy_both_ways
 
 
 def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score: Score = cosine) -> Float[Tensor, ""]:
@@ -25,5 +26,8 @@ def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score:
     if score.is_dot and runs_on_kernels(a, b):
         return half_clip(score.ready(a), score.ready(b), scale, score.lowest)
     S = pairs(a, b, score=score) * scale
+    known = cross_entropy_both_ways(S)
+    if known is not None:
+        return known
     (rows, pos), (columns, _) = S.stats_both_ways(Scores.all_lse, Scores.pos_sum)  # each row, each column has one positive
     return ((rows + columns) / 2 - pos).mean()

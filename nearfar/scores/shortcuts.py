@@ -7,6 +7,7 @@ Everything else is left to the general pass.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -40,17 +41,37 @@ def shortcut(S: Scores, what: Statistic) -> Float[Tensor, " n"] | None:
 
 
 def cross_entropy(S: Scores) -> Float[Tensor, " n"] | None:
-    """all_lse - pos_sum of a small table of pairs, by torch's own kernel; None for any other table."""
-    of_pairs = S.row_id is not None and S.period == len(S.key) and not S.exclude_self
-    has_more = S.own is not None or S.row_skip is not None or S.block is not None or S.score.width > 1
-    half = S.query.dtype in (torch.bfloat16, torch.float16)
-    if not of_pairs or has_more or half or not _is_small(S):
+    """all_lse - pos_sum of a small table of pairs or of two views, by torch's own kernel; None for any other table."""
+    if not _suits_torch(S):
         return None
+    if S.exclude_self:
+        assert S.period is not None
+        itself = torch.eye(len(S), dtype=torch.bool, device=S.query.device)
+        return F.cross_entropy(S.table().masked_fill(itself, -math.inf), S.opposite.roll(-S.period), reduction="none")
     return F.cross_entropy(S.table(), S.opposite, reduction="none")
 
 
+def cross_entropy_both_ways(S: Scores) -> Float[Tensor, ""] | None:
+    """The mean over rows and over columns of a small square table of pairs, likewise."""
+    if not _suits_torch(S) or S.exclude_self or len(S) != len(S.key):
+        return None
+    table, target = S.table(), S.opposite
+    return (F.cross_entropy(table, target) + F.cross_entropy(table.T, target)) / 2
+
+
+def _suits_torch(S: Scores) -> bool:
+    """Whether every row has one positive, known by its place, and the table is small."""
+    if S.row_id is None or S.place is not None or S.own is not None or S.row_skip is not None or S.block is not None or S.score.width > 1:
+        return False
+    of_pairs = S.period == len(S.key) and not S.exclude_self
+    of_two_views = S.exclude_self and S.period is not None and len(S) == len(S.key) == 2 * S.period
+    half = S.query.dtype in (torch.bfloat16, torch.float16)
+    return (of_pairs or of_two_views) and not half and _is_small(S) and len(S.key) > 0
+
+
 def _is_small(S: Scores) -> bool:
-    return len(S) * len(S.key) < (WORTH_IT_BY_HALVES if _is_of_itself(S) else WORTH_IT)
+    by_halves = _is_of_itself(S) and torch.get_num_threads() == 1  # several threads wait for each other after every small operation
+    return len(S) * len(S.key) < (WORTH_IT_BY_HALVES if by_halves else WORTH_IT)
 
 
 def _is_of_itself(S: Scores) -> bool:

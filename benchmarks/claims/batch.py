@@ -1,0 +1,24 @@
+"""SimCLR needs large batches, which are its negatives; MoCo's negatives are a queue, and it does not (MoCo, section 4.1; SimCLR, figure 9).
+
+python benchmarks/claims/batch.py
+
+Every run sees the same number of images: small batches take more steps.
+"""
+
+from __future__ import annotations
+
+from claim import DIGITS, Variant, claim
+
+from nearfar.recipes.vision.moco import MoCo
+from nearfar.recipes.vision.simclr import SimCLR
+
+SEEN = 300 * 256
+BATCHES = (16, 32, 64, 128, 256, 512)
+
+if __name__ == "__main__":
+    variants = {}
+    for batch in BATCHES:
+        settings = {"batch": batch, "steps": SEEN // batch, "lr": 2e-3 * (batch / 256) ** 0.5}
+        variants[f"SimCLR, batch {batch}"] = Variant(SimCLR(), settings, at=batch, group="SimCLR")
+        variants[f"MoCo, batch {batch}"] = Variant(MoCo(queue=1024), settings, at=batch, group="MoCo")
+    claim("batch", (__doc__ or "").splitlines()[0], variants, DIGITS, axis="batch (log)")

@@ -1,0 +1,52 @@
+"""BYOL collapses without its predictor or its slow target, and needs no batch normalisation (BYOL, table 5; arXiv:2010.10241).
+
+python benchmarks/claims/byol.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from claim import DIGITS, Variant, claim
+from torch import nn
+
+from nearfar.core import Net, Sizes
+from nearfar.recipes.vision.byol import BYOL
+
+
+@dataclass(frozen=True)
+class WithoutPredictor(BYOL):
+    """The online projection itself must be the target's."""
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        net = super().build(sizes, encoder)
+        net.predictor = nn.Identity()
+        return net
+
+
+@dataclass(frozen=True)
+class WithoutEma(BYOL):
+    """The target is the online network of the step before: no slow copy, still no gradient into it."""
+
+    def update(self, net, z, progress):
+        net.target.follow(net.online, 0.0)
+
+
+@dataclass(frozen=True)
+class WithNeither(WithoutPredictor, WithoutEma):
+    """Two views through one network, told to be equal."""
+
+
+if __name__ == "__main__":
+    small: dict[str, Any] = {"dim": 128, "hidden": 256}
+    plain = {"encoder": "convnet-gn"}
+    variants = {
+        "BYOL": Variant(BYOL(**small)),
+        "no predictor": Variant(WithoutPredictor(**small)),
+        "no slow target": Variant(WithoutEma(**small)),
+        "no predictor, no slow target": Variant(WithNeither(**small)),
+        "no batch norm": Variant(BYOL(norm="layer", **small), plain),
+        "no batch norm, no predictor": Variant(WithoutPredictor(norm="layer", **small), plain),
+    }
+    claim("byol", (__doc__ or "").splitlines()[0], variants, {**DIGITS, "batch": 128})

@@ -1,0 +1,42 @@
+"""Negatives of the anchor's own class hurt; a loss that corrects for them helps, and one that knows them helps more (debiased, figure 1).
+
+python benchmarks/claims/false_negatives.py
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from claim import Variant, claim
+
+from nearfar.core import Embedded, Key, Net, Views
+from nearfar.losses import info_nce
+from nearfar.recipes.vision.debiased_contrastive import DebiasedContrastive
+from nearfar.recipes.vision.simclr import SimCLR
+from nearfar.scores import views
+from nearfar.similarity import simclr_views, views_for
+from nearfar.similarity.labelled import Labelled
+
+
+@dataclass(frozen=True)
+class NoFalseNegatives(SimCLR):
+    """An oracle: labels say which negatives are false, and those are left out. Positives are the other view alone, as ever."""
+
+    uses_labels = True
+
+    def similarity(self, net: Net) -> Labelled:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return Labelled(views_for(net.sizes, simclr_views))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return super().embed(net, x, key) | {"y": x["label"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key):
+        same = z["y"].repeat(2)
+        return info_nce(views(z["z0"], z["z1"]).skip(same, same) / self.tau).mean()
+
+
+if __name__ == "__main__":
+    variants = {"SimCLR": Variant(SimCLR())}
+    variants |= {f"debiased, eta = {eta:g}": Variant(DebiasedContrastive(eta=eta)) for eta in (0.05, 0.1, 0.2)}
+    variants["false negatives left out (labels)"] = Variant(NoFalseNegatives())
+    claim("false_negatives", (__doc__ or "").splitlines()[0], variants)
