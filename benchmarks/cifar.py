@@ -2,11 +2,13 @@
 
     python benchmarks/cifar.py --data FOLDER --next [--seconds S] [--runs FOLDER]     the next missing row
     python benchmarks/cifar.py --data FOLDER --only simclr:0                          this one
+    python benchmarks/cifar.py --data FOLDER --trial simclr:0 --epochs 60 --set tau=0.5,lr=0.1
 
 Trained on the 50,000 training images, without labels unless the method is supervised; measured on the 10,000 test images after the
 last epoch, with nothing chosen by the outcome: kNN (k = 200, tau = 0.1) and an offline linear probe (logistic regression on
 standardised frozen features, to convergence). With --seconds the training stops in time and goes on, exactly, at the next call.
-Every row is a file under benchmarks/results/cifar, so that rows accumulate; settings were fixed before the first row was measured.
+Every row is a file under benchmarks/results/cifar, so that rows accumulate. Settings are chosen by trials, which see the training images
+only: a fifth of them is held out and measured on, and the result is printed, not kept.
 """
 
 from __future__ import annotations
@@ -63,15 +65,34 @@ class Until(Hook):
         self.spent.write_text(str(before + time.monotonic() - self.began))
 
 
-def trained(name: str, seed: int, data: str, run: Path, until: Until, epochs: float | None) -> Trained | None:
+def trained(name: str, seed: int, data: str, run: Path, until: Until) -> Trained | None:
     """The finished run; None where time was up before."""
-    settings = COMMON | METHODS[name] | ({"epochs": epochs} if epochs else {})
     try:
         if (run / "config.json").exists():
             return nearfar.resume(run, hooks=[until])
-        return nearfar.fit(name, data=data, out=run, seed=seed, hooks=[until], **settings)
+        return nearfar.fit(name, data=data, out=run, seed=seed, hooks=[until], **(COMMON | METHODS[name]))
     except KeyboardInterrupt:
         return None
+
+
+def trial(name: str, seed: int, data: str, epochs: float, changes: dict[str, Any]) -> None:
+    """Other settings, judged on a fifth of the training images that was held out."""
+    train = open_data(data).train
+    assert train.labels is not None
+    images = train.read(range(len(train))).numpy(), train.labels
+    found = nearfar.fit(name, data=images, seed=seed, **(COMMON | METHODS[name] | {"epochs": epochs} | changes))
+    held = open_data(images, seed=seed)
+    assert held.test is not None
+    print(f"{name}, seed {seed}, {epochs:g} epochs, {changes or 'as it is'}", flush=True)
+    measured({"trained encoder": (found.encode(held.train), found.encode(held.test), True)}, (held.train.labels, held.test.labels))
+
+
+def value(text: str) -> Any:
+    """What a setting on the command line means: JSON where it is, else the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
 
 
 def measured(features: dict[str, tuple], labels: tuple) -> list[dict[str, Any]]:
@@ -103,16 +124,16 @@ def finished(name: str, seed: int) -> Path:
     return RESULTS / "cifar" / f"{name}-{seed}.json"
 
 
-def row(name: str, seed: int, data: str, runs: Path, seconds: float | None, epochs: float | None) -> None:
+def row(name: str, seed: int, data: str, runs: Path, seconds: float | None) -> None:
     run = runs / f"{name}-{seed}"
     runs.mkdir(parents=True, exist_ok=True)
     spent = runs / f"{name}-{seed}.seconds"
-    found = trained(name, seed, data, run, Until(seconds, spent), epochs)
+    found = trained(name, seed, data, run, Until(seconds, spent))
     took = float(spent.read_text())
     if found is None:
         print(f"{name}, seed {seed}: {took:.0f} s so far; goes on at the next call")
         return
-    rate = 50_000 * (epochs or COMMON["epochs"]) / took
+    rate = 50_000 * COMMON["epochs"] / took
     print(f"{name}, seed {seed}: trained in {took:.0f} s, {rate:.0f} images/s", flush=True)
     config = json.loads((run / "config.json").read_text())
     result = {
@@ -126,7 +147,7 @@ def row(name: str, seed: int, data: str, runs: Path, seconds: float | None, epoc
     result |= {"protocol": {"checkpoint": "last epoch", "split": "test", "k": K, "tau": TAU, "linear": "logistic regression, C = 1"}}
     result |= {"hyper": config["hyper"], "run": config["run"] | {"data": "cifar10"}}
     result["results"] = measure(found, data, pixels=(name, seed) == ROWS[0])
-    target = finished(name, seed) if epochs is None else runs / f"{name}-{seed}.json"
+    target = finished(name, seed)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(result, indent=1) + "\n")
 
@@ -138,15 +159,21 @@ def main() -> None:
     parser.add_argument("--only", help="METHOD:SEED")
     parser.add_argument("--seconds", type=float, help="stop training after this time; the next call goes on")
     parser.add_argument("--runs", type=Path, default=Path("runs/cifar"))
-    parser.add_argument("--epochs", type=float, help="for a trial: other than 200, and the result stays beside the run")
+    parser.add_argument("--trial", help="METHOD:SEED on the training images alone")
+    parser.add_argument("--set", default="", help="for a trial: settings, as tau=0.5,lr=0.1")
+    parser.add_argument("--epochs", type=float, default=60, help="for a trial")
     args = parser.parse_args()
+    if args.trial:
+        name, seed = args.trial.split(":")
+        changes = dict(pair.split("=", 1) for pair in args.set.split(",") if pair)
+        return trial(name, int(seed), args.data, args.epochs, {k: value(v) for k, v in changes.items()})
     missing = [r for r in ROWS if not finished(*r).exists()]
     if args.only:
         name, seed = args.only.split(":")
         missing = [(name, int(seed))]
     if not missing:
         return print("every row is there")
-    row(*missing[0], args.data, args.runs, args.seconds, args.epochs)
+    row(*missing[0], args.data, args.runs, args.seconds)
 
 
 if __name__ == "__main__":
