@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-from nearfar.losses import clip
+from nearfar.losses import clip, info_nce
 from nearfar.scores import Scores, dot, half, kernels, unit_dot
 
 kernels.SUMS.update(BM=32, BN=32, BK=16)
@@ -75,6 +75,7 @@ def outcome(S: Scores, asked, both: bool, scale: float, learned: bool, dtype: to
     S = dataclasses.replace(S, query=query, key=key, own=own) * (by if learned else scale)
     found = S.stats_both_ways(*asked) if both else (S.stats(*asked), ())
     values = [v for side in found for v in side]
+    values += [info_nce(S)] if POS in asked else []
     finite = [v.masked_fill(v.isinf(), 0) for v in values]
     torch.stack([(v * torch.linspace(0.1, 1, len(v), dtype=v.dtype)).mean() for v in finite]).sum().backward()
     leaves = {"query": query, "key": key, "scale": by}
@@ -91,9 +92,10 @@ def clip_outcome(scale: float, learned: bool, dtype: torch.dtype) -> dict[str, t
     return {"value": loss.detach()} | {k: x.grad for k, x in leaves.items() if x.grad is not None}
 
 
-def error(a: torch.Tensor, b: torch.Tensor) -> float:
+def error(a: torch.Tensor, b: torch.Tensor, least: float = 0.1) -> float:
+    """The largest difference over the largest number, which counts as `least` at least."""
     a, b = (x.double().masked_fill(x.isinf(), 1e3) for x in (a, b))
-    return float((a - b).abs().max() / b.abs().max().clamp_min(1e-3))
+    return float((a - b).abs().max() / b.abs().max().clamp_min(least))
 
 
 def main() -> None:

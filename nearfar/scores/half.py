@@ -67,6 +67,16 @@ def half_stats(S: Scores, asked: tuple[Statistic, ...], both: bool = False) -> t
     return tuple(rows[what] for what in asked), tuple(columns[what] for what in asked) if both else ()
 
 
+def half_cross_entropy(S: Scores) -> Tensor | None:
+    """all_lse - pos_sum at once, where the kernels know each row's one partner; else None. (A bias makes no difference.)"""
+    shift = _one_partner(S)
+    if shift is None or S.own is not None or S.place is not None or not (S.score.is_dot and runs_on_kernels(S.query, S.key)):
+        return None
+    seats = _kernels().Seats(shift, S.exclude_self, False, S.row_skip, S.col_skip)
+    rows, _, pos = half_lse(S.query, S.key, S.scale, S.score.lowest, seats)
+    return rows - pos
+
+
 def _by_kernels(S: Scores, asked: tuple[Statistic, ...], both: bool) -> tuple[Found, Found]:
     """What the kernels know of the shared columns, each way."""
     Seats, shift = _kernels().Seats, _one_partner(S)

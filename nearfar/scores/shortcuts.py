@@ -16,6 +16,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.scores.fused import lse, lse_of_self, shares_exponentials
+from nearfar.scores.half import half_cross_entropy
+from nearfar.scores.score import HALF
 from nearfar.scores.statistics import Statistic, log_sum_exp
 
 if TYPE_CHECKING:
@@ -41,7 +43,10 @@ def shortcut(S: Scores, what: Statistic) -> Float[Tensor, " n"] | None:
 
 
 def cross_entropy(S: Scores) -> Float[Tensor, " n"] | None:
-    """all_lse - pos_sum of a small table of pairs or of two views, by torch's own kernel; None for any other table."""
+    """all_lse - pos_sum of a small table of pairs or of two views, by torch's own kernel, or of half-precision vectors by ours; None
+    for any other table."""
+    if S.query.dtype in HALF:
+        return half_cross_entropy(S)
     if not _suits_torch(S):
         return None
     if S.exclude_self:
@@ -65,8 +70,7 @@ def _suits_torch(S: Scores) -> bool:
         return False
     of_pairs = S.period == len(S.key) and not S.exclude_self
     of_two_views = S.exclude_self and S.period is not None and len(S) == len(S.key) == 2 * S.period
-    half = S.query.dtype in (torch.bfloat16, torch.float16)
-    return (of_pairs or of_two_views) and not half and _is_small(S) and len(S.key) > 0
+    return (of_pairs or of_two_views) and S.query.dtype not in HALF and _is_small(S) and len(S.key) > 0
 
 
 def _is_small(S: Scores) -> bool:
