@@ -13,8 +13,11 @@ Requirements: K large against the batch, m near 1. The queue only evicts its old
 
 Relations: SimCLR takes its negatives from the batch and backpropagates into both views; MoCo v2 adds SimCLR's MLP head
 and stronger views; NPID keeps one stored key for every sample instead of a queue; BYOL keeps the slow copy and drops
-the negatives. The paper shuffles BatchNorm between GPUs so that a query cannot recognise its key by shared batch
-statistics; here queries and keys pass their towers in separate calls.
+the negatives.
+
+Batch statistics: a query could recognise its key by the statistics of the batch that both were normalised in, and learn
+nothing else. The paper therefore shuffles keys between GPUs before they are encoded. On one device the same is had by
+encoding them in `groups`, drawn anew in every step; nets without batch statistics need none.
 
 Reference: He, Fan, Wu, Xie & Girshick, "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020,
 arXiv:1911.05722.
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from nearfar.core import Card, Ema, Embedded, Key, Net, Queue, Recipe, Run, Sizes, Views
@@ -63,6 +67,8 @@ class MoCo(Recipe):
     """How many keys the dictionary holds (K)."""
     m: float = 0.99
     """How slowly the key encoder follows: theta_k <- m theta_k + (1 - m) theta_q."""
+    groups: int = 1
+    """Random groups in which keys are encoded, each with batch statistics of its own: shuffled batch norm (the paper: 8 GPUs)."""
 
     def similarity(self, net: Net) -> Augment:
         return views_for(net.sizes, moco_v1_views)
@@ -75,7 +81,14 @@ class MoCo(Recipe):
         return Net(encoder=encoder, query=query, key=Ema(query), queue=Queue(self.queue, self.dim))
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        return {"q": net.query(x["v0"]), "k": net.key(x["v1"])}
+        return {"q": net.query(x["v0"]), "k": self.keys(net, x)}
+
+    def keys(self, net: Net, x: Views) -> Tensor:
+        if self.groups == 1:
+            return net.key(x["v1"])
+        order = Key(0)("shuffle").bits(x["slot"])[:, 0].argsort()
+        k = torch.cat([net.key(group) for group in x["v1"][order].tensor_split(self.groups)])
+        return torch.empty_like(k).index_copy(0, order, k)
 
     def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
         return info_nce(matched(z["q"], z["k"], against=net.queue.rows, score=dot) / self.tau).mean()
@@ -85,7 +98,7 @@ class MoCo(Recipe):
         net.queue.push(z["k"])
 
 
-paper = MoCo(queue=65536, m=0.999), Run(
+paper = MoCo(queue=65536, m=0.999, groups=8), Run(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
     optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
 )  # fmt: skip

@@ -1,0 +1,42 @@
+"""MoCo's keys: encoded in shuffled groups, in the order of the queries."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from nearfar.core import Key, Net, Run
+from nearfar.recipes.vision.moco import MoCo
+from nearfar.train.session import build_net
+
+SIZES = {"n": 100, "channels": 1, "size": 8, "mean": [0.5], "std": [0.3], "classes": 0}
+
+
+def batch(n: int = 24) -> dict[str, torch.Tensor]:
+    views = torch.rand(2, n, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    return {"v0": views[0], "v1": views[1], "slot": torch.arange(100, 100 + n)}
+
+
+def keys(groups: int, encoder: str = "convnet") -> tuple[torch.Tensor, Net]:
+    recipe = MoCo(queue=64, groups=groups)
+    net = build_net(recipe, Run(encoder=encoder), SIZES).train()
+    return recipe.embed(net, batch(), Key(0))["k"], net
+
+
+@pytest.mark.parametrize("groups", [2, 5])
+def test_groups_change_nothing_without_batch_statistics(groups):
+    torch.testing.assert_close(keys(groups, "convnet-gn")[0], keys(1, "convnet-gn")[0])
+
+
+def test_each_group_has_its_own_batch_statistics():
+    found, net = keys(3)
+    x = batch()
+    order = Key(0)("shuffle").bits(x["slot"])[:, 0].argsort()
+    for group in order.tensor_split(3):
+        torch.testing.assert_close(found[group], net.key(x["v1"][group]))
+    assert not torch.allclose(found, net.key(x["v1"]), atol=1e-3)
+
+
+def test_groups_are_drawn_anew_in_every_step():
+    draws = {tuple(Key(0)("shuffle").bits(torch.arange(t, t + 24))[:, 0].argsort().tolist()) for t in range(0, 24 * 20, 24)}
+    assert len(draws) == 20
