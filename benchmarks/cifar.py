@@ -120,8 +120,17 @@ def measure(found: Trained, data: str, pixels: bool) -> list[dict[str, Any]]:
     return measured(features, (train.labels, test.labels))
 
 
-def finished(name: str, seed: int) -> Path:
+def stored(name: str, seed: int) -> Path:
     return RESULTS / "cifar" / f"{name}-{seed}.json"
+
+
+def is_current(name: str, seed: int) -> bool:
+    """Whether there is a row, of today's settings."""
+    if not stored(name, seed).exists():
+        return False
+    row = json.loads(stored(name, seed).read_text())
+    known = row["hyper"] | row["run"]
+    return all(known[k] == v for k, v in (COMMON | METHODS[name]).items() if k in known and k != "epochs")
 
 
 def row(name: str, seed: int, data: str, runs: Path, seconds: float | None) -> None:
@@ -147,7 +156,7 @@ def row(name: str, seed: int, data: str, runs: Path, seconds: float | None) -> N
     result |= {"protocol": {"checkpoint": "last epoch", "split": "test", "k": K, "tau": TAU, "linear": "logistic regression, C = 1"}}
     result |= {"hyper": config["hyper"], "run": config["run"] | {"data": "cifar10"}}
     result["results"] = measure(found, data, pixels=(name, seed) == ROWS[0])
-    target = finished(name, seed)
+    target = stored(name, seed)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps(result, indent=1) + "\n")
 
@@ -167,7 +176,7 @@ def main() -> None:
         name, seed = args.trial.split(":")
         changes = dict(pair.split("=", 1) for pair in args.set.split(",") if pair)
         return trial(name, int(seed), args.data, args.epochs, {k: value(v) for k, v in changes.items()})
-    missing = [r for r in ROWS if not finished(*r).exists()]
+    missing = [r for r in ROWS if not is_current(*r)]
     if args.only:
         name, seed = args.only.split(":")
         missing = [(name, int(seed))]
