@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from nearfar import recipes
-from nearfar.core import Machine, Recipe
-from nearfar.data import Splits, open_data
+from nearfar.core import Machine, Recipe, Run
+from nearfar.data import Splits, inputs_for, open_data
 from nearfar.train.checkpoint import newest
 from nearfar.train.loader import Steps
 from nearfar.train.session import Session
@@ -23,19 +23,34 @@ def opened(spec: str, seed: int = 0) -> Splits:
     return open_data(spec, seed=seed)
 
 
-def without_batch_statistics(recipe: Recipe) -> Recipe:
-    """The recipe with row-wise norms in its heads, so that chunks and ranks are exact."""
-    return dataclasses.replace(recipe, norm="layer") if hasattr(recipe, "norm") else recipe
+@functools.lru_cache(maxsize=4)
+def opened_for(recipe: type[Recipe], run: Run) -> Splits:
+    return inputs_for(recipe()).open(run.data, run)
+
+
+def samples_for(recipe: Recipe, n: int = 5) -> Any:
+    """Something new for a trained net to encode."""
+    if recipe.card.modality == "words":
+        return ["the", "file", "is", "an", "object"][:n]
+    if recipe.card.modality == "text":
+        return [f"The number {i} comes before the number {i + 1}." for i in range(n)]
+    return torch.arange(n * 64, dtype=torch.uint8).view(n, 8, 8)
+
+
+def exactly(recipe: Recipe) -> Recipe:
+    """The recipe with row-wise norms in its heads and without dropout, so that chunks and ranks are exact."""
+    exact = {"norm": "layer", "dropout": 0.0}
+    return dataclasses.replace(recipe, **{name: value for name, value in exact.items() if hasattr(recipe, name)})
 
 
 def tiny_session(name: str, exact: bool = False, machine: Machine | None = None, **changes: Any) -> Session:
-    """A session of the recipe's tiny settings; `exact`: without any batch statistics."""
+    """A session of the recipe's tiny settings; `exact`: without any batch statistics or dropout."""
     recipe, run = recipes.method(name).tiny
     if exact:
-        recipe = without_batch_statistics(recipe)
-        changes = {"encoder": "convnet-gn", **changes}
+        recipe = exactly(recipe)
+        changes = {"encoder": "convnet-gn" if recipe.card.modality == "image" else run.encoder, **changes}
+    splits = opened_for(type(recipe), run)
     run = dataclasses.replace(run, **changes)
-    splits = opened(run.data)
     data = splits.train if recipe.uses_labels else splits.train.unlabelled()
     return Session(recipe, run, machine or Machine(), data, torch.device("cpu"))
 
@@ -48,7 +63,7 @@ def gradients(session: Session, step: int = 0, chunk: int | None = None) -> dict
     for i, grad_step in enumerate(session.grad_steps):
         session.net.zero_grad()
         grad_step(similarity, steps[step], steps.parts(step), step)
-        found |= {f"{i}.{n}": p.grad.clone() for n, p in session.net.named_parameters() if p.grad is not None}
+        found |= {f"{i}.{n}": p.grad.to_dense().clone() for n, p in session.net.named_parameters() if p.grad is not None}
     return found
 
 

@@ -302,7 +302,7 @@ def test_the_bar_on_a_terminal(rich, own, tmp_path, monkeypatch):
         assert main(["fit", own, "--tiny", "--out", str(tmp_path / "run")]) == 0
         seen = os.read(leader, 1 << 16).decode()
     os.close(leader)
-    assert "images/s" in seen
+    assert "samples/s" in seen
     assert "left" in seen
     assert ("━" in seen) == rich
     assert "step 3/3  loss" in seen

@@ -37,7 +37,7 @@ def pictures(folder: Path, count: int, size: int = 8, start: int = 0, classes: s
 
 
 WRONG = {
-    "optimizer='adam'": "--optimizer must be one of adamw, sgd, lars, got 'adam'. Did you mean 'adamw'",
+    "optimizer='adam'": "--optimizer must be one of adamw, sgd, lars, adagrad, got 'adam'. Did you mean 'adamw'",
     "schedule='linear'": "--schedule must be one of cosine, constant",
     "precision='fp16'": "--precision must be one of fp32, bf16",
     "norm='bogus'": "--norm must be one of batch, layer, none",

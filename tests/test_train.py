@@ -90,7 +90,7 @@ def test_an_optimizer_owns_only_the_named_parts():
 class Alternating(Recipe):
     """Two turns on one net: the first trains `a`, the second `b`."""
 
-    card = Card(*["x"] * 2, 2020, *["x"] * 10)
+    card = Card("x", "x", 2020, "image", *["x"] * 9)
     part: str = "a"
 
     @property

@@ -19,7 +19,7 @@ from nearfar.app.settings import Settings, understand
 from nearfar.core import Machine, NearfarError, Recipe, UsageError
 from nearfar.core.files import writable_target
 from nearfar.core.ranks import rank, world
-from nearfar.data import Splits, open_data
+from nearfar.data import Splits, Tokenizer, inputs_for
 from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
 from nearfar.train import checkpoint
@@ -67,14 +67,15 @@ def fit(
     if data is None and not chosen.run.data:
         raise UsageError("no data given: --data DATA, or --tiny for data that ship with a dependency")
     run = chosen.run
-    splits = open_data(
-        run.data if data is None else data, seed=run.seed, image_size=run.image_size, on_error=run.on_error, progress=progress
-    )
-    return _begin(chosen, splits, out, overwrite, hooks)
+    donor = load(run.init, device="cpu") if run.init else None
+    inputs = inputs_for(chosen.recipe, tokenizer=donor.tokenizer if donor else None)
+    splits = inputs.open(run.data if data is None else data, run, progress=progress)
+    return _begin(chosen, splits, donor, out, overwrite, hooks)
 
 
-def _begin(chosen: Settings, splits: Splits, out: str | os.PathLike | None, overwrite: bool, hooks: Sequence[Hook]) -> Trained:
-    donor = load(chosen.run.init, device="cpu") if chosen.run.init else None
+def _begin(
+    chosen: Settings, splits: Splits, donor: Trained | None, out: str | os.PathLike | None, overwrite: bool, hooks: Sequence[Hook]
+) -> Trained:
     if donor is not None and chosen.run.encoder == "auto":
         chosen = dataclasses.replace(chosen, run=dataclasses.replace(chosen.run, encoder=donor.run.encoder))
     session = _session(chosen.recipe, chosen.run, chosen.machine, splits, donor)
@@ -84,6 +85,7 @@ def _begin(chosen: Settings, splits: Splits, out: str | os.PathLike | None, over
     folder = RunFolder.create(out, overwrite)
     config = _config(chosen, session, splits)
     folder.write_split(splits.test_ids)
+    folder.write_tokenizer(_tokenizer(splits))
     folder.write_config(config)
     with folder.lock():
         return _train(session, splits, hooks, folder, config)
@@ -114,9 +116,7 @@ def resume(
         if rank() == 0:
             checkpoint.clean(folder.checkpoints, found.step if found else -1)
         source = own_data(run, folder) if data is None else data
-        splits = open_data(
-            source, seed=run.seed, image_size=run.image_size, on_error=run.on_error, split=folder.split(), progress=progress
-        )  # fmt: skip
+        splits = inputs_for(method, tokenizer=folder.tokenizer()).open(source, run, folder.split(), progress)
         if splits.train.fingerprint != config["data"]["fingerprint"]:
             raise NearfarError(f"the data at {run.data or source} are not those that {folder.path} was trained on: they have changed")
         donor = load(run.init, device="cpu") if run.init and found is None else None
@@ -170,7 +170,11 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
             log.warning("%d files could not be read and are left out, the first: %s", len(splits.train.skipped), splits.train.skipped[0])
         train(session, row)
     session.net.eval()
-    return Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics)
+    return Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, _tokenizer(splits))
+
+
+def _tokenizer(splits: Splits) -> Tokenizer | None:
+    return getattr(splits.train, "tokenizer", None)
 
 
 def _hooks(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunFolder | None, config: dict[str, Any]) -> list[Hook]:

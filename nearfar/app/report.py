@@ -22,7 +22,7 @@ from torch import Tensor
 from nearfar.app.charts import Line, legend, line_chart, number, scatter
 from nearfar.app.mathml import equation
 from nearfar.app.page import facts, page, section
-from nearfar.app.sprites import sprite_sheet
+from nearfar.app.sprites import Sheet, TextSheet, sprite_sheet
 from nearfar.core import Card
 from nearfar.core.files import atomic_write
 from nearfar.evaluate import Map, Table, nearest
@@ -39,17 +39,18 @@ LEARNING_RATES = {"lr", "learning_rate"}
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Some test images, the training images nearest to them (nearest first), and the labels of both where there are any."""
+    """Some test samples (images or strings), the training samples nearest to them (nearest first), and the labels of both where there
+    are any."""
 
-    queries: Float[Tensor, "q c h w"] | Float[np.ndarray, "q c h w"]
-    found: Float[Tensor, "q k c h w"] | Float[np.ndarray, "q k c h w"]
+    queries: Float[Tensor, "q c h w"] | Float[np.ndarray, "q c h w"] | list[str]
+    found: Float[Tensor, "q k c h w"] | Float[np.ndarray, "q k c h w"] | list[list[str]]
     similarity: Float[Tensor, "q k"] | Float[np.ndarray, "q k"]
     query_labels: Labels | None = None
     found_labels: Tensor | np.ndarray | None = None
 
 
-Pictures = Callable[[Tensor], Tensor]
-"""Images by their numbers: only those that are shown are read."""
+Pictures = Callable[[Tensor], Any]
+"""Images or strings by their numbers: only those that are shown are read."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,8 @@ class ReportContent:
     table: Table | None = None
     log: Sequence[Mapping[str, Any]] = ()
     """Lines of the metrics file: dicts with a "step" and any number of scalars."""
-    pairs: tuple[Images, Images] | None = None
-    """Two views of the same samples, row by row, as the model saw them, values in [0, 1]."""
+    pairs: tuple[Images, Images] | tuple[list[str], list[str]] | None = None
+    """Two views of the same samples, row by row, as the model saw them: images with values in [0, 1], or strings."""
     map: Map | None = None
     labels: Labels | None = None
     """Labels of the features that `map` was made from (the map's `index` picks its own)."""
@@ -194,12 +195,17 @@ def _smoothed(y: np.ndarray) -> np.ndarray:
 def _pairs(content: ReportContent) -> str:
     if content.pairs is None or not len(content.pairs[0]):
         return ""
-    first, second = (torch.as_tensor(x).detach().cpu().float() for x in content.pairs)
-    sheet = sprite_sheet(torch.cat([first, second]))
-    n = len(first)
+    sheet, n = _sheet(*content.pairs), len(content.pairs[0])
     shown = "".join(f'<div class="pair">{sheet.cell(i, "one view")}{sheet.cell(n + i, "the other view")}</div>' for i in range(n))
     intro = "Views of the same sample, as the model saw them: what it was told to place near each other."
     return section("pairs", "Positive pairs", f'<div class="pairs" style="{sheet.style}">{shown}</div>', intro)
+
+
+def _sheet(*parts: Any) -> Sheet | TextSheet:
+    """All samples of the parts, one after the other, as cells of the page."""
+    if isinstance(parts[0], list):
+        return TextSheet([text for part in parts for text in part])
+    return sprite_sheet(torch.cat([torch.as_tensor(part).detach().cpu().float() for part in parts]))
 
 
 def _map(content: ReportContent) -> str:
@@ -224,9 +230,8 @@ def _name(label: Any, names: Sequence[str] | None) -> str:
 def _neighbours(content: ReportContent) -> str:
     if (near := content.neighbours) is None:
         return ""
-    queries, found = torch.as_tensor(near.queries).cpu().float(), torch.as_tensor(near.found).cpu().float()
-    count, k = found.shape[:2]
-    sheet = sprite_sheet(torch.cat([queries, found.flatten(0, 1)]))
+    count, k = len(near.found), len(near.found[0])
+    sheet = _sheet(near.queries, *near.found)
     rows = []
     for q in range(count):
         label = None if near.query_labels is None else int(near.query_labels[q])

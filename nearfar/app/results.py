@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 import nearfar
+from nearfar.app.kinds import Pair, kind_of
 from nearfar.app.report import ReportContent, find_neighbours, write_report
 from nearfar.core import Key, Plan, Rows, Run, UsageError
 from nearfar.core.files import atomic_write, writable_target
-from nearfar.data import Images, Splits, adapted, open_data, read_all
-from nearfar.evaluate import Features, Table, compare, project, raw_pixels, spectrum
+from nearfar.data import Splits
+from nearfar.evaluate import Features, Table, compare, project, spectrum
 from nearfar.train.folder import RunFolder
 from nearfar.train.trained import Trained
 
@@ -28,8 +29,6 @@ VIEWED = 512
 """How many test samples the alignment is measured on."""
 PAIRS = 24
 """How many positive pairs a report shows."""
-LARGEST_RAW = 32
-"""Raw pixels as a baseline are averaged down to this many a side: a probe on more takes longer than the training."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +37,15 @@ class Evaluation:
 
     table: Table
     splits: Splits
+    chosen: Any
+    """The training samples that features were taken from: all, or as many as the modality allows."""
     train: Tensor
     test: Tensor
     untrained: Tensor
 
 
 def evaluate(trained: Trained, data: Any = None, *, progress: Progress | None = None) -> Table:
-    """Raw pixels, the untrained encoder and the trained one on the test split, under one protocol.
+    """Simple baselines (raw pixels, counted words), the untrained encoder and the trained one on the test split, under one protocol.
 
     Without `data` the run's own data and split are used. The probes learn from the training split.
     """
@@ -56,22 +57,21 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
     splits = splits_of(trained, data, progress)
     if splits.test is None:
         raise UsageError(f"{splits.train.source} has no test split and is too small to draw one: nothing to evaluate on")
-    train, test = splits.train, splits.test
+    kind, key = kind_of(trained.recipe), Key(trained.run.seed)("evaluate")
+    train, test = kind.chosen(splits.train, key), splits.test
     untrained = trained.untrained()
     views = views_of(trained, test, min(VIEWED, len(test)))
-    rows: dict[str, Features] = raw_pixels(_raw(train), _raw(test), (_small(views[0]), _small(views[1])))
+    rows: dict[str, Features] = kind.baselines(train, test, views)
     before = "encoder before training" if trained.run.encoder.startswith("hf:") else "untrained encoder"
     for name, who in ((before, untrained), ("trained encoder", trained)):
-        pair = _encode_views(who, views[0]), _encode_views(who, views[1])
+        pair = None if views is None else kind.encode(who, views)
         features = [who.encode(part, progress=progress) for part in (train, test)]
         rows[name] = Features(features[0], features[1], views=pair, baseline=who is untrained)
     labelled = train.labels is not None and test.labels is not None and len(train.classes) > 1
     labels = (train.labels, test.labels) if labelled else (None, None)
-    table = compare(
-        rows, *labels, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} of {trained.run.steps}", **protocol
-    )
+    table = compare(rows, *labels, key=key, checkpoint=f"step {trained.step} of {trained.run.steps}", **protocol)
     as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
-    return Evaluation(table, splits, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor[before])
+    return Evaluation(table, splits, train, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor[before])
 
 
 def splits_of(trained: Trained, data: Any = None, progress: Progress | None = None) -> Splits:
@@ -81,13 +81,10 @@ def splits_of(trained: Trained, data: Any = None, progress: Progress | None = No
     named = isinstance(source, (str, os.PathLike))
     own = named and os.path.abspath(os.path.expanduser(source)) == os.path.abspath(run.data)
     folder = trained.folder if own else None
-    channels, size = trained.net.sizes["channels"], trained.net.sizes["size"]
-    stored = folder.split() if folder else None
-    splits = open_data(source, seed=run.seed, image_size=size, on_error=run.on_error, split=stored, progress=progress)
+    splits = trained.inputs.open(source, run, folder.split() if folder else None, progress)
     if folder and splits.train.fingerprint != folder.config()["data"]["fingerprint"]:
         raise UsageError(f"{run.data} has changed since {folder.path} was trained: what is test now may have been trained on")
-    test = None if splits.test is None else adapted(splits.test, channels, size)
-    return Splits(adapted(splits.train, channels, size), test, splits.test_ids)
+    return splits
 
 
 def own_data(run: Run, folder: RunFolder | None) -> str:
@@ -97,13 +94,13 @@ def own_data(run: Run, folder: RunFolder | None) -> str:
     return run.data
 
 
-def views_of(trained: Trained, data: Images, count: int) -> tuple[Tensor, Tensor]:
-    """Two views of the first samples, drawn as in training but with random numbers of their own."""
+def views_of(trained: Trained, data: Any, count: int) -> Pair | None:
+    """Two views of the first samples, drawn as in training but with random numbers of their own; None if the recipe has no two."""
     ids = np.arange(count)
     return _two_views(trained, data, Rows(ids, ids, ids), Key(trained.run.seed)("evaluate", "views"))
 
 
-def pairs_of(trained: Trained, data: Images) -> tuple[Tensor, Tensor]:
+def pairs_of(trained: Trained, data: Any) -> Pair | None:
     """The first positive pairs of the training's first step, as the model saw them: the same rows, keys and views."""
     key = Key(trained.run.seed)
     count = trained.recipe.similarity(trained.net).count(data)
@@ -111,35 +108,10 @@ def pairs_of(trained: Trained, data: Images) -> tuple[Tensor, Tensor]:
     return _two_views(trained, data, rows, key("view"))
 
 
-def _two_views(trained: Trained, data: Images, rows: Rows, key: Key) -> tuple[Tensor, Tensor]:
+def _two_views(trained: Trained, data: Any, rows: Rows, key: Key) -> Pair | None:
     similarity = trained.recipe.similarity(trained.net)
     views = similarity.view(similarity.read(data, rows, Key(trained.run.seed)("read")), rows, key)
-    return views["v0"], views["v1"]
-
-
-@torch.no_grad()
-def _encode_views(trained: Trained, images: Tensor) -> Tensor:
-    trained.net.eval()
-    return trained.recipe.encode(trained.net, images.to(trained.device)).float().cpu()
-
-
-def _raw(data: Images) -> Tensor:
-    """All images as floats, averaged down where they are large; in parts, so that the full size never stands in memory."""
-    return torch.cat([_small(_unit(data, np.arange(i, min(i + 512, len(data))))) for i in range(0, len(data), 512)])
-
-
-def _small(images: Tensor) -> Tensor:
-    large = images.shape[-1] > LARGEST_RAW
-    return torch.nn.functional.adaptive_avg_pool2d(images, LARGEST_RAW) if large else images
-
-
-def _pictures(data: Images) -> Callable[[Tensor], Tensor]:
-    """Images by their numbers, of any shape."""
-    return lambda ids: _unit(data, ids.reshape(-1).numpy()).unflatten(0, ids.shape)
-
-
-def _unit(data: Images, ids: np.ndarray) -> Tensor:
-    return data.read(ids).float() / 255
+    return (views["v0"], views["v1"]) if "v1" in views else None
 
 
 def embed(trained: Trained, data: Any, out: str | os.PathLike, *, split: str = "all", progress: Progress | None = None) -> int:
@@ -157,10 +129,9 @@ def embed(trained: Trained, data: Any, out: str | os.PathLike, *, split: str = "
     return len(vectors)
 
 
-def _parts(trained: Trained, data: Any, split: str, progress: Progress | None) -> list[Images]:
+def _parts(trained: Trained, data: Any, split: str, progress: Progress | None) -> list[Any]:
     if split == "all":
-        found = read_all(data, image_size=trained.net.sizes["size"], on_error=trained.run.on_error, progress=progress)
-        return [part for part in (found.train, found.test) if part is not None]
+        return trained.inputs.all(data, trained.run, progress)
     splits = splits_of(trained, data, progress)
     part = {"train": splits.train, "test": splits.test}[split]
     if part is None:
@@ -168,14 +139,14 @@ def _parts(trained: Trained, data: Any, split: str, progress: Progress | None) -
     return [part]
 
 
-def _write_parquet(file: Any, parts: list[Images], vectors: np.ndarray) -> None:
+def _write_parquet(file: Any, parts: list[Any], vectors: np.ndarray) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     names = [part.name(i) for part in parts for i in range(len(part))]
     columns: dict[str, Any] = {"name": pa.array(names)}
     if all(part.labels is not None for part in parts):
-        columns["label"] = pa.array([part.classes[y] for part in parts for y in part.labels])  # type: ignore[union-attr]
+        columns["label"] = pa.array([part.classes[y] for part in parts for y in part.labels])
     flat = pa.array(vectors.reshape(-1))
     columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
     pq.write_table(pa.table(columns), file)
@@ -188,22 +159,24 @@ def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: 
     evaluation = evaluation or measure(trained, progress=progress)
     train, test = evaluation.splits.train, evaluation.splits.test
     assert test is not None
-    key = Key(trained.run.seed)("report")
+    key, kind = Key(trained.run.seed)("report"), kind_of(trained.recipe)
+    pairs = pairs_of(trained, train if trained.recipe.uses_labels else train.unlabelled())
+    chosen = evaluation.chosen
     queries = [int(i) for i in key.permutation(len(test))[:6]]
     config, run = trained.folder.config(), trained.run
     content = ReportContent(
         title=f"{trained.recipe.card.title} on {Path(train.source).name}",
-        summary=f"{len(train):,} training images of {test.shape[2]} x {test.shape[1]} pixels, {trained.step:,} steps, seed {run.seed}.",
+        summary=f"{kind.summary(train)}, {trained.step:,} steps, seed {run.seed}.",
         card=trained.recipe.card,
         table=evaluation.table,
         log=trained.metrics,
-        pairs=pairs_of(trained, train.unlabelled()),
+        pairs=None if pairs is None else kind.shown_pair(trained, pairs),
         map=project(evaluation.test, key=key),
         labels=torch.as_tensor(test.labels) if test.labels is not None else None,
         class_names=test.classes or None,
         neighbours=find_neighbours(
-            evaluation.train, evaluation.test, _pictures(train), _pictures(test), queries,
-            train_y=torch.as_tensor(train.labels) if train.labels is not None else None,
+            evaluation.train, evaluation.test, kind.shown(chosen), kind.shown(test), queries,
+            train_y=torch.as_tensor(chosen.labels) if chosen.labels is not None else None,
             test_y=torch.as_tensor(test.labels) if test.labels is not None else None,
         ),
         spectra={"trained encoder": spectrum(evaluation.test), "untrained encoder": spectrum(evaluation.untrained)},

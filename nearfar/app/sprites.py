@@ -42,6 +42,17 @@ class Sheet:
         return f'<i class="px {style}" role="img" aria-label="{escape(title)}" title="{escape(title)}" style="{at}"></i>'
 
 
+@dataclass(frozen=True)
+class TextSheet:
+    """The counterpart of `Sheet` for samples that are texts."""
+
+    texts: list[str]
+    style = "--w:22ch"
+
+    def cell(self, index: int, title: str) -> str:
+        return f'<q class="words" title="{escape(title)}">{escape(self.texts[index])}</q>'
+
+
 def sprite_sheet(images: Float[Tensor, "n c h w"] | Float[np.ndarray, "n c h w"]) -> Sheet:
     """Images with values in [0, 1]; one channel is shown grey, of more than three the first three."""
     pixels = _small(_as_bytes(images))

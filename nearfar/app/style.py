@@ -87,6 +87,7 @@ svg.points circle:hover { opacity: 1; stroke: var(--ink); stroke-width: 1.5 }
 .legend i { display: inline-block; width: 10px; height: 10px; border-radius: 5px; margin-right: 7px }
 .px { display: block; flex: none; width: var(--w); height: var(--h); background-image: var(--sheet); background-size: var(--sheet-size);
   image-rendering: pixelated; border-radius: 3px; print-color-adjust: exact; -webkit-print-color-adjust: exact }
+.words { font-size: 0.8125rem; line-height: 1.4; quotes: none; width: var(--w); overflow-wrap: anywhere }
 .pairs { display: flex; flex-wrap: wrap; gap: 16px 18px; margin-top: 18px }
 .pair { display: flex; gap: 2px }
 .query { display: flex; align-items: flex-start; gap: 26px; padding: 16px 0; border-bottom: 1px solid var(--rule) }

@@ -151,7 +151,7 @@ def _bar(session: Session) -> Any:
 
 
 def _speed(rate: float, batch: int) -> str:
-    return f"{rate:,.3g} steps/s  {rate * batch:,.0f} images/s"
+    return f"{rate:,.3g} steps/s  {rate * batch:,.0f} samples/s"
 
 
 def _clock(seconds: float) -> str:

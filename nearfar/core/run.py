@@ -15,20 +15,33 @@ class Run:
     """Everything besides the recipe's own hyperparameters that the result depends on. Fields are flags of `nearfar fit`."""
 
     data: str = ""
-    """What to learn from: 'digits', a folder of images, CIFAR-10 or MNIST files, or a .npy/.npz of uint8 images."""
+    """What to learn from. Images: 'digits', a folder of images, CIFAR-10 or MNIST files, or a .npy/.npz of uint8 images. Texts:
+    'docstrings', a .txt of one sentence a line, a .csv, .tsv, .jsonl or .parquet, or a folder of such files."""
     encoder: str = "auto"
     """convnet, resnet18, resnet34, resnet50 (convnet-gn etc.: group instead of batch norm; resnet18-imagenet etc.: ImageNet stem),
-    hf:NAME-OR-FOLDER for any image model of transformers; auto: convnet up to 40 pixels, resnet18 above."""
+    hf:NAME-OR-FOLDER for any image model of transformers; auto: convnet up to 40 pixels, resnet18 above. For texts: bert-tiny,
+    bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag, hf:NAME-OR-FOLDER; auto: bert-tiny."""
     image_size: int | None = None
     """Images are scaled and cropped to this many pixels a side. Default: their own size if all agree, else 64."""
+    columns: str | None = None
+    """Which columns of a table are texts, in order, as in anchor,positive,negative; label=NAME and score=NAME name those."""
+    tokenizer: str = "auto"
+    """NAME-OR-FOLDER of a tokenizer of transformers; auto: that of --init or of an hf: encoder, else one trained on the training texts."""
+    vocabulary: int = 8192
+    """Tokens of a tokenizer that is trained."""
+    min_count: int = 5
+    """Words of a corpus that occur less often are left out."""
+    length: int = 64
+    """Texts are cut off after this many tokens."""
     batch: int | None = None
     """Samples a step. Default: 256, or the largest power of two that the data allow."""
     steps: int | None = None
     """Length of the training in optimizer steps."""
     epochs: float | None = None
     """Length of the training in passes over the data; default 100 if neither this nor --steps is given."""
-    optimizer: Literal["adamw", "sgd", "lars"] = "adamw"
-    """The update rule; biases, norms and other one-dimensional parameters are never decayed (nor LARS-adapted)."""
+    optimizer: Literal["adamw", "sgd", "lars", "adagrad"] = "adamw"
+    """The update rule; biases, norms and other one-dimensional parameters are never decayed (nor LARS-adapted). adagrad: one rate for
+    each row, without decay, for tables of words."""
     lr: float = 2e-3
     """Learning rate at its peak, for the whole batch (no hidden scaling)."""
     weight_decay: float = 1e-4
@@ -51,7 +64,8 @@ class Run:
     """What to do about a file that cannot be read: stop and name it, or leave it out and count it."""
 
     def __post_init__(self):
-        limits = dict.fromkeys(("batch", "steps", "image_size"), (1.0, math.inf)) | dict.fromkeys(("epochs", "lr", "clip"), POSITIVE)
+        limits = dict.fromkeys(("batch", "steps", "image_size", "vocabulary", "length", "min_count"), (1.0, math.inf))
+        limits |= dict.fromkeys(("epochs", "lr", "clip"), POSITIVE)
         limits |= {"weight_decay": (0.0, math.inf), "momentum": (0.0, 1.0), "seed": (0.0, math.inf), "warmup": (0.0, 0.99)}
         check_fields(self, limits)
         if self.steps is not None and self.epochs is not None:

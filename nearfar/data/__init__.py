@@ -2,7 +2,13 @@
 
 from nearfar.data.accept import adapted, as_images, read_all
 from nearfar.data.images import Images
+from nearfar.data.inputs import Inputs, inputs_for
 from nearfar.data.open import open_data
+from nearfar.data.opentext import open_texts
 from nearfar.data.split import Splits
+from nearfar.data.text import Texts
+from nearfar.data.tokens import Tokenizer
 
-__all__ = ["Images", "Splits", "adapted", "as_images", "open_data", "read_all"]
+__all__ = [
+    "Images", "Inputs", "Splits", "Texts", "Tokenizer", "adapted", "as_images", "inputs_for", "open_data", "open_texts", "read_all",
+]  # fmt: skip

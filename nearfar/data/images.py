@@ -48,22 +48,22 @@ class Images:
         return self.store.shape
 
     def read(self, ids: Ids) -> UInt8[Tensor, "n c h w"]:
-        return self.store.read(self.ids[_positions(ids)])
+        return self.store.read(self.ids[positions(ids)])
 
     def frames(self, ids: Ids) -> Int32[np.ndarray, "n 2"] | None:
         """Height and width of the image files, where `cut` can cut windows out of them."""
-        return self.store.frames(self.ids[_positions(ids)])
+        return self.store.frames(self.ids[positions(ids)])
 
     def cut(self, ids: Ids, windows: Float[np.ndarray, "n v 4"], sizes: Sequence[int]) -> list[UInt8[Tensor, "n c _s _s"]]:
         """For each view its windows (left, top, right, bottom: shares of the file's image), scaled to its size."""
-        return self.store.cut(self.ids[_positions(ids)], windows, sizes)
+        return self.store.cut(self.ids[positions(ids)], windows, sizes)
 
     def name(self, i: int) -> str:
         """The path relative to the folder, or "row 17" of an array."""
         return self.store.name(int(self.ids[i]))
 
     def subset(self, ids: Ids) -> Images:
-        chosen = _positions(ids)
+        chosen = positions(ids)
         return replace(self, ids=self.ids[chosen], labels=None if self.labels is None else self.labels[chosen])
 
     def unlabelled(self) -> Images:
@@ -101,6 +101,6 @@ class Images:
         return edges[:-1] + (Key(0)("statistics").uniform(np.arange(count), 1)[:, 0] * np.diff(edges)).astype(np.int64)
 
 
-def _positions(ids: Ids) -> np.ndarray:
+def positions(ids: Ids) -> np.ndarray:
     positions = np.asarray(ids)
     return positions if positions.size else np.zeros(0, dtype=np.int64)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from nearfar.core.errors import UsageError
 from nearfar.core.keys import Key
-from nearfar.data.images import Images
 
 ONE_IN = 5
 """One in five samples is for testing."""
@@ -18,8 +18,10 @@ ONE_IN = 5
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    train: Images
-    test: Images | None
+    """`Images`, `Texts`, or whatever has their interface."""
+
+    train: Any
+    test: Any
     """None where no test split was wanted (a stored split of no rows) or none is possible (no class has two samples)."""
     test_ids: list[int] | None = None
     """Which rows of the data are for testing, to be stored with a run; None where the data bring their own split."""
@@ -55,7 +57,7 @@ def divide(found: Splits, seed: int, stored: Sequence[int] | np.ndarray | None) 
     return Splits(data.subset(train_ids), data.subset(test_ids) if len(test_ids) else None, test_ids.tolist())
 
 
-def _checked(stored: Sequence[int] | np.ndarray, data: Images) -> Int64[np.ndarray, " m"]:
+def _checked(stored: Sequence[int] | np.ndarray, data: Any) -> Int64[np.ndarray, " m"]:
     ids = np.asarray(stored)
     ids = ids if ids.size else ids.astype(np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":

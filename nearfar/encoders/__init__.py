@@ -11,13 +11,19 @@ from nearfar.core.errors import did_you_mean
 from nearfar.encoders.convnet import Block, Bottleneck, ConvNet, ResNet, batch_norm, group_norm
 from nearfar.encoders.pretrained import HuggingFaceImage
 from nearfar.encoders.standardise import Standardise
+from nearfar.encoders.text import TEXT_ENCODERS, Pool, TextEncoder, make_text_encoder, text_architecture
 
 _RESNETS = {"resnet18": ((2, 2, 2, 2), Block), "resnet34": ((3, 4, 6, 3), Block), "resnet50": ((3, 4, 6, 3), Bottleneck)}
 IMAGE_ENCODERS = ("convnet", "convnet-gn", *(f"{r}{s}" for r in _RESNETS for s in ("", "-gn", "-imagenet", "-imagenet-gn")))
 
 
-def make_encoder(spec: str, sizes: Sizes) -> nn.Module:
-    """The encoder a spec names, with a `dim`; its weights are drawn from torch's generators (seed them around the call)."""
+def make_encoder(spec: str, sizes: Sizes, weights: bool = True) -> nn.Module:
+    """The encoder a spec names, with a `dim`; its weights are drawn from torch's generators (seed them around the call).
+
+    `weights=False`: the caller fills them in, and the files of a pre-trained text model are not read.
+    """
+    if "vocabulary" in sizes:
+        return make_text_encoder(spec, sizes, weights)
     body = _body(spec, sizes)
     encoder = nn.Sequential(Standardise(sizes["mean"], sizes["std"]), body)
     encoder.dim = body.dim  # type: ignore[assignment]
@@ -28,6 +34,10 @@ def resolve_encoder(spec: str, sizes: Sizes) -> str:
     """The spec with `auto` replaced by the name it stands for."""
     if spec != "auto":
         return spec
+    if "vocabulary" in sizes:
+        return "bert-tiny"
+    if "words" in sizes:
+        return "lookup"
     return "convnet" if sizes["size"] <= 40 else "resnet18"
 
 
@@ -46,4 +56,7 @@ def _body(spec: str, sizes: Sizes) -> nn.Module:
     return ResNet(sizes["channels"], depths, block, stem="imagenet" if "imagenet" in options else "small", norm=norm)
 
 
-__all__ = ["IMAGE_ENCODERS", "ConvNet", "HuggingFaceImage", "ResNet", "Standardise", "make_encoder", "resolve_encoder"]
+__all__ = [
+    "IMAGE_ENCODERS", "TEXT_ENCODERS", "ConvNet", "HuggingFaceImage", "Pool", "ResNet", "Standardise", "TextEncoder",
+    "make_encoder", "make_text_encoder", "resolve_encoder", "text_architecture",
+]  # fmt: skip

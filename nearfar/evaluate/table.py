@@ -86,7 +86,7 @@ class Table:
                 f"Few labels: linear probe on {p['per_class']} labelled samples a class{short}; "
                 f"mean ± standard deviation over {p['draws']} draws, the same for every row.",
                 f"All labels: linear probe on the training split. Probes: offline logistic regression, C = {p['C']:g}, "
-                f"{'' if converged else 'NOT all '}to convergence; features standardised over the training split, raw pixels as named.",
+                f"{'' if converged else 'NOT all '}to convergence; features standardised over the training split, baselines as named.",
                 f"kNN: cosine, k = {p['k']}{clipped}, weights exp(s / {p['tau']:g}).",
             ]
         lines.append(

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from nearfar.train.sparse import densify
+
 SIZE = 25 << 20
 """Bytes of a bucket: large enough that a network is used well, small enough that the first leaves early."""
 
@@ -56,6 +58,7 @@ class Buckets:
 
     def _send(self) -> None:
         bucket = self.buckets[len(self.sent)]
+        densify(bucket)
         has = [p.grad is not None for p in bucket]
         flags = bucket[0].new_ones(len(bucket)) if all(has) else bucket[0].new_tensor(has)
         flat = torch.cat([*((torch.zeros_like(p) if p.grad is None else p.grad).detach().reshape(-1) for p in bucket), flags])

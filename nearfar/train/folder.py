@@ -1,4 +1,4 @@
-"""A run's folder: config.json, metrics.jsonl, log.txt, split.json, checkpoints/, and a lock while someone trains in it."""
+"""A run's folder: config.json, metrics.jsonl, log.txt, split.json, tokenizer.json (texts), checkpoints/, a lock while someone trains."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from nearfar.core import NearfarError, UsageError
 from nearfar.core.files import atomic_write, writable_target, write_json
+from nearfar.data.tokens import Tokenizer
 
 FORMAT = 1
 """Number of the layout and of config.json; readers refuse numbers they do not know."""
@@ -29,6 +30,7 @@ class RunFolder:
         self.metrics_file = self.path / "metrics.jsonl"
         self.log_file = self.path / "log.txt"
         self.split_file = self.path / "split.json"
+        self.tokenizer_file = self.path / "tokenizer.json"
         self.checkpoints = self.path / "checkpoints"
 
     @classmethod
@@ -63,13 +65,14 @@ class RunFolder:
 
     def _is_blank(self) -> bool:
         """Empty, or left by a process that was killed before it wrote its configuration."""
-        ours = {self.checkpoints.name, self.split_file.name, "lock"}
+        ours = {self.checkpoints.name, self.split_file.name, self.tokenizer_file.name, "lock"}
         return {p.name for p in self.path.iterdir()} <= ours and not any(self.checkpoints.glob("*"))
 
     def _empty(self) -> None:
         with self.lock():
             shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
-            for item in (self.config_file, self.metrics_file, self.log_file, self.split_file, self.path / "report.html"):
+            files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file, self.path / "report.html")
+            for item in files:
                 item.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
@@ -103,6 +106,15 @@ class RunFolder:
             return json.loads(self.split_file.read_text())["test"]
         except (ValueError, KeyError, TypeError) as e:
             raise NearfarError(f"{self.split_file} is damaged: {e}") from e
+
+    def write_tokenizer(self, tokenizer: Tokenizer | None) -> None:
+        if tokenizer is not None:
+            with atomic_write(self.tokenizer_file) as f:
+                f.write(tokenizer.save().encode())
+
+    def tokenizer(self) -> Tokenizer | None:
+        """That of a run on texts."""
+        return Tokenizer.load(self.tokenizer_file) if self.tokenizer_file.exists() else None
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; an unfinished last line (a kill in the middle of a write) is left out."""

@@ -1,4 +1,4 @@
-"""Optimizers: SGD, AdamW and LARS, with weights decayed and everything one-dimensional left alone."""
+"""Optimizers: SGD, AdamW, LARS and row-wise Adagrad, with weights decayed and everything one-dimensional left alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from nearfar.core import Net, Run
+from nearfar.core import Net, Run, UsageError
+from nearfar.train.sparse import RowAdagrad, densify
 
 
 class LARS(Optimizer):
@@ -47,7 +48,18 @@ def owned(net: Net, prefixes: tuple[str, ...]) -> list[tuple[str, nn.Parameter]]
 
 
 def make_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
-    """The run's optimizer over a recipe's parameters, in two groups: matrices decay, vectors and scalars do not."""
+    """The run's optimizer over a recipe's parameters; sparse gradients of tables reach it as it can take them."""
+    if run.optimizer == "adagrad":
+        if run.clip:
+            raise UsageError("--clip has no meaning with --optimizer adagrad, whose steps do not depend on the gradient's scale")
+        return RowAdagrad([p for _, p in owned(net, prefixes)], lr=run.lr)
+    optimizer = _dense_optimizer(net, prefixes, run)
+    optimizer.register_step_pre_hook(lambda *_: densify(p for group in optimizer.param_groups for p in group["params"]))
+    return optimizer
+
+
+def _dense_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
+    """Two groups of parameters: matrices decay, vectors and scalars do not."""
     params = [p for _, p in owned(net, prefixes)]
     matrices = [p for p in params if p.ndim > 1]
     vectors = [p for p in params if p.ndim <= 1]

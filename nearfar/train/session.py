@@ -15,7 +15,7 @@ from nearfar.core import Key, Machine, Net, Plan, Recipe, Run, Sizes, UsageError
 from nearfar.core.ranks import copy_from_first, world
 from nearfar.core.recipe import Similarity
 from nearfar.data.device import on_device
-from nearfar.encoders import make_encoder, resolve_encoder
+from nearfar.encoders import make_encoder, resolve_encoder, text_architecture
 from nearfar.train.batchnorm import synchronise
 from nearfar.train.compiled import compile_encoders
 from nearfar.train.encode import encode_all
@@ -24,11 +24,14 @@ from nearfar.train.optim import forget, make_optimizer
 from nearfar.train.step import GradStep
 
 
-def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Net | None = None) -> Net:
-    """The net of a run before its first step: a pure function of recipe, run and sizes, and of a donor's encoders if one is given."""
+def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Net | None = None, weights: bool = True) -> Net:
+    """The net of a run before its first step: a pure function of recipe, run and sizes, and of a donor's encoders if one is given.
+
+    `weights=False`: all of them will be replaced, so that those of a pre-trained encoder need not be read.
+    """
     wanted = [name for name in inspect.signature(recipe.build).parameters if name != "sizes"]
     with Key(run.seed)("init").seeded():
-        encoders = {name: make_encoder(run.encoder, sizes) for name in wanted}
+        encoders = {name: make_encoder(run.encoder, sizes, weights) for name in wanted}
         if donor is not None:
             for name, encoder in encoders.items():
                 _take(encoder, donor, name, run)
@@ -44,7 +47,7 @@ def _take(encoder: torch.nn.Module, donor: Net, name: str, run: Run) -> None:
     try:
         encoder.load_state_dict(donor.get_submodule(name).state_dict())
     except (RuntimeError, AttributeError) as e:
-        raise UsageError(f"--init {run.init}: its {name} does not fit --encoder {run.encoder} on these images") from e
+        raise UsageError(f"--init {run.init}: its {name} does not fit --encoder {run.encoder} on these data") from e
 
 
 def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
@@ -85,6 +88,8 @@ class Session:
         self.key = Key(run.seed)
         self.sizes = data.sizes()
         self.data = data if machine.workers else on_device(data, device)
+        if "vocabulary" in self.sizes:
+            self.sizes |= text_architecture(run.encoder)
         run = dataclasses.replace(run, encoder=resolve_encoder(run.encoder, self.sizes), image_size=self.sizes.get("size"))
         self.net = build_net(recipe, run, self.sizes, donor).to(device)
         self.run = run = resolve(recipe, run, self.net, data)

@@ -14,7 +14,7 @@ from torch import Tensor
 from nearfar import recipes
 from nearfar.core import Machine, NearfarError, Net, Recipe, Run, UsageError
 from nearfar.core.errors import did_you_mean
-from nearfar.data import as_images
+from nearfar.data import Inputs, Tokenizer, inputs_for
 from nearfar.train import checkpoint
 from nearfar.train.encode import encode_all
 from nearfar.train.folder import RunFolder
@@ -32,14 +32,21 @@ class Trained:
     device: torch.device
     folder: RunFolder | None = None
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    tokenizer: Tokenizer | None = None
+    """Of a recipe for texts."""
 
-    def encode(self, images: Any, batch: int = 512, progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
-        """The representations of images: one image file, a list of them, an opened data set, or anything `open_data` takes;
-        scaled to the run's size.
+    @property
+    def inputs(self) -> Inputs:
+        """How data are brought to this net."""
+        return inputs_for(self.recipe, self.net.sizes, self.tokenizer)
+
+    def encode(self, samples: Any, batch: int = 512, progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
+        """The representations of images (one image file, a list of them, or anything `open_data` takes; scaled to the run's size), of
+        texts (a list of strings, or anything `open_texts` takes), or of opened data.
 
         Of data that bring splits, those for training come first.
         """
-        parts = as_images(images, channels=self.net.sizes["channels"], size=self.net.sizes["size"])
+        parts = self.inputs.accept(samples)
         return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch, progress) for part in parts])
 
     def untrained(self) -> Trained:
@@ -57,10 +64,10 @@ def load(path: str | os.PathLike, device: str = "auto", recipe: str | os.PathLik
         raise NearfarError(f"{folder.path} has no checkpoint yet: `nearfar fit --resume {folder.path}` goes on with it")
     method, run = recipe_of(config, folder.path, recipe), run_of(config, folder.path)
     where = pick_device(device)
-    net = build_net(method, run, config["sizes"]).to(where)
+    net = build_net(method, run, config["sizes"], weights=False).to(where)
     found.load(net)
     net.eval()
-    return Trained(method, run, net, found.step, where, folder, folder.metrics())
+    return Trained(method, run, net, found.step, where, folder, folder.metrics(), folder.tokenizer())
 
 
 def recipe_of(config: dict[str, Any], source: os.PathLike | str, trusted: str | os.PathLike | None = None) -> Recipe:

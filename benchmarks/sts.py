@@ -1,0 +1,126 @@
+"""A sentence encoder on the seven STS sets, beside floors that count words and letters, in one run.
+
+    python benchmarks/sts.py --encoder FOLDER [--data FOLDER] [--whiten K] [--transfer MR,TREC] [--name all-minilm]
+
+Protocol: cosine, Spearman, "all" (files of a year joined); the JSON also holds "mean", "wmean" and every file's number. Differences
+to the best floor by paired bootstrap over pairs (1,000 draws). Whitening is fitted on STS-B's training sentences, without
+their scores. Nothing is chosen by these numbers, and nothing is read from the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+import torch
+from common import write
+
+from nearfar.app.terminal import progress
+from nearfar.core import Key
+from nearfar.data.senteval import read_sts_benchmark
+from nearfar.encoders.sentence import SentenceEncoder
+from nearfar.evaluate.isotropy import isotropy
+from nearfar.evaluate.lexical import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.evaluate.sts import Encode, Sts, compare_sts, cosine_of, measure_sts, read_sts_sets, render_sts
+from nearfar.evaluate.transfer import measure_transfer
+from nearfar.heads.whiten import Whiten
+
+CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--encoder", required=True, help="a folder with a transformers or sentence-transformers text model")
+    parser.add_argument("--data", default=CACHE / "senteval", type=Path, help="SentEval's folder (holds STS, SICK, MR, …)")
+    parser.add_argument("--whiten", type=int, help="also measure the encoder whitened to this many directions")
+    parser.add_argument("--transfer", default="", help="transfer tasks, with commas between them")
+    parser.add_argument("--name", help="of the row and the file of results; default: the encoder's folder")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--seed", type=int, default=0)
+    args = parser.parse_args()
+    name, key = args.name or Path(args.encoder).resolve().name, Key(args.seed)
+    model = SentenceEncoder(args.encoder, args.device)
+    encode = remembered(lambda texts: model.encode(texts, progress("texts")))
+    sets = read_sts_sets(args.data)
+
+    began = time.perf_counter()
+    ours = {name: measure_sts(sets, cosine_of(encode))}
+    seconds = time.perf_counter() - began
+    sentences = training_sentences(args.data)
+    geometry = {name: isotropy(encode(sentences))}
+    if args.whiten:
+        head = Whiten(model.dim, args.whiten).to(args.device)
+        head.fit(encode(sentences))
+        whitened = f"{name}, whitened to {args.whiten}"
+        ours[whitened] = measure_sts(sets, cosine_of(lambda texts: head(encode(texts))))
+        geometry[whitened] = isotropy(head(encode(sentences)))
+    floors = {
+        "tf-idf": measure_sts(sets, tf_idf_cosine),
+        "letter trigrams": measure_sts(sets, ngram_jaccard),
+        "random word vectors": measure_sts(sets, cosine_of(random_words(key))),
+    }
+    print(render_sts(ours | floors))
+    for title, measured in geometry.items():
+        print(f"{title}: mean cosine {measured.mean_cosine:.3f}, partition {measured.partition:.3f}, rank {measured.effective_rank:.1f}")
+    result = {
+        "encoder": name,
+        "protocol": {"similarity": "cosine", "correlation": "spearman", "joined": "all", "bootstrap_draws": 1000, "seed": args.seed},
+        "seconds": round(seconds, 1),
+        "results": {title: sts.as_dict() for title, sts in (ours | floors).items()},
+        "differences": differences(ours, floors, key),
+        "isotropy": {title: dataclasses.asdict(measured) for title, measured in geometry.items()},
+    }
+    if args.transfer:
+        result["transfer"] = transfer(args.data, encode, key, args.transfer.split(","))
+    print(write(f"sts_{name}", result))
+
+
+def remembered(encode: Encode) -> Encode:
+    """Vectors are kept: the same lists of texts are measured raw and whitened."""
+    kept: dict[tuple[str, ...], torch.Tensor] = {}
+
+    def known(texts: list[str]) -> torch.Tensor:
+        name = tuple(texts)
+        if name not in kept:
+            kept[name] = encode(texts)
+        return kept[name]
+
+    return known
+
+
+def training_sentences(folder: Path) -> list[str]:
+    pairs = read_sts_benchmark(folder, "train")
+    return list(dict.fromkeys(pairs.first + pairs.second))
+
+
+def differences(ours: dict[str, Sts], floors: dict[str, Sts], key: Key) -> dict[str, dict]:
+    """Each of our rows against the best floor."""
+    best = max(floors, key=lambda title: floors[title].average())
+    found = {}
+    for title, sts in ours.items():
+        against = compare_sts(sts, floors[best], key)
+        average = against["average"]
+        print(
+            f"{title} - {best}: {100 * average.difference:+.2f} ± {100 * average.error:.2f} on average "
+            f"(95 %: {100 * average.low:+.2f} to {100 * average.high:+.2f})"
+        )
+        found[f"{title} - {best}"] = {name: dataclasses.asdict(d) for name, d in against.items()}
+    return found
+
+
+def transfer(folder: Path, encode: Encode, key: Key, tasks: list[str]) -> list[dict]:
+    rows = []
+    for task in tasks:
+        began = time.perf_counter()
+        (r,) = measure_transfer(folder, encode, key, [task])
+        extra = f", F1 {100 * r.f1:.2f}" if r.f1 is not None else ""
+        print(f"{task:5} {100 * r.accuracy:.2f}{extra} (majority {100 * r.majority:.2f})", flush=True)
+        rows.append(dataclasses.asdict(r) | {"seconds": round(time.perf_counter() - began, 1)})
+    return rows
+
+
+if __name__ == "__main__":
+    main()

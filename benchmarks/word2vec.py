@@ -1,0 +1,175 @@
+"""word2vec beside gensim: the same sentences, window, width, negatives, epochs, vocabulary and number of cores, in one run.
+
+    python benchmarks/word2vec.py --corpus ~/.cache/nearfar/wiki-en --judged ~/.cache/nearfar/wordeval [--threads 2]
+
+Measured are words a second (all words of the text, rare ones included, times epochs, over the time of training alone) and how well
+vectors agree with people about words: WordSim-353, SimLex-999 and Google's analogies. Floors: untrained vectors, and positive
+pointwise mutual information of the same windows, factorised. The two programs take turns, seed by seed, so that what else the
+machine does meets both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import write
+
+from nearfar import recipes
+from nearfar.core import Machine, Run
+from nearfar.data.corpus import Corpus, corpus_of, sentence_lines, tokenise
+from nearfar.evaluate.words import Answers, agreement, analogies, read_analogies, read_judged
+from nearfar.train.fit import train
+from nearfar.train.session import Session
+
+METHODS = {"skip-gram": ("word2vec-skipgram-neg", 1), "cbow": ("word2vec-cbow", 0)}
+AMONG = 30_000
+"""Analogies are asked and answered among the most frequent words, as is the custom."""
+
+
+def ours(name: str, corpus: Corpus, args: argparse.Namespace, seed: int, trained: bool = True) -> tuple[np.ndarray, float]:
+    recipe = recipes.method(METHODS[name][0]).recipe(dim=args.dim, window=args.window, negatives=args.negatives, subsample=args.subsample)
+    run = Run(batch=args.batch, epochs=args.epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, seed=seed)
+    session = Session(recipe, run, Machine(device="cpu"), corpus, torch.device("cpu"))
+    began = time.perf_counter()
+    if trained:
+        train(session)
+    return session.net.encoder.weight.detach().numpy(), time.perf_counter() - began
+
+
+def gensims(name: str, corpus: Corpus, sentences: list[list[str]], args: argparse.Namespace, seed: int) -> tuple[np.ndarray, float]:
+    from gensim.models import Word2Vec
+
+    model = Word2Vec(
+        vector_size=args.dim, window=args.window, negative=args.negatives, sample=args.subsample, min_count=args.min_count,
+        sg=METHODS[name][1], workers=args.threads, seed=seed,
+    )  # fmt: skip
+    model.build_vocab(sentences)
+    assert len(model.wv) == len(corpus), "both must know the same words"
+    began = time.perf_counter()
+    model.train(sentences, total_examples=len(sentences), epochs=args.epochs)
+    took = time.perf_counter() - began
+    return np.stack([model.wv[word] for word in corpus.words]), took
+
+
+def ppmi_svd(corpus: Corpus, window: int, dim: int, smoothing: float = 0.75) -> np.ndarray:
+    """Counts of pairs within the window, nearer ones weighing more; positive pointwise mutual information; the largest singular vectors."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.linalg import svds
+
+    n, tokens, sentence = len(corpus), corpus.tokens, np.cumsum(corpus.begins)
+    counts: Any = coo_matrix((n, n), dtype=np.float64).tocsr()
+    for distance in range(1, window + 1):
+        same = sentence[distance:] == sentence[:-distance]
+        a, b = tokens[:-distance][same], tokens[distance:][same]
+        counts = counts + coo_matrix((np.full(len(a), (window + 1 - distance) / window), (a, b)), shape=(n, n)).tocsr()
+    counts = (counts + counts.T).tocoo()
+    row, column = np.asarray(counts.sum(1)).ravel(), np.asarray(counts.sum(0)).ravel() ** smoothing
+    information = np.log(counts.data / row[counts.row] / (column / column.sum())[counts.col])
+    counts.data = np.maximum(information, 0)
+    u, s, _ = svds(counts.tocsr().astype(np.float32), k=dim, v0=np.ones(n, dtype=np.float32))
+    return u * np.sqrt(s)
+
+
+def judge(vectors: np.ndarray, corpus: Corpus, folder: Path) -> dict[str, Any]:
+    table = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
+    found: dict[str, Any] = {}
+    for name, file in (("WordSim-353", "wordsim353.tsv"), ("SimLex-999", "SimLex-999.txt")):
+        found[name] = dataclasses.asdict(agreement(table, corpus.number, read_judged(folder / file)))
+    sections = analogies(table, corpus.number, read_analogies(folder / "questions-words.txt"), AMONG)
+    total = sum(sections.values(), Answers(0, 0, 0))
+    found["analogies"] = {"accuracy": total.accuracy, **dataclasses.asdict(total)}
+    found["analogies by section"] = {name: answers.accuracy for name, answers in sections.items() if answers.covered}
+    return found
+
+
+def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Mean and standard deviation over seeds."""
+    values = {
+        "words/s": [run["words/s"] for run in runs],
+        "WordSim-353": [run["WordSim-353"]["spearman"] for run in runs],
+        "SimLex-999": [run["SimLex-999"]["spearman"] for run in runs],
+        "analogies": [run["analogies"]["accuracy"] for run in runs],
+    }
+    return {k: {"mean": float(np.mean(v)), "std": float(np.std(v, ddof=1)) if len(v) > 1 else None, "runs": v} for k, v in values.items()}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", type=Path, required=True, help="a text file, or a folder of .txt files")
+    parser.add_argument("--judged", type=Path, required=True, help="folder with wordsim353.tsv, SimLex-999.txt and questions-words.txt")
+    parser.add_argument("--methods", default="skip-gram,cbow")
+    parser.add_argument("--words", type=int, help="learn from the first sentences with so many words only")
+    parser.add_argument("--dim", type=int, default=100)
+    parser.add_argument("--window", type=int, default=5)
+    parser.add_argument("--negatives", type=int, default=5)
+    parser.add_argument("--subsample", type=float, default=1e-3)
+    parser.add_argument("--min-count", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--batch", type=int, default=16, help="blocks of text a step (nearfar)")
+    parser.add_argument("--lr", type=float, default=0.2, help="of Adagrad (nearfar); gensim has its own default")
+    parser.add_argument("--name", default="word2vec", help="the name of the file of results")
+    return parser.parse_args()
+
+
+def sentences_of(path: Path, words: int | None) -> list[list[str]]:
+    """The text as both programs are given it."""
+    found, total = [], 0
+    for file in sorted(path.rglob("*.txt")) if path.is_dir() else [path]:
+        for line in sentence_lines(file):
+            found.append(tokenise(line))
+            total += len(found[-1])
+            if words and total >= words:
+                return found
+    return found
+
+
+def main() -> None:
+    args = parse()
+    torch.set_num_threads(args.threads)
+    sentences = sentences_of(args.corpus, args.words)
+    corpus = corpus_of(sentences, args.min_count, args.corpus.name)
+    print(f"{corpus.read_words:,} words, {len(corpus):,} of them different and frequent enough")
+    result: dict[str, Any] = {
+        "corpus": {"name": args.corpus.name, "words": corpus.read_words, "vocabulary": len(corpus), "fingerprint": corpus.fingerprint},
+        "settings": {k: v for k, v in vars(args).items() if k not in ("corpus", "judged", "name")},
+        "floors": {
+            "untrained": judge(ours("skip-gram", corpus, args, 0, trained=False)[0], corpus, args.judged),
+            "PPMI-SVD": judge(ppmi_svd(corpus, args.window, args.dim), corpus, args.judged),
+        },
+        "methods": {},
+    }
+    for name, floor in result["floors"].items():
+        print(f"{name:22} WordSim-353 {floor['WordSim-353']['spearman']:.3f}  SimLex-999 {floor['SimLex-999']['spearman']:.3f}", flush=True)
+    for method in args.methods.split(","):
+        runs: dict[str, list[dict[str, Any]]] = {"nearfar": [], "gensim": []}
+        for seed in range(args.seeds):
+            for program in runs if seed % 2 == 0 else reversed(runs):
+                who = ours(method, corpus, args, seed) if program == "nearfar" else gensims(method, corpus, sentences, args, seed + 1)
+                found = {"seed": seed, "words/s": corpus.read_words * args.epochs / who[1], **judge(who[0], corpus, args.judged)}
+                runs[program].append(found)
+                print(
+                    f"{method:10} {program:8} {found['words/s']:>9,.0f} words/s  WordSim-353 {found['WordSim-353']['spearman']:.3f}  "
+                    f"SimLex-999 {found['SimLex-999']['spearman']:.3f}  analogies {found['analogies']['accuracy']:.3f}", flush=True,
+                )  # fmt: skip
+        means = {program: summary(found) for program, found in runs.items()}
+        pairs = list(zip(runs["nearfar"], runs["gensim"], strict=True))
+        result["methods"][method] = {
+            **means,
+            "speed of nearfar / gensim": [a["words/s"] / b["words/s"] for a, b in pairs],
+            "WordSim-353 of nearfar - gensim": means["nearfar"]["WordSim-353"]["mean"] - means["gensim"]["WordSim-353"]["mean"],
+            "runs": runs,
+        }
+        write(args.name, result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""Texts behind the interface of images: rows of one or several columns, with labels or scores where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+from torch import Tensor
+
+from nearfar.core.errors import NearfarError
+from nearfar.data.images import Ids, positions
+from nearfar.data.stores import digest
+from nearfar.data.tokens import Ragged, Tokenizer
+
+
+@dataclass(frozen=True, eq=False)
+class TextStore:
+    """All rows of a source, in its order, as strings; where each was found; and which document it belongs to."""
+
+    columns: Mapping[str, Sequence[str]]
+    """At least one; the first is what a row is represented by."""
+    files: tuple[str, ...] = ()
+    """Names of the files, empty for texts that were handed over in memory."""
+    file: Int64[np.ndarray, " n"] | None = None
+    line: Int64[np.ndarray, " n"] | None = None
+    """For each row the position of its file in `files`, and the line in it."""
+    passages: Int64[np.ndarray, " n"] | None = None
+    """For each row the number of its document; rows of a document stand in its order."""
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def name(self, row: int) -> str:
+        if self.file is None or self.line is None:
+            return f"row {row}"
+        return f"{self.files[self.file[row]]}, line {self.line[row]}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of every string, with its length: two short ones never pass for a long one."""
+        parts = (f"{len(text)}:{text}" for name, column in self.columns.items() for text in (name, *column))
+        return digest("".join(parts).encode("utf-8", "surrogatepass"), b"" if self.passages is None else self.passages.tobytes())
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """The rows of a store as ids, by column."""
+
+    tokenizer: Tokenizer
+    length: int
+    """Texts are cut off after so many tokens."""
+    columns: Mapping[str, Ragged]
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Some rows of a store of texts. Subsets share the store: nothing is copied, and a row keeps its name.
+
+    `read` gives token ids, padded on the right; it needs `tokenised`.
+    """
+
+    store: TextStore
+    ids: Int64[np.ndarray, " n"]
+    """Which rows of the store these are."""
+    labels: Int64[np.ndarray, " n"] | None = None
+    """For each row the position of its class in `classes`."""
+    classes: tuple[str, ...] = ()
+    scores: Float32[np.ndarray, " n"] | None = None
+    """For each row a number: how alike its two texts are."""
+    source: str = ""
+    """What the user asked for, as text."""
+    skipped: tuple[str, ...] = ()
+    """Rows of the source that were left out because they could not be read."""
+    tokens: Tokens | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.store.columns)
+
+    @property
+    def passages(self) -> Int64[np.ndarray, " n"] | None:
+        return None if self.store.passages is None else self.store.passages[self.ids]
+
+    def texts(self, ids: Ids | None = None, column: str | None = None) -> list[str]:
+        """The strings of some rows (or of all), of the first column unless another is named."""
+        chosen = self.ids if ids is None else self.ids[positions(ids)]
+        strings = self.store.columns[column or self.columns[0]]
+        return [strings[int(i)] for i in chosen]
+
+    def tokenised(self, tokenizer: Tokenizer, length: int) -> Texts:
+        coded = {name: tokenizer.encode(column, length) for name, column in self.store.columns.items()}
+        return replace(self, tokens=Tokens(tokenizer, length, coded))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self._tokens.tokenizer
+
+    @property
+    def _tokens(self) -> Tokens:
+        if self.tokens is None:
+            raise NearfarError("these texts have no token ids yet: texts.tokenised(tokenizer, length)")
+        return self.tokens
+
+    def read(self, ids: Ids) -> Int64[Tensor, "n t"]:
+        """Token ids of the first column."""
+        tokens = self._tokens
+        return tokens.columns[self.columns[0]].padded(self.ids[positions(ids)], tokens.tokenizer.special["pad"])
+
+    def read_columns(self, ids: Ids, count: int) -> Int64[Tensor, "c n t"]:
+        """Token ids of the first `count` columns, padded to one width."""
+        tokens, rows = self._tokens, self.ids[positions(ids)]
+        ragged = [tokens.columns[name] for name in self.columns[:count]]
+        width = max(column.longest(rows) for column in ragged)
+        return torch.stack([column.padded(rows, tokens.tokenizer.special["pad"], width) for column in ragged])
+
+    def name(self, i: int) -> str:
+        """The file and line, or "row 17" of a list."""
+        return self.store.name(int(self.ids[i]))
+
+    def subset(self, ids: Ids) -> Texts:
+        chosen = positions(ids)
+        labels, scores = (None if x is None else x[chosen] for x in (self.labels, self.scores))
+        return replace(self, ids=self.ids[chosen], labels=labels, scores=scores)
+
+    def unlabelled(self) -> Texts:
+        """The same texts without labels and scores, so that a method cannot see them."""
+        return replace(self, labels=None, classes=(), scores=None)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of the texts and their order. Labels are no part of it: `unlabelled` keeps it."""
+        return digest(self.store.fingerprint.encode(), self.ids.tobytes())
+
+    def sizes(self) -> dict[str, Any]:
+        """What a recipe and an encoder are built from."""
+        tokens = self._tokens
+        return {
+            "n": len(self),
+            "columns": len(self.columns),
+            "classes": len(self.classes),
+            "vocabulary": tokens.tokenizer.size,
+            "length": tokens.length,
+            "special": dict(tokens.tokenizer.special),
+        }

@@ -1,0 +1,41 @@
+"""Synonyms, from the dictionary files of WordNet 3.0 (data.noun, data.verb, data.adj, data.adv)."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+from pathlib import Path
+
+from nearfar.core.errors import NearfarError, UsageError
+
+PARTS = ("data.noun", "data.verb", "data.adj", "data.adv")
+
+
+@lru_cache(maxsize=2)
+def synonyms(folder: str | os.PathLike) -> dict[str, tuple[str, ...]]:
+    """For each word, in lower case, all words that share a sense with it, in alphabetical order; words without any are left out."""
+    found: dict[str, set[str]] = {}
+    for part in PARTS:
+        path = Path(folder).expanduser() / part
+        if not path.is_file():
+            raise UsageError(f"{folder} is no folder of WordNet: it has no {part}")
+        for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), 1):
+            if line.startswith("  "):  # the licence, at the head of each file
+                continue
+            words = _words(line, path, number)
+            for word in words:
+                found.setdefault(word, set()).update(words)
+    return {word: tuple(sorted(others - {word})) for word, others in found.items() if len(others) > 1}
+
+
+def _words(line: str, path: Path, number: int) -> list[str]:
+    """The words of a sense: offset, file, kind, count (hexadecimal), then word and number by turns."""
+    fields = line.split(" ")
+    try:
+        count = int(fields[3], 16)
+        words = fields[4 : 4 + 2 * count : 2]
+    except (IndexError, ValueError):
+        words, count = [], -1
+    if len(words) != count:
+        raise NearfarError(f"{path}, line {number}: not a line of WordNet")
+    return [word.split("(")[0].replace("_", " ").lower() for word in words]

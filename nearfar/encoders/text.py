@@ -1,0 +1,234 @@
+"""Text encoders: token ids in, padded on the right, one vector a text out.
+
+    bert-tiny … bert-base    a transformer encoder from its configuration, with random weights
+    hf:NAME-OR-FOLDER        any text model of transformers, with its weights
+    gru                      word by word, the state after the last token
+    bag                      the mean of the tokens' vectors: no order
+
+Rows are independent, and padding does not count: what a text becomes does not depend on its neighbours in the batch.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from nearfar.core import Sizes, UsageError
+from nearfar.core.errors import MissingExtra, did_you_mean
+
+Pool = Literal["cls", "mean", "first-last"]
+"""How a transformer's token vectors become one: the first token's, the mean, or the mean of the first and last layers' means."""
+
+BERTS = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512), "bert-base": (12, 768)}
+"""Layers and width; a head is 64 wide, the inner layer four times the width (Turc et al. 2019, arXiv:1908.08962)."""
+TEXT_ENCODERS = (*BERTS, "gru", "bag")
+
+
+def make_text_encoder(spec: str, sizes: Sizes, weights: bool = True) -> TextEncoder:
+    """The encoder a spec names; its weights are drawn from torch's generators (seed them around the call).
+
+    `weights=False`: the caller has them; a pre-trained model is built from the architecture that `sizes` holds, and its files are
+    not needed.
+    """
+    if spec.startswith("hf:"):
+        return Transformer(_pretrained(spec[3:], sizes) if weights else _from_architecture(sizes["architecture"]), sizes)
+    if spec in BERTS:
+        return Transformer(_bert(*BERTS[spec], sizes), sizes)
+    if spec == "gru":
+        return Gru(sizes)
+    if spec == "bag":
+        return Bag(sizes)
+    raise UsageError(
+        f"--encoder {spec!r} is unknown: for texts use one of {', '.join(TEXT_ENCODERS)} or hf:NAME.{did_you_mean(spec, TEXT_ENCODERS)}"
+    )
+
+
+class TextEncoder(nn.Module):
+    """What all text encoders have in common. `dim` is the width of the output."""
+
+    dim: int
+
+    def __init__(self, sizes: Sizes):
+        super().__init__()
+        self.pad = int(sizes["special"]["pad"])
+        self.pool: Pool = "mean"
+
+    def there(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
+        """Where there is a token and no padding."""
+        return ids != self.pad
+
+    @property
+    @abstractmethod
+    def table(self) -> Float[Tensor, "w e"]:
+        """The vectors of all tokens, as they enter."""
+
+    def embed(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t e"]:
+        """The tokens' vectors as they enter."""
+        vectors = torch.nn.functional.embedding(ids, self.table, self.pad)
+        return vectors if kept is None else vectors * kept[:, None]
+
+    @abstractmethod
+    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
+        """A vector for each token; those of padding mean nothing. `kept` multiplies the token vectors as they enter, by column."""
+
+    @abstractmethod
+    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]: ...
+
+    def set(self, pool: Pool, dropout: float) -> TextEncoder:
+        """Choose the pooling (transformers only) and the share of values that every dropout layer drops in training."""
+        self.pool = pool
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = dropout
+            elif isinstance(getattr(module, "attention_dropout", None), float):
+                module.attention_dropout = dropout  # type: ignore[assignment]
+        return self
+
+
+class Transformer(TextEncoder):
+    """A model of transformers, without its own pooling layer."""
+
+    def __init__(self, model: Any, sizes: Sizes):
+        super().__init__(sizes)
+        self.model = model
+        self.dim = int(model.config.hidden_size)
+
+    @property
+    def table(self) -> Float[Tensor, "w e"]:
+        return self.model.get_input_embeddings().weight
+
+    def _outputs(self, ids: Tensor, kept: Tensor | None, hidden: bool = False) -> Any:
+        # A row of nothing but padding would make attention divide zero by zero: its first token counts as there.
+        mask = self.there(ids)
+        mask = torch.cat([torch.ones_like(mask[:, :1]), mask[:, 1:]], 1)
+        enter = {"input_ids": ids} if kept is None else {"inputs_embeds": self.embed(ids, kept)}
+        return self.model(**enter, attention_mask=mask.long(), output_hidden_states=hidden)
+
+    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
+        return self._outputs(ids, kept).last_hidden_state
+
+    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        if self.pool == "cls":
+            return self.states(ids, kept)[:, 0]
+        if self.pool == "mean":
+            return mean_of(self.states(ids, kept), self.there(ids))
+        hidden = self._outputs(ids, kept, hidden=True).hidden_states
+        return mean_of((hidden[1] + hidden[-1]) / 2, self.there(ids))
+
+
+class Gru(TextEncoder):
+    """Token vectors through a gated recurrent unit; a text is the state after its last token."""
+
+    def __init__(self, sizes: Sizes, width: int = 128, dim: int = 256):
+        super().__init__(sizes)
+        self.embedding = nn.Embedding(sizes["vocabulary"], width, padding_idx=self.pad)
+        self.dropout = nn.Dropout(0.1)
+        self.gru = nn.GRU(width, dim, batch_first=True)
+        self.dim = dim
+
+    @property
+    def table(self) -> Float[Tensor, "w e"]:
+        return self.embedding.weight
+
+    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
+        return self.gru(self.dropout(self.embed(ids, kept)))[0]
+
+    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        place = torch.arange(ids.shape[1], device=ids.device)
+        states, last = self.states(ids, kept), (self.there(ids) * place).amax(1)
+        return states.gather(1, last[:, None, None].expand(-1, -1, self.dim))[:, 0]
+
+
+class Bag(TextEncoder):
+    """The mean of token vectors: what a text is without its order."""
+
+    def __init__(self, sizes: Sizes, dim: int = 256):
+        super().__init__(sizes)
+        self.embedding = nn.Embedding(sizes["vocabulary"], dim, padding_idx=self.pad)
+        self.dropout = nn.Dropout(0.1)
+        self.dim = dim
+
+    @property
+    def table(self) -> Float[Tensor, "w e"]:
+        return self.embedding.weight
+
+    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
+        return self.dropout(self.embed(ids, kept))
+
+    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        return mean_of(self.states(ids, kept), self.there(ids))
+
+
+def mean_of(states: Float[Tensor, "n t d"], there: Bool[Tensor, "n t"]) -> Float[Tensor, "n d"]:
+    """The mean over the tokens that are there; zero for a text without any."""
+    weight = there.to(states.dtype)[:, :, None]
+    return (states * weight).sum(1) / weight.sum(1).clamp_min(1)
+
+
+def _bert(layers: int, width: int, sizes: Sizes) -> Any:
+    transformers = _transformers("a BERT encoder")
+    config = transformers.BertConfig(
+        vocab_size=sizes["vocabulary"], hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
+        intermediate_size=4 * width, max_position_embeddings=max(512, sizes["length"]), pad_token_id=sizes["special"]["pad"],
+    )  # fmt: skip
+    return transformers.BertModel(config, add_pooling_layer=False)
+
+
+def text_architecture(spec: str) -> dict[str, Any]:
+    """What a run must remember of a pre-trained text encoder, so that it can be built again without its files."""
+    if not spec.startswith("hf:"):
+        return {}
+    config = _from_files("AutoConfig", spec[3:])
+    return {"architecture": json.loads(config.to_json_string(use_diff=False))}
+
+
+def _from_architecture(architecture: dict[str, Any]) -> Any:
+    transformers = _transformers("this encoder")
+    return _without_pooler(transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**architecture), trust_remote_code=False))
+
+
+def _without_pooler(model: Any) -> Any:
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    return model
+
+
+def _from_files(kind: str, name: str, **options: Any) -> Any:
+    """From a local folder or the local cache; nothing is downloaded, no code of the model's is run."""
+    transformers = _transformers(f"the encoder hf:{name}")
+    loud = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        return getattr(transformers, kind).from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
+    except (OSError, ValueError) as e:
+        where = "folder has no readable model" if Path(name).is_dir() else "is neither a folder nor in the local cache"
+        raise UsageError(f"--encoder hf:{name}: {where} ({str(e).splitlines()[0]})") from e
+    finally:
+        if loud:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def _pretrained(name: str, sizes: Sizes) -> Any:
+    model = _without_pooler(_from_files("AutoModel", name, use_safetensors=True))
+    reach = getattr(model.config, "max_position_embeddings", sizes["length"])
+    if sizes["length"] > reach:
+        raise UsageError(f"--encoder hf:{name} reads at most {reach} tokens: use --length {reach} or less")
+    if sizes["vocabulary"] > model.config.vocab_size:
+        raise UsageError(
+            f"--encoder hf:{name} knows {model.config.vocab_size} tokens, the tokenizer has {sizes['vocabulary']}: use its own"
+        )
+    return model
+
+
+def _transformers(what: str) -> Any:
+    try:
+        import transformers
+    except ImportError as e:
+        raise MissingExtra("transformers", "language", what) from e
+    return transformers

@@ -1,0 +1,33 @@
+"""Spearman's rank correlation, with ties, also of many bootstrap samples at once."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def spearman(
+    a: Float[Tensor, " n"], b: Float[Tensor, " n"], counts: Float[Tensor, "s n"] | None = None
+) -> Float[Tensor, ""] | Float[Tensor, " s"]:
+    r"""Pearson's correlation of the ranks, equal values sharing the mean of their ranks; 0 where one side has no order.
+
+    `counts[s, i]`: how often row i is in sample s, of which each gets its own correlation. Ranks of a sample follow
+    from cumulated counts, so that the values are sorted once for all samples.
+
+    \[ \rho = \frac{\sum_i c_i\,(r_i - \bar r)(q_i - \bar q)}{\sqrt{\sum_i c_i\,(r_i - \bar r)^2 \, \sum_i c_i\,(q_i - \bar q)^2}} \]
+    """
+    weights = torch.ones(1, len(a), dtype=torch.float64, device=a.device) if counts is None else counts.double()
+    r, q = (_centred_ranks(x, weights) for x in (a, b))
+    covariance, of_r, of_q = ((weights * product).sum(1) for product in (r * q, r * r, q * q))
+    scale = (of_r * of_q).sqrt()
+    rho = torch.where(scale > 0, covariance / scale.clamp_min(torch.finfo(scale.dtype).tiny), 0.0)
+    return rho[0] if counts is None else rho
+
+
+def _centred_ranks(x: Float[Tensor, " n"], weights: Float[Tensor, "s n"]) -> Float[Tensor, "s n"]:
+    """Ranks less their mean, which is (total + 1) / 2 however many values are equal."""
+    values, group = x.unique(return_inverse=True)
+    share = weights.new_zeros(len(weights), len(values)).index_add_(1, group, weights)
+    middle = share.cumsum(1) - share / 2
+    return middle[:, group] - weights.sum(1, keepdim=True) / 2

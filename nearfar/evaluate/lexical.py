@@ -1,0 +1,52 @@
+"""Floors of sentence similarity: what counting words or letters achieves, without a model and without training."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.core import Key
+from nearfar.evaluate.sts import Encode
+
+_WORD = re.compile(r"\w+")
+
+
+def tf_idf_cosine(first: list[str], second: list[str]) -> Float[Tensor, " n"]:
+    """The cosine of tf-idf vectors of words (sublinear counts); document frequencies are those of the texts themselves."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    counter = TfidfVectorizer(token_pattern=_WORD.pattern, sublinear_tf=True).fit(list(dict.fromkeys(first + second)))
+    a, b = counter.transform(first), counter.transform(second)
+    return torch.tensor(a.multiply(b).sum(1)).flatten().double()
+
+
+def ngram_jaccard(first: list[str], second: list[str], n: int = 3) -> Float[Tensor, " n"]:
+    """Shared character n-grams over all character n-grams of both texts, as sets, in lower case."""
+    pairs = ((_ngrams(a, n), _ngrams(b, n)) for a, b in zip(first, second, strict=True))
+    return torch.tensor([len(a & b) / len(a | b) for a, b in pairs], dtype=torch.float64)
+
+
+def _ngrams(text: str, n: int) -> set[str]:
+    padded = f" {' '.join(text.lower().split())} ".ljust(n)
+    return {padded[i : i + n] for i in range(len(padded) - n + 1)}
+
+
+def random_words(key: Key, dim: int = 300) -> Encode:
+    """Each word a random vector, a text the mean of its words' vectors: word overlap as an encoder of any width would see it.
+
+    The vectors depend on the key and on the order in which words first occur in a call. A text without words is zero.
+    """
+
+    def encode(texts: list[str]) -> Float[Tensor, "n d"]:
+        words = [_WORD.findall(text.lower()) for text in texts]
+        number = {word: i for i, word in enumerate(dict.fromkeys(w for text in words for w in text))}
+        table = key("words").normal(torch.arange(len(number)), dim)
+        flat = torch.tensor([number[w] for text in words for w in text], dtype=torch.long)
+        row = torch.repeat_interleave(torch.tensor([len(text) for text in words]))
+        count = row.bincount(minlength=len(texts)).clamp_min(1)
+        return torch.zeros(len(texts), dim).index_add_(0, row, table[flat]) / count[:, None]
+
+    return encode

@@ -1,0 +1,176 @@
+"""Semantic textual similarity: does an encoder order pairs of sentences as people do? Spearman's correlation on seven sets.
+
+Each of STS12 to STS16 is several files, and papers turn them into one number in three ways that differ by points:
+
+    all     Spearman of the pairs of all files together (SBERT, SimCSE and after them nearly everybody)
+    mean    the mean of the files' Spearman correlations (SentEval's own output)
+    wmean   the same, weighted by the files' numbers of pairs (also SentEval's)
+
+STS-B and SICK-R (test splits) are one file each: there the three agree. Nothing is trained: the score of a pair is the
+cosine of its vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from nearfar.core import Key, NearfarError
+from nearfar.data.senteval import STS_SETS, GradedPairs, read_sts
+from nearfar.evaluate.correlation import spearman
+from nearfar.evaluate.inputs import as_features
+
+Encode = Callable[[list[str]], Tensor]
+"""An encoder of sentences: a list of n texts to (n, d)."""
+PairScore = Callable[[list[str], list[str]], Tensor]
+"""How alike the texts of two equally long lists are, row by row: (n,)."""
+StsData = Mapping[str, Mapping[str, GradedPairs]]
+Protocol = Literal["all", "mean", "wmean"]
+
+DRAWS_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Sts:
+    """What was measured: the gold scores and the predicted ones, by set and by file."""
+
+    data: StsData
+    predicted: Mapping[str, Mapping[str, Float[Tensor, " n"]]]
+
+    def of(self, name: str, protocol: Protocol = "all") -> float:
+        """Spearman's correlation on one set."""
+        if protocol == "all":
+            return float(spearman(*self.joined(name)))
+        parts = self.parts(name)
+        weights = [len(self.data[name][part]) if protocol == "wmean" else 1 for part in parts]
+        return float(np.average(list(parts.values()), weights=weights))
+
+    def average(self, protocol: Protocol = "all") -> float:
+        """The mean over the sets, each counting alike."""
+        return float(np.mean([self.of(name, protocol) for name in self.data]))
+
+    def parts(self, name: str) -> dict[str, float]:
+        """Spearman's correlation on each file of a set."""
+        return {part: float(spearman(p, _gold(self.data[name][part], p))) for part, p in self.predicted[name].items()}
+
+    def joined(self, name: str) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        """Predicted and gold scores of all files of a set together."""
+        predicted = torch.cat(list(self.predicted[name].values()))
+        return predicted, torch.cat([_gold(pairs, predicted) for pairs in self.data[name].values()])
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: by set its pairs, its number under each protocol and its files'; the averages."""
+        protocols: tuple[Protocol, ...] = ("all", "mean", "wmean")
+        sets = {
+            name: {"pairs": sum(map(len, parts.values()))} | {p: self.of(name, p) for p in protocols} | {"parts": self.parts(name)}
+            for name, parts in self.data.items()
+        }
+        return {"sets": sets, "average": {p: self.average(p) for p in protocols}}
+
+
+def read_sts_sets(folder: str | Path) -> dict[str, dict[str, GradedPairs]]:
+    """The seven sets from SentEval's folder."""
+    return {name: read_sts(folder, name) for name in STS_SETS}
+
+
+def measure_sts(data: StsData, score: PairScore) -> Sts:
+    """Score all pairs of all sets in one call; `cosine_of(encode)` makes an encoder a score."""
+    parts = [(name, part, pairs) for name, files in data.items() for part, pairs in files.items()]
+    first, second = ([text for *_, pairs in parts for text in side(pairs)] for side in (lambda p: p.first, lambda p: p.second))
+    scores = score(first, second).double()
+    if scores.shape != (len(first),) or not torch.isfinite(scores).all():
+        raise NearfarError(f"a score of {len(first)} pairs must be {len(first)} finite numbers, got the shape {tuple(scores.shape)}")
+    cut = scores.split([len(pairs) for *_, pairs in parts])
+    predicted: dict[str, dict[str, Tensor]] = {name: {} for name in data}
+    for (name, part, _), values in zip(parts, cut, strict=True):
+        predicted[name][part] = values
+    return Sts(data, predicted)
+
+
+def cosine_of(encode: Encode) -> PairScore:
+    """The cosine of two texts' vectors; each distinct text is encoded once. A zero vector has cosine 0 with everything."""
+
+    def score(first: list[str], second: list[str]) -> Float[Tensor, " n"]:
+        texts = list(dict.fromkeys(first + second))
+        row = {text: i for i, text in enumerate(texts)}
+        x = as_features(encode(texts), "embeddings")
+        if len(x) != len(texts):
+            raise NearfarError(f"the encoder gave {len(x)} vectors for {len(texts)} texts")
+        x = F.normalize(x.double(), dim=1)
+        a, b = (torch.tensor([row[text] for text in side], device=x.device) for side in (first, second))
+        return (x[a] * x[b]).sum(1)
+
+    return score
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How much better one score is than another (Spearman, "all"), with its bootstrap error and 95 % interval."""
+
+    difference: float
+    error: float
+    low: float
+    high: float
+
+
+def compare_sts(ours: Sts, theirs: Sts, key: Key, draws: int = 1000) -> dict[str, Difference]:
+    """Paired bootstrap of `ours - theirs`: pairs of each set are drawn with replacement, the same for both. By set, and "average".
+
+    Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
+    """
+    if ours.data.keys() != theirs.data.keys():
+        raise NearfarError(f"compare_sts: measured on different sets: {', '.join(ours.data)} and {', '.join(theirs.data)}")
+    if draws < 2:
+        raise NearfarError(f"compare_sts: an error needs at least 2 draws, got {draws}")
+    drawn = {}
+    for name in ours.data:
+        (a, gold), (b, other) = ours.joined(name), theirs.joined(name)
+        if gold.shape != other.shape or not torch.equal(gold, other.to(gold.device)):
+            raise NearfarError(f"compare_sts: {name} has other pairs in one measurement than in the other")
+        drawn[name] = _bootstrap(a, b.to(a.device), gold, key("sts", name), draws)
+    points = {name: ours.of(name) - theirs.of(name) for name in drawn}
+    drawn["average"] = torch.stack(list(drawn.values())).mean(0)
+    points["average"] = float(np.mean(list(points.values())))
+    return {name: _difference(points[name], values) for name, values in drawn.items()}
+
+
+def _bootstrap(a: Tensor, b: Tensor, gold: Tensor, key: Key, draws: int) -> Float[Tensor, " draws"]:
+    n, found = len(gold), []
+    for slots in torch.arange(draws, device=gold.device).split(DRAWS_AT_ONCE):
+        chosen = key.integers(slots, n, n)
+        counts = torch.zeros(len(slots), n, dtype=gold.dtype, device=gold.device).scatter_add_(
+            1, chosen, torch.ones_like(chosen, dtype=gold.dtype)
+        )
+        found.append(spearman(a, gold, counts) - spearman(b, gold, counts))
+    return torch.cat(found)
+
+
+def _difference(point: float, drawn: Tensor) -> Difference:
+    low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=drawn.dtype, device=drawn.device)).tolist()
+    return Difference(point, float(drawn.std()), low, high)
+
+
+def _gold(pairs: GradedPairs, like: Tensor) -> Float[Tensor, " n"]:
+    return torch.from_numpy(pairs.score).to(like)
+
+
+def render_sts(results: Mapping[str, Sts], protocol: Protocol = "all") -> str:
+    """A table as text: one row an encoder, the seven sets and their average, times 100."""
+    names = list(next(iter(results.values())).data)
+    rows = [["", *names, "average"]]
+    for title, sts in results.items():
+        rows.append([title, *(f"{100 * value:.2f}" for value in (*(sts.of(n, protocol) for n in names), sts.average(protocol)))])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join(cell.rjust(width) if j else cell.ljust(width) for j, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in rows
+    ]
+    return "\n".join([*lines, f"Spearman x 100, protocol {protocol!r}; STS-B and SICK-R: test split."])

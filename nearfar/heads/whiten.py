@@ -1,0 +1,73 @@
+"""Whitening of finished embeddings: a linear map, fitted in closed form, after which no direction is preferred."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nearfar.core import UsageError
+
+RANK = 1e-10
+"""Directions whose variance is below this share of the largest are rounding errors of float32 and carry nothing."""
+
+
+def fit_whitening(x: Float[Tensor, "n d"], k: int | None = None) -> tuple[Float[Tensor, " d"], Float[Tensor, "d k"]]:
+    r"""Mean \(\mu\) and \(W = U_k \Lambda_k^{-1/2}\) of the k largest eigenvalues of the covariance \(\Sigma = U \Lambda U^\top\).
+
+    \((x - \mu) W\) then has mean 0 and covariance I. \(\Sigma\) is only semi-definite: with n <= d rows, constant or
+    dependent columns some eigenvalues are 0. Their columns of W are 0 too: where fewer than k directions vary, the last
+    outputs are constantly 0 and cosines are those of the directions that do.
+
+    Eigenvectors are turned so that their largest entry is positive: one W for one set of rows.
+    """
+    n, d = x.shape
+    k = d if k is None else k
+    if n < 2:
+        raise UsageError(f"whitening: a covariance needs at least 2 rows, got {n}")
+    if not 1 <= k <= d:
+        raise UsageError(f"whitening: k, the directions kept, must lie between 1 and the width {d}, got {k}")
+    if not torch.isfinite(x).all():
+        raise UsageError("whitening: the embeddings hold NaN or infinity")
+    mean = x.double().mean(0)
+    centred = x.double() - mean
+    values, vectors = torch.linalg.eigh(centred.T @ centred / (n - 1))
+    values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
+    vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
+    # A column that is constant up to the rounding of its mean must not count as the largest direction of all.
+    floor = torch.maximum(RANK * values[0], (torch.finfo(values.dtype).eps * mean.abs().max()) ** 2 * d)
+    scale = torch.where(values > floor, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
+    dtype = torch.promote_types(x.dtype, torch.float32)  # bf16 has not the digits that a mean far from 0 needs
+    return mean.to(dtype), (vectors * scale).to(dtype)
+
+
+class Whiten(nn.Module):
+    """\\((x - \\mu) W\\), the first `k` whitened directions; `fit` sets both. They are buffers and travel with the net.
+
+    Before the first `fit` it passes the first k coordinates on as they are.
+
+    Reference: Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, 2021; Huang et al.,
+    WhiteningBERT, 2021.
+    """
+
+    mean: Tensor
+    weight: Tensor
+
+    def __init__(self, dim: int, k: int | None = None):
+        super().__init__()
+        if k is not None and not 1 <= k <= dim:
+            raise UsageError(f"whitening: k, the directions kept, must lie between 1 and the width {dim}, got {k}")
+        self.dim = dim if k is None else k
+        self.register_buffer("mean", torch.zeros(dim))
+        self.register_buffer("weight", torch.eye(dim, self.dim))
+
+    @torch.no_grad()
+    def fit(self, x: Float[Tensor, "n d"]) -> None:
+        if x.shape[1] != len(self.mean):
+            raise UsageError(f"whitening: built for embeddings of width {len(self.mean)}, got {x.shape[1]}")
+        mean, weight = fit_whitening(x, self.dim)
+        self.mean.copy_(mean)
+        self.weight.copy_(weight)
+
+    def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n k"]:
+        return (x - self.mean) @ self.weight

@@ -1,0 +1,97 @@
+r"""BERT: a hidden token is found among all tokens of the vocabulary, by what stands around it.
+
+Claim: to predict hidden words from both sides an encoder must learn the language; what it has learned serves every task. Seen as
+contrastive learning, the token's place in its context is the query, the token's own vector the positive, and the rest of the
+vocabulary the negatives, all of them, every time.
+
+$$\mathcal{L} = -\frac{1}{|H|} \sum_{t \in H} \log \frac{\exp(h_t^\top e_{x_t} + b_{x_t})}{\sum_{w \in V} \exp(h_t^\top e_w + b_w)}$$
+
+Shapes: token ids with some hidden v0 (n, t) -> states (n, t, encoder.dim) -> those of the hidden places (h, width of e) -> logits
+over the vocabulary. No row meets another: sums and counts of the chunk are what crosses the cut.
+
+Requirements: much text, and a tokenizer with a mask token. The vectors of sentences that come out are crowded into a narrow cone and
+compare badly: `simcse-unsup` with --init spreads them.
+
+Relations: the output layer is the table of the input's vectors, hence a contrast between a context and words, as in word2vec, with
+the exact softmax in place of sampled negatives. Only the masked language model: no next-sentence prediction, which later work found
+unnecessary (RoBERTa).
+
+Reference: Devlin, Chang, Lee & Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
+NAACL 2019, arXiv:1810.04805.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders import Pool
+from nearfar.losses import mlm
+from nearfar.similarity.sentences import Masked
+
+
+@dataclass(frozen=True)
+class Bert(Recipe):
+    """Masked language modelling: an encoder that knows a language, before anything is contrasted."""
+
+    card = Card(
+        title="BERT (masked language model)",
+        paper="arXiv:1810.04805",
+        year=2019,
+        modality="text",
+        similarity="context-instance",
+        query="a hidden place in its sentence",
+        positive="the token that was there",
+        negative="the rest of the vocabulary",
+        encoder="one transformer encoder",
+        head="one layer, then the table of input vectors",
+        score="dot product",
+        loss="cross-entropy over the vocabulary",
+        equation=r"\mathcal{L} = -\frac{1}{|H|} \sum_{t \in H} \log"
+        r" \frac{\exp(h_t^\top e_{x_t} + b_{x_t})}{\sum_{w \in V} \exp(h_t^\top e_w + b_w)}",
+    )
+    limits: ClassVar = {"dropout": (0.0, 0.9), "share": (0.01, 0.9)}
+
+    share: float = 0.15
+    """Share of the tokens that are hidden."""
+    dropout: float = 0.1
+    """Share of values that every dropout layer of the encoder drops."""
+    pool: Pool = "mean"
+    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+
+    def similarity(self, net: Net) -> Masked:
+        return Masked.of(net.sizes, self.share)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        words, width = encoder.table.shape
+        head = nn.Sequential(nn.Linear(encoder.dim, width), nn.GELU(), nn.LayerNorm(width))
+        return Net(encoder=encoder.set(self.pool, self.dropout), head=head, bias=nn.Parameter(torch.zeros(words)))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        hidden = x["hidden"]
+        h = net.head(net.encoder.states(x["v0"])[hidden])
+        logits, words = h @ net.encoder.table.T + net.bias, x["v1"][hidden]
+        count = hidden.sum()[None].float()
+        loss = mlm(logits[None], words[None], torch.ones_like(words, dtype=torch.bool)[None])
+        return {"loss": loss * count, "right": (logits.argmax(1) == words).sum()[None].float(), "count": count}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        count = z["count"].sum().clamp_min(1)
+        return {"loss": z["loss"].sum() / count, "accuracy": z["right"].sum() / count}
+
+
+paper = Bert(), Run(
+    data="wikipedia and books", encoder="bert-base", vocabulary=30522, length=512, batch=256, steps=1_000_000,
+    lr=1e-4, weight_decay=0.01, warmup=0.01,
+)  # fmt: skip
+
+reported = {
+    "GLUE average, BERT-base": (79.6, "arXiv:1810.04805, table 1"),
+    "MNLI-matched accuracy, BERT-base": (84.6, "arXiv:1810.04805, table 1"),
+}
+
+tiny = Bert(), Run(data="docstrings", encoder="bert-tiny", vocabulary=1024, length=16, steps=100, batch=64, lr=5e-4)

@@ -1,0 +1,104 @@
+r"""Sentence-BERT: two sentences through one encoder, and a pooled vector of each that can be compared.
+
+Claim: a cross-encoder that reads both sentences at once compares 10,000 sentences in 65 hours; a siamese encoder trained on pairs
+does it in seconds and loses little.
+
+$$o = \operatorname{softmax}(W_t [u; v; |u - v|]) \quad\text{or}\quad (\cos(u, v) - y)^2
+\quad\text{or}\quad \max(\lVert s_a - s_p \rVert - \lVert s_a - s_n \rVert + \epsilon, 0)$$
+
+Shapes: token ids v0, v1 (and v2 of triplets) (n, t) -> u, v (n, encoder.dim).
+
+Requirements: --goal softmax: pairs with labels; regression: pairs with scores from 0 to --highest; triplet: rows of three texts.
+
+Relations: none of the three compares with the rest of the batch, as `simcse-sup` does on the same rows. The classifier of the softmax
+is thrown away, and the cosine that is used afterwards was never trained for.
+
+Reference: Reimers & Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", EMNLP 2019, arXiv:1908.10084.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
+from nearfar.encoders import Pool
+from nearfar.losses import sbert_regression, sbert_softmax, triplet
+from nearfar.scores import euclidean
+from nearfar.similarity.sentences import Columns
+
+
+@dataclass(frozen=True)
+class SentenceBERT(Recipe):
+    """Sentence embeddings using siamese BERT networks."""
+
+    card = Card(
+        title="Sentence-BERT",
+        paper="arXiv:1908.10084",
+        year=2019,
+        modality="text",
+        similarity="labels",
+        query="sentence",
+        positive="a sentence that it entails, or that people found alike",
+        negative="a sentence that contradicts it",
+        encoder="one transformer for both, pre-trained",
+        head="pooling; a classifier in training",
+        score="softmax on [u; v; |u - v|], cosine, or Euclidean distance",
+        loss="cross-entropy, mean square, or triplet",
+        equation=r"o = \operatorname{softmax}(W_t [u; v; |u - v|])",
+    )
+    uses_labels = True
+    limits: ClassVar = {"dropout": (0.0, 0.9)}
+
+    goal: Literal["softmax", "regression", "triplet"] = "softmax"
+    """What is learned: the label of a pair, its score, or which of two sentences is nearer."""
+    margin: float = 1.0
+    """Of triplets: how much nearer the positive must be."""
+    highest: float = 1.0
+    """Of scores: the one that means the same (5 in STS)."""
+    dropout: float = 0.1
+    """Share of values that every dropout layer of the encoder drops."""
+    pool: Pool = "mean"
+    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+
+    def similarity(self, net: Net) -> Columns:
+        if self.goal == "triplet":
+            return Columns(3)
+        return Columns(2, needs="labels" if self.goal == "softmax" else "scores")
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        net = Net(encoder=encoder.set(self.pool, self.dropout))
+        if self.goal == "softmax":
+            if sizes["classes"] < 2:
+                raise UsageError(f"--goal softmax needs pairs of at least two labels, here are {sizes['classes']}: --columns …,label=NAME")
+            net.classifier = nn.Linear(3 * encoder.dim, sizes["classes"], bias=False)
+        return net
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        texts = [x[name] for name in ("v0", "v1", "v2") if name in x]
+        vectors = net.encoder(torch.cat(texts)).chunk(len(texts))
+        return {f"u{i}": u for i, u in enumerate(vectors)} | {"label": x["label"], "score": x["score"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        if self.goal == "softmax":
+            return sbert_softmax(z["u0"], z["u1"], net.classifier.weight, z["label"])
+        if self.goal == "regression":
+            return sbert_regression(z["u0"], z["u1"], z["score"] / self.highest).mean()
+        return triplet(z["u0"], z["u1"], z["u2"], self.margin, euclidean).mean()
+
+
+paper = SentenceBERT(), Run(
+    data="snli and multinli", encoder="hf:bert-base-uncased", columns="premise,hypothesis,label=label", length=128, batch=16, epochs=1,
+    lr=2e-5, weight_decay=0.01, warmup=0.1,
+)  # fmt: skip
+
+reported = {
+    "STS-B test Spearman, SBERT-NLI-base": (77.03, "arXiv:1908.10084, table 1"),
+    "average of seven STS tasks, Spearman, SBERT-NLI-base": (74.89, "arXiv:1908.10084, table 1"),
+    "SentEval average, SBERT-NLI-base": (87.41, "arXiv:1908.10084, table 5"),
+}
+
+tiny = SentenceBERT(), Run(data="docstring-pairs", encoder="bag", vocabulary=2048, length=32, steps=200, batch=64, lr=2e-3)

@@ -1,0 +1,93 @@
+r"""Supervised SimCSE: a sentence finds what it entails, and keeps away from what contradicts it.
+
+Claim: pairs of natural language inference are better positives than any transformation of a sentence, and the contradiction that
+was written for the same premise is a better negative than any other sentence.
+
+$$\ell_i = -\log \frac{e^{\operatorname{sim}(h_i, h_i^+)/\tau}}
+{\sum_{j=1}^{N} \left( e^{\operatorname{sim}(h_i, h_j^+)/\tau} + \alpha^{\mathbb{1}_i^j} e^{\operatorname{sim}(h_i, h_j^-)/\tau} \right)}$$
+
+Shapes: token ids v0 (sentence), v1 (positive), v2 (hard negative) (n, t) -> MLP of the encoder -> h, h+, h- (n, encoder.dim).
+
+Requirements: rows of three texts (--columns anchor,positive,negative). alpha weighs a sentence's own hard negative; the others'
+hard negatives always have weight 1.
+
+Relations: `simcse-unsup` has the same sentence as its positive and no hard negatives; `sentence-bert` learns to classify the same
+pairs; multiple-negatives ranking with hard negatives is alpha = 1. Here the MLP belongs to the representation.
+
+Reference: Gao, Yao & Chen, "SimCSE: Simple Contrastive Learning of Sentence Embeddings", EMNLP 2021, arXiv:2104.08821.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders import Pool
+from nearfar.losses import simcse_supervised
+from nearfar.similarity.sentences import Columns
+
+
+@dataclass(frozen=True)
+class SimCSESupervised(Recipe):
+    """Simple Contrastive Learning of Sentence Embeddings, from triples."""
+
+    card = Card(
+        title="SimCSE, supervised",
+        paper="arXiv:2104.08821",
+        year=2021,
+        modality="text",
+        similarity="labels",
+        query="premise",
+        positive="a hypothesis that it entails",
+        negative="a hypothesis that contradicts it, and the batch's other hypotheses",
+        encoder="one transformer, pre-trained",
+        head="one tanh layer, kept",
+        score="cosine / tau",
+        loss="InfoNCE with hard negatives",
+        equation=r"\ell_i = -\log \frac{e^{\operatorname{sim}(h_i, h_i^+)/\tau}}{\sum_{j=1}^{N} \left("
+        r" e^{\operatorname{sim}(h_i, h_j^+)/\tau} + \alpha^{\mathbb{1}_i^j} e^{\operatorname{sim}(h_i, h_j^-)/\tau} \right)}",
+    )
+    limits: ClassVar = {"dropout": (0.0, 0.9)}
+
+    tau: float = 0.05
+    """Temperature: the lower, the more the nearest negatives count."""
+    alpha: float = 1.0
+    """Weight of a sentence's own hard negative."""
+    dropout: float = 0.1
+    """Share of values that every dropout layer of the encoder drops."""
+    pool: Pool = "cls"
+    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+
+    def similarity(self, net: Net) -> Columns:
+        return Columns(3)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        head = nn.Sequential(nn.Linear(encoder.dim, encoder.dim), nn.Tanh())
+        return Net(encoder=encoder.set(self.pool, self.dropout), head=head)
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        h, positive, negative = self.encode(net, torch.cat([x["v0"], x["v1"], x["v2"]])).chunk(3)
+        return {"h": h, "positive": positive, "negative": negative}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return simcse_supervised(z["h"], z["positive"], z["negative"], self.tau, self.alpha)
+
+    def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
+        return net.head(getattr(net, tower)(x))
+
+
+paper = SimCSESupervised(), Run(
+    data="nli_for_simcse.csv", encoder="hf:bert-base-uncased", columns="sent0,sent1,hard_neg", length=32, batch=512, epochs=3,
+    lr=5e-5, weight_decay=0.0, warmup=0.0,
+)  # fmt: skip
+
+reported = {
+    "STS-B test Spearman, BERT-base": (84.25, "arXiv:2104.08821, table 5"),
+    "average of seven STS tasks, Spearman, BERT-base": (81.57, "arXiv:2104.08821, table 5"),
+}
+
+tiny = SimCSESupervised(), Run(data="docstring-triples", encoder="bag", vocabulary=2048, length=32, steps=200, batch=64, lr=2e-3)

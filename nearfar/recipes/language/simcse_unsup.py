@@ -1,0 +1,97 @@
+r"""Unsupervised SimCSE: a sentence finds itself again among the others, seen through another dropout mask.
+
+Claim: dropout is the smallest augmentation there is. The same sentence through the same encoder twice, with independent
+dropout, is a positive pair; replacing words, cropping or back-translating is worse. Training spreads an encoder's
+anisotropic vectors over the sphere while it keeps what is alike together.
+
+$$\ell_i = -\log \frac{\exp(\operatorname{sim}(h_i^{z_i}, h_i^{z_i'})/\tau)}
+{\sum_{j=1}^{N} \exp(\operatorname{sim}(h_i^{z_i}, h_j^{z_j'})/\tau)}$$
+
+Shapes: token ids v0, v1 (n, t), the same -> h (n, encoder.dim) -> MLP -> z0, z1 (n, encoder.dim).
+
+Requirements: an encoder that has learned a language before (--init RUN of `bert`, or hf:…): dropout alone teaches no words.
+Dropout above 0: without it the positive pair is identical and says nothing.
+
+Relations: SimCLR with dropout for a view, one direction instead of two, and no comparison within a pass. `simcse-sup` takes what a
+sentence entails as the positive and what contradicts it as a hard negative. The MLP is used in training only.
+
+Reference: Gao, Yao & Chen, "SimCSE: Simple Contrastive Learning of Sentence Embeddings", EMNLP 2021, arXiv:2104.08821.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Similarity, Sizes, Views
+from nearfar.encoders import Pool
+from nearfar.losses import simcse
+from nearfar.similarity.sentences import views_of_sentences
+
+
+@dataclass(frozen=True)
+class SimCSEUnsupervised(Recipe):
+    """Simple Contrastive Learning of Sentence Embeddings, from sentences alone."""
+
+    card = Card(
+        title="SimCSE, unsupervised",
+        paper="arXiv:2104.08821",
+        year=2021,
+        modality="text",
+        similarity="data transformation",
+        query="sentence under one dropout mask",
+        positive="the same sentence under another dropout mask",
+        negative="the batch's other sentences, N-1",
+        encoder="one transformer, pre-trained",
+        head="one tanh layer, in training only",
+        score="cosine / tau",
+        loss="InfoNCE",
+        equation=r"\ell_i = -\log \frac{\exp(\operatorname{sim}(h_i^{z_i}, h_i^{z_i'})/\tau)}"
+        r"{\sum_{j=1}^{N} \exp(\operatorname{sim}(h_i^{z_i}, h_j^{z_j'})/\tau)}",
+    )
+    limits: ClassVar = {"dropout": (0.0, 0.9)}
+
+    tau: float = 0.05
+    """Temperature: the lower, the more the nearest negatives count."""
+    dropout: float = 0.1
+    """Share of values that every dropout layer of the encoder drops: the strength of the augmentation."""
+    pool: Pool = "cls"
+    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+
+    views: Literal["dropout", "erase-tokens", "erase-span", "hide-tokens", "cut-features", "eda"] = "dropout"
+    """What makes the two views differ besides dropout: nothing, or what the paper found worse: cutoff of tokens, a span or features,
+    tokens behind the mask, easy edits of words."""
+    share: float = 0.1
+    """Of tokens, features or words: how many these views change."""
+    wordnet: str = ""
+    """The folder of WordNet's dictionary files, for eda."""
+
+    def similarity(self, net: Net) -> Similarity:
+        return views_of_sentences(self.views, self.share, net.sizes, net.encoder.table.shape[1], self.wordnet)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        head = nn.Sequential(nn.Linear(encoder.dim, encoder.dim), nn.Tanh())
+        return Net(encoder=encoder.set(self.pool, self.dropout), head=head)
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        kept = torch.cat([x["kept0"], x["kept1"]]) if "kept0" in x else None
+        z0, z1 = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]), kept)).chunk(2)
+        return {"z0": z0, "z1": z1}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return simcse(z["z0"], z["z1"], self.tau)
+
+
+paper = SimCSEUnsupervised(), Run(
+    data="wiki1m.txt", encoder="hf:bert-base-uncased", length=32, batch=64, epochs=1, lr=3e-5, weight_decay=0.0, warmup=0.0,
+)  # fmt: skip
+
+reported = {
+    "STS-B test Spearman, BERT-base": (76.85, "arXiv:2104.08821, table 5"),
+    "average of seven STS tasks, Spearman, BERT-base": (76.25, "arXiv:2104.08821, table 5"),
+}
+
+tiny = SimCSEUnsupervised(pool="mean"), Run(data="docstrings", encoder="bert-tiny", vocabulary=2048, length=16, steps=60, batch=64, lr=5e-4)

@@ -1,0 +1,93 @@
+r"""Continuous bag of words with negative sampling: the words around a place predict the word that stands there.
+
+Claim: the mean of the surrounding words' vectors, in whatever order, is enough to tell the word in the middle from drawn ones; one
+prediction for each place instead of one for each pair makes it several times faster than skip-gram, and smoother for frequent words.
+
+$$\mathcal{L} = -\frac{1}{|\mathcal{C}|} \sum_{c \in \mathcal{C}} \Big( \log \sigma(u_c^\top h_c)
++ \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top h_c) \Big),
+\qquad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o$$
+
+Windows W, thinning-out and noise P_n are those of `word2vec-skipgram-neg`.
+
+Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss (n,), windows (n,); tables (words, dim).
+
+Requirements: running text; more of it than skip-gram needs, because rare words share every gradient with their neighbours.
+`--optimizer adagrad`, which touches the rows of a step only.
+
+Relations: `word2vec-skipgram-neg` takes the window apart into pairs. The survey's table gives this row's loss to CBOW and names it NEG;
+the paper of CBOW itself trained with a hierarchical softmax, negative sampling came half a year later. Mnih & Kavukcuoglu's vLBL
+weights the places of a window, and trains by NCE.
+
+References: Mikolov, Chen, Corrado & Dean, "Efficient Estimation of Word Representations in Vector Space", arXiv:1301.3781 (CBOW);
+Reference: Mikolov, Sutskever, Chen, Corrado & Dean, NIPS 2013, arXiv:1310.4546 (negative sampling).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders.lookup import Lookup
+from nearfar.losses.windows import cbow_neg
+from nearfar.similarity.windows import Windows, per_row
+
+
+@dataclass(frozen=True)
+class Cbow(Recipe):
+    """word2vec: continuous bag of words with negative sampling."""
+
+    card = Card(
+        title="word2vec CBOW, NEG",
+        paper="arXiv:1301.3781",
+        year=2013,
+        modality="words",
+        similarity="context-instance",
+        query="mean of the words of a window",
+        positive="the word in its middle",
+        negative="words drawn from counts^(3/4), shared by 32 neighbouring centres",
+        encoder="two look-up tables, one for contexts and one for centres",
+        head="mean, whatever the order",
+        score="dot product",
+        loss="NEG",
+        equation=r"-\log \sigma(u_c^\top h_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top h_c),"
+        r"\quad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o",
+    )
+    limits = {"subsample": (0.0, 1.0), "power": (0.0, 1.0)}  # noqa: RUF012
+
+    dim: int = 100
+    """Width of the vectors."""
+    window: int = 5
+    """Words to each side that a window may reach."""
+    negatives: int = 5
+    """Drawn words that weigh as much as one real one (k)."""
+    subsample: float = 1e-3
+    """Words of a larger share of the text than this are thinned out (t); 0: none."""
+    power: float = 0.75
+    """Noise is drawn in proportion to counts to this power."""
+    shared: int = 32
+    """Drawn words that 32 neighbouring centres share."""
+    block: int = 256
+    """Consecutive words of the text that make up a row of the batch."""
+
+    def similarity(self, net: Net) -> Windows:
+        return Windows(self.block, self.window, self.subsample, self.shared, self.power)
+
+    def build(self, sizes: Sizes) -> Net:
+        return Net(encoder=Lookup(sizes["words"], self.dim), centre=Lookup(sizes["words"], self.dim))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        v, u = net.encoder.weight, net.centre.weight
+        loss, windows = cbow_neg(v, u, x["word"], x["sentence"], x["reach"], x["noise"], self.negatives)
+        return {"loss": per_row(loss, x), "windows": per_row(windows, x)}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return z["loss"].sum() / z["windows"].detach().sum().clamp_min(1)
+
+
+paper = Cbow(dim=300), Run(data="news.txt", min_count=5, batch=16, epochs=3, optimizer="adagrad", lr=0.2, warmup=0.0)
+
+reported = {"Google analogies, semantic, CBOW, 640 dimensions": (24.0, "arXiv:1301.3781, table 3")}
+
+tiny = Cbow(dim=32, block=64), Run(data="docstrings", min_count=5, steps=200, batch=64, optimizer="adagrad", lr=0.1, warmup=0.0)

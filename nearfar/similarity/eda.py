@@ -1,0 +1,122 @@
+"""Easy data augmentation: four small edits of a sentence's words, as two views of it.
+
+    replace   n words by a synonym (no stop words)
+    insert    n times a synonym of some word at some place
+    swap      n times two words change places
+    delete    each word with probability alpha
+
+with n = max(1, alpha · length); each view gets one of the four, drawn for it.
+
+Reference: Wei & Zou, "EDA: Easy Data Augmentation Techniques for Boosting Performance on Text Classification Tasks", EMNLP 2019,
+arXiv:1901.11196.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearfar.core import Key, Raw, Rows, Similarity, UsageError, Views
+
+Synonyms = Mapping[str, tuple[str, ...]]
+
+
+@dataclass
+class Draws:
+    """Uniform numbers for one slot: each call of `draw` names the next ones."""
+
+    key: Key
+    slot: int
+    calls: int = field(default=0)
+
+    def __call__(self, count: int) -> np.ndarray:
+        self.calls += 1
+        return self.key(self.calls).uniform(np.array([self.slot]), count)[0]
+
+    def order(self, count: int) -> list[int]:
+        return np.argsort(self(count), kind="stable").tolist()
+
+    def below(self, count: int) -> int:
+        return int(self(1)[0] * count)
+
+
+def replace(words: list[str], n: int, draw: Draws, synonyms: Synonyms) -> list[str]:
+    """n different words that have a synonym, and are no stop words, become one of theirs, wherever they stand."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # a second of imports that only this needs
+
+    known = [w for w in dict.fromkeys(words) if w in synonyms and w not in ENGLISH_STOP_WORDS]
+    chosen = {known[i]: synonyms[known[i]] for i in draw.order(len(known))[:n]} if known else {}
+    new = {word: others[draw.below(len(others))] for word, others in chosen.items()}
+    return [part for word in words for part in new.get(word, word).split()]
+
+
+def insert(words: list[str], n: int, draw: Draws, synonyms: Synonyms) -> list[str]:
+    """n times a synonym of some word of the sentence is put somewhere."""
+    words = list(words)
+    for _ in range(n):
+        known = [w for w in words if w in synonyms]
+        if not known:
+            break
+        others = synonyms[known[draw.below(len(known))]]
+        words.insert(draw.below(len(words) + 1), others[draw.below(len(others))])
+    return words
+
+
+def swap(words: list[str], n: int, draw: Draws, synonyms: Synonyms) -> list[str]:
+    """n times two words change places."""
+    words = list(words)
+    for _ in range(n if len(words) > 1 else 0):
+        i, j = draw.order(len(words))[:2]
+        words[i], words[j] = words[j], words[i]
+    return words
+
+
+def delete(words: list[str], alpha: float, draw: Draws, synonyms: Synonyms) -> list[str]:
+    """Each word is lost with probability alpha; one of them always remains."""
+    kept = [word for word, u in zip(words, draw(len(words)), strict=True) if u >= alpha]
+    return kept or [words[draw.below(len(words))]]
+
+
+EDITS: dict[str, Callable[..., list[str]]] = {"replace": replace, "insert": insert, "swap": swap, "delete": delete}
+
+
+def edit(text: str, name: str, alpha: float, draw: Draws, synonyms: Synonyms) -> str:
+    """The sentence in lower case after one of the four edits."""
+    words = text.lower().split()
+    if not words:
+        return text
+    amount = alpha if name == "delete" else max(1, int(alpha * len(words)))
+    return " ".join(EDITS[name](words, amount, draw, synonyms))
+
+
+@dataclass(frozen=True, eq=False)
+class EasyEdits(Similarity):
+    """Two views of each sentence, {"v0": (n, t), "v1": (n, t)}, each after one of the edits. Works on strings, on the host."""
+
+    synonyms: Synonyms
+    alpha: float = 0.1
+    edits: tuple[str, ...] = tuple(EDITS)
+
+    def __post_init__(self):
+        if unknown := set(self.edits) - set(EDITS):
+            raise UsageError(f"EDA: {min(unknown)!r} is no edit: {', '.join(EDITS)} are")
+
+    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+        texts = data.texts(rows.ids)
+        ragged = []
+        for v in (0, 1):
+            draws = [Draws(key("eda", v), int(slot)) for slot in rows.slots]
+            edited = [
+                edit(text, self.edits[d.below(len(self.edits))], self.alpha, d, self.synonyms) for text, d in zip(texts, draws, strict=True)
+            ]
+            ragged.append(data.tokenizer.encode(edited, data.tokens.length))
+        place = np.arange(len(rows))
+        width = max(view.longest(place) for view in ragged)
+        return torch.stack([view.padded(place, data.tokenizer.special["pad"], width) for view in ragged])
+
+    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+        return {"v0": raw[0], "v1": raw[1]}

@@ -1,0 +1,207 @@
+"""Texts from every kind of file, their splits and names; broken rows are named by file and line."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from nearfar.core import UsageError
+from nearfar.data import open_texts
+from nearfar.data.docstrings import docstring_pairs, docstring_triples, docstrings, split_sentences
+from nearfar.data.opentext import read_texts
+from nearfar.data.textrows import BrokenRow
+
+ROWS = [("a cat", "the cat", "a dog"), ('he said "no, no"', "he, refused", "ünïcode is fine"), ("third\tone", "3", "three")]
+
+
+def write_table(path, rows=ROWS, header=("anchor", "positive", "negative")):
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(dict(zip(header, row, strict=True))) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({name: [row[i] for row in rows] for i, name in enumerate(header)}), path)
+    else:
+        with open(path, "w", newline="") as f:
+            csv.writer(f).writerows([header, *rows])
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_tables_give_the_strings_that_were_written(tmp_path, suffix):
+    found = read_texts(write_table(tmp_path / f"table{suffix}")).train
+    assert found.columns == ("anchor", "positive", "negative")
+    for i, column in enumerate(found.columns):
+        assert found.texts(column=column) == [row[i] for row in ROWS]
+    assert found.labels is None
+    assert found.name(1) == f"table{suffix}, line {3 if suffix == '.csv' else 2}"
+
+
+def test_tsv_has_no_quotes(tmp_path):
+    (tmp_path / "t.tsv").write_text('sentence\tlabel\nan "odd mark\tyes\nplain\tno\n')
+    found = read_texts(tmp_path / "t.tsv").train
+    assert found.texts() == ['an "odd mark', "plain"]
+    assert [found.classes[y] for y in found.labels] == ["yes", "no"]
+
+
+def test_columns_can_be_named(tmp_path):
+    path = write_table(tmp_path / "t.csv", [("x", "one text", "5"), ("y", "other text", "2.5")], ("kind", "body", "gold"))
+    with pytest.raises(UsageError, match="has the columns kind, body, gold: name those that are texts"):
+        read_texts(path)
+    found = read_texts(path, "body,label=kind,score=gold").train
+    assert found.texts() == ["one text", "other text"]
+    assert found.classes == ("x", "y")
+    assert found.scores.tolist() == [5.0, 2.5]
+    assert found.unlabelled().scores is None
+    with pytest.raises(UsageError, match=r"no column 'bdy'\. Did you mean 'body'"):
+        read_texts(path, "bdy")
+    with pytest.raises(UsageError, match="'labl' is no role"):
+        read_texts(path, "body,labl=kind")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "place", "why"),
+    [
+        ("a.csv", "text,label\nfine,x\nbroken\nfine,y\n", "a.csv, line 3", "1 values, but 2 columns"),
+        ("a.jsonl", '{"text": "fine"}\n{"text": \n{"text": "too"}\n', "a.jsonl, line 2", "not JSON"),
+        ("b.jsonl", '{"text": "fine"}\n{"other": "x"}\n{"text": "too"}\n', "b.jsonl, line 2", "has no 'text'"),
+        ("c.jsonl", '{"text": "fine"}\n{"text": 7}\n{"text": "too"}\n', "c.jsonl, line 2", "no text but int"),
+        ("d.jsonl", '{"text": "fine"}\n[1]\n{"text": "too"}\n', "d.jsonl, line 2", "not a JSON object"),
+        ("b.csv", "sentence1,sentence2,score\na,b,1\nc,d,high\ne,f,0\n", "b.csv, line 3", "'score' is no number: 'high'"),
+        ("c.csv", "text\nfine\n  \ntoo\n", "c.csv, line 3", "the column 'text' is empty"),
+        ("a.txt", b"fine\n\xff\xfe broken\ntoo\n", "a.txt, line 2", "not UTF-8"),
+    ],
+)
+def test_broken_rows_are_named_or_left_out(tmp_path, name, content, place, why):
+    path = tmp_path / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(BrokenRow, match=f"{place}: .*{why}.*--on-error skip"):
+        read_texts(path)
+    found = read_texts(path, on_error="skip").train
+    assert len(found) == 2
+    assert len(found.skipped) == 1
+    assert place in found.skipped[0]
+
+
+def test_a_file_of_articles_keeps_the_boundaries_of_documents(tmp_path):
+    (tmp_path / "wiki.txt").write_text("# First\nOne.\nTwo.\n\n# Second\nThree.\n# not a title\n\n\n\n# Third\n\n# Fourth\nFour.\n")
+    found = read_texts(tmp_path / "wiki.txt").train
+    assert found.texts() == ["One.", "Two.", "Three.", "# not a title", "Four."]
+    assert found.name(2) == "wiki.txt, line 6"
+    one, two, three, more, four = found.passages.tolist()
+    assert one == two != three == more != four
+
+
+def test_plain_lines_may_begin_with_anything(tmp_path):
+    (tmp_path / "plain.txt").write_text("\ufefffirst\n# second\n\n# third")
+    assert read_texts(tmp_path / "plain.txt").train.texts() == ["first", "# second", "# third"]
+
+
+def test_test_documents_are_whole(tmp_path):
+    (tmp_path / "t.txt").write_text("\n\n".join(f"Document {i}, one.\nDocument {i}, two." for i in range(20)))
+    splits = open_texts(tmp_path / "t.txt", seed=3)
+    assert len(splits.test) == 8
+    assert not set(splits.train.passages) & set(splits.test.passages)
+    again = open_texts(tmp_path / "t.txt", seed=9, split=splits.test_ids)
+    assert again.test.texts() == splits.test.texts()
+    assert again.train.fingerprint == splits.train.fingerprint
+
+
+def test_folders_bring_splits_or_classes(tmp_path):
+    both = tmp_path / "both"
+    both.mkdir()
+    write_table(both / "train.csv", [("a", "x"), ("b", "y"), ("c", "z")], ("text", "label"))
+    write_table(both / "test.csv", [("d", "z"), ("e", "y")], ("text", "label"))
+    splits = open_texts(both)
+    assert splits.test_ids is None
+    assert [splits.test.classes[y] for y in splits.test.labels] == ["z", "y"]
+    assert [splits.train.classes[y] for y in splits.train.labels] == ["x", "y", "z"]
+    for kind in ("good", "bad"):
+        (tmp_path / "kinds" / kind).mkdir(parents=True)
+        (tmp_path / "kinds" / kind / "a.txt").write_text(f"{kind} one\n{kind} two\n")
+    found = read_texts(tmp_path / "kinds").train
+    assert [(found.classes[y], text) for y, text in zip(found.labels, found.texts(), strict=True)] == [
+        ("bad", "bad one"), ("bad", "bad two"), ("good", "good one"), ("good", "good two"),
+    ]  # fmt: skip
+    assert found.name(0) == "bad/a.txt, line 1"
+
+
+def test_texts_in_memory():
+    found = read_texts((["a", "b", "c"], [1, 0, 1])).train
+    assert found.texts([2, 0]) == ["c", "a"]
+    assert found.labels.tolist() == [1, 0, 1]
+    assert found.name(1) == "row 1"
+    pairs = read_texts({"anchor": ["a", "b"], "positive": ["c", "d"]}).train
+    assert pairs.texts(column="positive") == ["c", "d"]
+    with pytest.raises(UsageError, match="entry 1 is no string but int"):
+        read_texts(["a", 1])
+    with pytest.raises(UsageError, match="differ in length: a 1, b 2"):
+        read_texts({"a": ["x"], "b": ["y", "z"]})
+    with pytest.raises(UsageError, match="at least 2 are needed"):
+        open_texts(["alone"])
+
+
+def test_subsets_keep_names_and_fingerprints_tell_texts_apart():
+    a, b = read_texts(["one", "two", "three"]).train, read_texts(["onet", "wo", "three"]).train
+    assert a.fingerprint != b.fingerprint
+    assert a.unlabelled().fingerprint == a.fingerprint
+    part = a.subset([2, 1])
+    assert part.name(0) == "row 2"
+    assert part.texts() == ["three", "two"]
+    assert part.fingerprint != a.subset([1, 2]).fingerprint
+
+
+def test_what_cannot_be_read_says_so(tmp_path):
+    with pytest.raises(UsageError, match="Did you mean 'docstrings'"):
+        read_texts("docstring")
+    (tmp_path / "x.pdf").write_text("x")
+    with pytest.raises(UsageError, match=r"ends in \.txt or \.csv"):
+        read_texts(tmp_path / "x.pdf")
+    with pytest.raises(UsageError, match="there is no file"):
+        read_texts(tmp_path)
+    (tmp_path / "empty.txt").write_text("\n\n")
+    with pytest.raises(UsageError, match="there is no text in"):
+        read_texts(tmp_path / "empty.txt")
+    (tmp_path / "no.parquet").write_text("no")
+    with pytest.raises(UsageError, match=r"cannot read .*no\.parquet"):
+        read_texts(tmp_path / "no.parquet")
+
+
+def test_a_folder_of_hugging_face_datasets_needs_their_package(tmp_path, monkeypatch):
+    import sys
+
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UsageError, match=r"nearfar\[language\]"):
+        read_texts(tmp_path)
+
+
+def test_docstrings_are_sentences_of_modules_in_order():
+    data = docstrings()
+    assert len(data) > 3000
+    assert len(data.classes) >= 20
+    assert len(set(data.texts())) == len(data)
+    assert all(np.diff(data.passages) >= 0)
+    assert docstrings().fingerprint == data.fingerprint
+    text = "One line\ngoes on. Then e.g. this one! Right?\n\n    >>> code.\n\n- a list."
+    assert split_sentences(text) == ["One line goes on.", "Then e.g. this one!", "Right?"]
+
+
+def test_docstring_triples_are_neighbours_and_strangers():
+    data, place = docstring_triples(), {}
+    sentences = docstrings()
+    place = dict(zip(sentences.texts(), zip(sentences.labels, sentences.passages, strict=True), strict=True))
+    for anchor, positive, negative in zip(*(data.texts(range(300), c) for c in data.columns), strict=True):
+        assert place[anchor] == place[positive]
+        assert place[anchor][0] == place[negative][0]
+        assert place[anchor][1] != place[negative][1]
+    pairs = docstring_pairs()
+    assert len(pairs) == 2 * len(data)
+    assert pairs.labels.mean() == 0.5
+    assert pairs.texts([0], "sentence2") == data.texts([0], "positive")
+    assert pairs.classes[pairs.labels[0]] == "same"
+    assert pairs.scores[0] == 1

@@ -1,0 +1,176 @@
+"""Language recipes: what they learn, and the whole way from texts to report."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import opened_for, tiny_session
+from torch.nn import functional as F
+
+import nearfar
+from nearfar import recipes
+from nearfar.app.api import evaluate, report
+from nearfar.app.cli import main
+from nearfar.app.results import embed
+from nearfar.core import Key, Rows, Run, UsageError
+from nearfar.data import open_texts
+from nearfar.similarity.sentences import Columns, Consecutive, Masked, Twice
+from nearfar.train.fit import train
+
+TINY = {"vocabulary": 600, "length": 16, "batch": 32}
+
+
+def rows(*ids: int) -> Rows:
+    chosen = np.array(ids)
+    return Rows(chosen, chosen + 100, chosen)
+
+
+@pytest.fixture(scope="module")
+def docs():
+    recipe, run = recipes.method("simcse-unsup").tiny
+    return opened_for(type(recipe), run).train
+
+
+def test_dropout_makes_the_two_views(docs):
+    views = Twice().view(Twice().read(docs, rows(3, 1), Key(0)), rows(3, 1), Key(0))
+    assert views["v0"] is views["v1"]
+    assert torch.equal(views["v0"], docs.read([3, 1]))
+
+
+def test_hidden_tokens_are_those_of_the_paper(docs):
+    sizes = docs.sizes()
+    similarity, part = Masked.of(sizes, 0.15), rows(*range(2000))
+    x = similarity.view(similarity.read(docs, part, Key(0)), part, Key(0))
+    seen, original, hidden = x["v0"], x["v1"], x["hidden"]
+    ordinary = ~torch.isin(original, torch.tensor(list(sizes["special"].values())))
+    assert not (hidden & ~ordinary).any()
+    assert torch.equal(seen[~hidden], original[~hidden])
+    assert hidden.sum() / ordinary.sum() == pytest.approx(0.15, abs=0.01)
+    assert (seen[hidden] == sizes["special"]["mask"]).float().mean() == pytest.approx(0.8, abs=0.02)
+    assert (seen[hidden] == original[hidden]).float().mean() == pytest.approx(0.1, abs=0.02)
+    few = similarity.view(similarity.read(docs, part[7:9], Key(0)), part[7:9], Key(0))["v0"]
+    assert torch.equal(few, seen[7:9, : few.shape[1]]), "what is hidden in a row does not depend on its neighbours"
+
+
+def test_runs_of_sentences_know_their_document(docs):
+    similarity = Consecutive(4)
+    part = rows(5, 2)
+    x = similarity.view(similarity.read(docs, part, Key(0)), part, Key(0))
+    ids = [20, 21, 22, 23, 8, 9, 10, 11]
+    assert torch.equal(x["texts"], docs.read(ids))
+    for i, a in enumerate(ids):
+        for j, b in enumerate(ids):
+            same = docs.passages[a] == docs.passages[b] and i // 4 == j // 4
+            assert (x["passage"][i] == x["passage"][j]) == same
+    with pytest.raises(UsageError, match="sentences in their order"):
+        similarity.count(open_texts(["a", "b", "c", "d", "e"]).train)
+
+
+def test_columns_ask_for_what_they_need():
+    pairs = open_texts({"a": list("abcdefgh"), "b": list("ijklmnop")}).train
+    with pytest.raises(UsageError, match=r"rows of 3 texts, .* has 2"):
+        Columns(3).count(pairs)
+    with pytest.raises(UsageError, match="learns from scores"):
+        Columns(2, "scores").count(pairs)
+    assert Columns(2).count(pairs) == len(pairs)
+
+
+def test_simcse_is_its_equation_on_one_batch():
+    session = tiny_session("simcse-unsup", batch=8)
+    h = F.normalize(torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(0)).double(), dim=2)
+    loss = session.recipe.objective(session.net, {"z0": h[0], "z1": h[1]}, Key(0))
+    terms = [-math.log(math.exp(h[0, i] @ h[1, i] / 0.05) / sum(math.exp(h[0, i] @ h[1, j] / 0.05) for j in range(8))) for i in range(8)]
+    assert float(loss) == pytest.approx(sum(terms) / 8)
+
+
+def test_bert_loss_is_the_mean_over_all_hidden_tokens():
+    session = tiny_session("bert", exact=True, batch=16)
+    similarity, part = session.similarity(), rows(*range(16))
+    x = similarity.view(similarity.read(session.data, part, Key(0)), part, Key(0))
+    z = session.recipe.embed(session.net, x, Key(0))
+    net, total, count = session.net.requires_grad_(False), 0.0, 0
+    states = net.encoder.states(x["v0"])
+    for i, t in x["hidden"].nonzero().tolist():
+        logits = net.head(states[i, t]) @ net.encoder.table.T + net.bias
+        total += float(F.cross_entropy(logits[None], x["v1"][i, t][None]))
+        count += 1
+    assert float(session.recipe.objective(net, z, Key(0))["loss"].detach()) == pytest.approx(total / count, rel=1e-5)
+
+
+@pytest.mark.parametrize("goal", ["softmax", "regression", "triplet"])
+def test_sentence_bert_learns_each_goal(goal):
+    data = "docstring-triples" if goal == "triplet" else "docstring-pairs"
+    run = nearfar.fit("sentence-bert", preset="tiny", data=data, goal=goal, steps=40, log_every=1)
+    losses = [m["loss"] for m in run.metrics if "loss" in m]
+    assert sum(losses[-5:]) < sum(losses[:5])
+    assert hasattr(run.net, "classifier") == (goal == "softmax")
+
+
+def test_triples_bring_positives_nearer_than_negatives():
+    session = tiny_session("simcse-sup", steps=100)
+    train(session)
+    net, held_out = session.net.eval(), opened_for(type(session.recipe), recipes.method("simcse-sup").tiny[1]).test
+    a, p, n = F.normalize(session.recipe.encode(net, held_out.read_columns(range(300), 3).flatten(0, 1)), dim=1).chunk(3)
+    assert ((a * p).sum(1) > (a * n).sum(1)).float().mean() > 0.6
+
+
+def test_from_lines_to_report(tmp_path, capsys):
+    """fit, eval, embed and report of a user's own file, through the command line."""
+    text = "\n".join(f"Sentence number {i} is about {'cats' if i % 2 else 'dogs'} and {i % 7} things." for i in range(80))
+    (tmp_path / "mine.txt").write_text(text)
+    run, flags = str(tmp_path / "run"), ["--encoder", "bag", "--vocabulary", "300", "--length", "16", "--steps", "4", "--batch", "16"]
+    assert main(["fit", "simcse-unsup", "--data", str(tmp_path / "mine.txt"), "--out", run, *flags]) == 0
+    assert main(["eval", run]) == 0
+    table = capsys.readouterr().out
+    assert all(name in table for name in ("tf-idf", "bag of words", "untrained encoder", "trained encoder"))
+    assert main(["embed", run, "--data", str(tmp_path / "mine.txt"), "--out", str(tmp_path / "v.npy")]) == 0
+    vectors = np.load(tmp_path / "v.npy", allow_pickle=False)
+    loaded = nearfar.load(run)
+    assert np.array_equal(vectors[:3], loaded.encode(text.splitlines()[:3]).numpy())
+    assert main(["report", run]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "sentence number" in page
+    assert "64 training texts" in page
+    (tmp_path / "mine.txt").write_text(text + "\nOne more.")
+    assert main(["eval", run]) == 2
+    assert "has changed" in capsys.readouterr().err
+
+
+def test_reports_of_pairs_and_labels(tmp_path):
+    run = nearfar.fit("sentence-bert", data="docstring-pairs", encoder="bag", steps=2, out=tmp_path / "run", **TINY)
+    page = report(run).read_text()
+    assert page.count('<q class="words"') > 48
+    assert evaluate(run).results[-1]["linear"] > 0.3
+    assert embed(run, "docstring-pairs", tmp_path / "v.parquet", split="test") > 100
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(tmp_path / "v.parquet").column_names == ["name", "label", "vector"]
+
+
+def test_an_encoder_goes_on_from_another_run_with_its_tokenizer(tmp_path):
+    first = nearfar.fit("bert", data="docstrings", encoder="bag", steps=2, out=tmp_path / "bert", **TINY)
+    second = nearfar.fit("simcse-unsup", data="docstring-triples", init=str(tmp_path / "bert"), steps=1, lr=1e-9, length=16, batch=32)
+    assert second.run.encoder == "bag"
+    assert second.tokenizer.save() == first.tokenizer.save()
+    texts = ["the same words", "in both runs"]
+    assert torch.allclose(first.encode(texts), second.encode(texts), atol=1e-6)
+
+
+def test_a_damaged_tokenizer_is_named(tmp_path):
+    nearfar.fit("simcse-unsup", data="docstrings", encoder="bag", steps=1, out=tmp_path / "run", **TINY)
+    (tmp_path / "run" / "tokenizer.json").write_text("{}")
+    with pytest.raises(nearfar.NearfarError, match=r"tokenizer\.json is no tokenizer"):
+        nearfar.load(tmp_path / "run")
+
+
+def test_image_methods_do_not_take_texts_and_the_other_way_round(tmp_path):
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    with pytest.raises(UsageError, match="cannot read images"):
+        nearfar.fit("simclr", data=tmp_path / "a.txt", steps=1)
+    with pytest.raises(UsageError, match="nor such a name"):
+        nearfar.fit("simcse-unsup", data="digits", steps=1)
+    with pytest.raises(UsageError, match="--length must be"):
+        Run(length=0)

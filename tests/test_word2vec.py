@@ -1,0 +1,240 @@
+"""word2vec: windows against naive loops, the hand-written loss against negative_sampling, row-wise Adagrad against torch's."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from nearfar.core import Key, Machine, Net, Rows, Run, UsageError
+from nearfar.data.corpus import corpus_of
+from nearfar.losses import negative_sampling
+from nearfar.losses.windows import at_rows, cbow_neg, centres, in_reach, skip_gram_neg
+from nearfar.recipes import method
+from nearfar.similarity.windows import TILE, Windows, draw, keep_shares, noise_shares
+from nearfar.train.fit import train
+from nearfar.train.optim import make_optimizer
+from nearfar.train.session import Session
+from nearfar.train.sparse import RowAdagrad, densify, touched
+
+
+def text(sentences: int = 40, words: int = 12, seed: int = 0):
+    """A corpus in which word i is drawn with weight 1/(i + 1)."""
+    rng = np.random.default_rng(seed)
+    weights = 1 / np.arange(1, words + 1)
+    lengths = rng.integers(1, 30, sentences)
+    return corpus_of([[f"w{i}" for i in rng.choice(words, n, p=weights / weights.sum())] for n in lengths], min_count=1)
+
+
+def some_rows(n: int, first: int = 0) -> Rows:
+    return Rows(np.arange(n), first + np.arange(n), np.arange(n))
+
+
+def naive_windows(corpus, windows: Windows, rows: Rows, key: Key):
+    """For each row its kept centres: (word, words of its window)."""
+    keep = key("keep").uniform(rows.slots, windows.block)
+    reach = 1 + key("reach").integers(rows.slots, windows.window, windows.block)
+    shares = keep_shares(corpus, windows.subsample)
+    sentence_of = np.repeat(np.arange(len(corpus.offsets) - 1), np.diff(corpus.offsets))
+    for r, block in enumerate(rows.ids):
+        places = range(block * windows.block, min((block + 1) * windows.block, len(corpus.tokens)))
+        kept = [(p, k) for k, p in enumerate(places) if keep[r, k] < shares[corpus.tokens[p]]]
+        found = []
+        for i, (p, k) in enumerate(kept):
+            near = [q for j, (q, _) in enumerate(kept) if j != i and abs(i - j) <= reach[r, k] and sentence_of[q] == sentence_of[p]]
+            found.append((int(corpus.tokens[p]), [int(corpus.tokens[q]) for q in near]))
+        yield found
+
+
+@pytest.mark.parametrize(("block", "window", "subsample"), [(64, 5, 0.0), (50, 3, 0.05), (7, 2, 0.02), (300, 5, 0.1)])
+def test_windows_are_those_of_a_naive_loop(block, window, subsample):
+    corpus, windows = text(), Windows(block, window, subsample, noise=4)
+    rows, key = some_rows(windows.count(corpus)), Key(3)
+    raw = windows.read(corpus, rows, key)
+    near, centre = in_reach(raw["sentence"], raw["reach"]), centres(raw["word"], raw["reach"])
+    for r, expected in enumerate(naive_windows(corpus, windows, rows, key)):
+        mine = (raw["row"] == r).nonzero()[:, 0].tolist()
+        got = [(int(centre[m, i]), raw["word"][m][near[m, i]].tolist()) for m in mine for i in range(TILE)]
+        assert got[: len(expected)] == expected
+        assert not any(words for _, words in got[len(expected) :]), "places that are not there have no window"
+
+
+def test_every_place_is_in_one_block():
+    corpus, windows = text(), Windows(block=64, subsample=0.0)
+    raw = windows.read(corpus, some_rows(windows.count(corpus)), Key(0))
+    assert centres(raw["word"], raw["reach"])[raw["reach"] > 0].tolist() == corpus.tokens.tolist()
+
+
+def test_rows_do_not_depend_on_their_neighbours():
+    corpus, windows = text(200), Windows(block=40, subsample=0.05)
+    rows = some_rows(10, first=100)
+    whole = windows.read(corpus, rows, Key(1))
+    for i in range(10):
+        alone = windows.read(corpus, rows[i : i + 1], Key(1))
+        for name in ("word", "sentence", "reach", "noise"):
+            assert torch.equal(alone[name], whole[name][whole["row"] == i]), name
+    assert not torch.equal(whole["noise"], windows.read(corpus, some_rows(10), Key(1))["noise"]), "other slots, other numbers"
+
+
+def test_frequent_words_are_thinned_out_as_the_formula_says():
+    corpus, t = text(3000), 0.05
+    windows = Windows(block=64, subsample=t)
+    rows = some_rows(windows.count(corpus))
+    raw = windows.read(corpus, rows, Key(5))
+    kept = np.bincount(centres(raw["word"], raw["reach"])[raw["reach"] > 0], minlength=len(corpus))
+    for count, left in zip(corpus.counts, kept, strict=True):
+        share = count / corpus.counts.sum()
+        p = min(1.0, math.sqrt(t / share) + t / share)
+        assert left == pytest.approx(count * p, abs=5 * math.sqrt(count * p * (1 - p)) + 1e-3 * count)
+
+
+def test_noise_follows_counts_to_three_quarters():
+    corpus = text(3000)
+    expected = corpus.counts**0.75 / (corpus.counts**0.75).sum()
+    drawn = Windows(noise=64).read(corpus, Rows(np.zeros(400, int), np.arange(400), np.zeros(400, int)), Key(2))["noise"]
+    n = drawn.numel()
+    found = np.bincount(drawn.reshape(-1), minlength=len(corpus))
+    assert (np.abs(found - n * expected) < 5 * np.sqrt(n * expected)).all()
+    assert noise_shares(corpus, 0.0) == pytest.approx(np.arange(1, 13) / 12)
+    assert draw(np.array([0.25, 1.0]), np.array([0.0, 0.2499, 0.25, 0.999])).tolist() == [0, 0, 1, 1]
+
+
+def drawn(seed: int = 0, dim: int = 6):
+    corpus, windows = text(seed=seed), Windows(block=50, window=3, subsample=0.2, noise=7)
+    rows, key = some_rows(4), Key(seed)
+    g = torch.Generator().manual_seed(seed)
+    v, u = (torch.randn(len(corpus), dim, generator=g, dtype=torch.float64).requires_grad_() for _ in range(2))
+    return v, u, windows.read(corpus, rows, key), list(naive_windows(corpus, windows, rows, key))
+
+
+def naive_skip_gram(v, u, noise, found, k):
+    pairs = [(c, o) for c, near in found for o in near]
+    c, o = (torch.tensor(side, dtype=torch.long) for side in zip(*pairs, strict=True))
+    every = negative_sampling(v[c], u[o], u[noise].expand(len(pairs), -1, -1))
+    positive = F.softplus(-(v[c] * u[o]).sum(1))
+    return (positive + (every - positive) * k / len(noise)).sum(), len(pairs)
+
+
+def naive_cbow(v, u, noise, found, k):
+    full = [(c, near) for c, near in found if near]
+    h = torch.stack([v[near].mean(0) for _, near in full])
+    o = u[[c for c, _ in full]]
+    every, positive = negative_sampling(h, o, u[noise].expand(len(full), -1, -1)), F.softplus(-(h * o).sum(1))
+    return (positive + (every - positive) * k / len(noise)).sum(), len(full)
+
+
+@pytest.mark.parametrize(("fast", "naive"), [(skip_gram_neg, naive_skip_gram), (cbow_neg, naive_cbow)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_closed_form_is_negative_sampling_pair_by_pair(fast, naive, seed):
+    v, u, raw, blocks = drawn(seed)
+    loss, count = fast(v, u, raw["word"], raw["sentence"], raw["reach"], raw["noise"], 5)
+    tiles = [found[i : i + TILE] for found in blocks for i in range(0, len(found), TILE)]
+    expected = [naive(v, u, noise, found, 5) for noise, found in zip(raw["noise"], tiles, strict=True)]
+    assert count.tolist() == [n for _, n in expected]
+    slow = torch.stack([value for value, _ in expected])
+    assert torch.allclose(loss, slow, rtol=1e-12)
+    weights = torch.linspace(-2, 3, len(loss), dtype=torch.float64)  # each tile has a gradient of its own
+    fast_grads = torch.autograd.grad((loss * weights).sum(), (v, u))
+    for mine, theirs in zip(fast_grads, torch.autograd.grad((slow * weights).sum(), (v, u)), strict=True):
+        assert mine.is_sparse
+        assert torch.allclose(mine.to_dense(), theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("fast", [skip_gram_neg, cbow_neg])
+def test_rows_without_a_window_cost_nothing(fast):
+    table = torch.ones(3, 2, requires_grad=True)
+    word, sentence = torch.zeros(1, TILE + 4, dtype=torch.long), torch.full((1, TILE + 4), -1)
+    word[0, 2], sentence[0, 2] = 1, 0
+    reach = torch.zeros(1, TILE, dtype=torch.long)
+    reach[0, 0] = 2
+    loss, count = fast(table, table.detach(), word, sentence, reach, torch.tensor([[2]]), 5)
+    loss.sum().backward()
+    assert (loss.item(), count.item(), table.grad.to_dense().abs().sum().item()) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("fast", [skip_gram_neg, cbow_neg])
+def test_large_scores_stay_finite(fast):
+    _, _, raw, _ = drawn()
+    v, u = (torch.full((12, 4), s * 100.0, requires_grad=True) for s in (1, -1))
+    loss, _ = fast(v, u, raw["word"], raw["sentence"], raw["reach"], raw["noise"], 5)
+    loss.sum().backward()
+    assert torch.isfinite(loss).all()
+    assert torch.isfinite(v.grad.to_dense()).all()
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
+def test_touched_rows_are_the_coalesced_gradient(ids):
+    values = torch.arange(2.0 * len(ids)).view(-1, 2)
+    grad = at_rows(torch.tensor(ids), values, torch.Size((5, 2)))
+    rows, sums = touched(grad)
+    assert rows.tolist() == sorted(set(ids))
+    assert torch.equal(sums, grad.to_dense()[rows])
+
+
+def test_of_width_one_row_adagrad_is_adagrad():
+    mine, theirs = (torch.linspace(-1, 1, 6)[:, None].clone().requires_grad_() for _ in range(2))
+    a, b = RowAdagrad([mine], lr=0.3), torch.optim.Adagrad([theirs], lr=0.3)
+    g = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        ids = torch.randint(0, 5, (1, 8), generator=g)  # row 5 is never touched
+        grad = at_rows(ids, torch.randn(8, 1, generator=g), torch.Size((6, 1)))
+        mine.grad, theirs.grad = grad, grad.to_dense()
+        a.step()
+        b.step()
+    assert torch.allclose(mine, theirs, atol=1e-6)
+    assert mine[5] == 1.0
+
+
+def test_sparse_and_dense_gradients_move_a_table_alike():
+    grads = [at_rows(torch.tensor([0, 2, 0]), torch.randn(3, 4), torch.Size((3, 4))) for _ in range(3)]
+    tables = [torch.ones(3, 4, requires_grad=True) for _ in range(2)]
+    for table, dense in zip(tables, (False, True), strict=True):
+        optimizer = RowAdagrad([table], lr=0.1)
+        for grad in grads:
+            table.grad = grad.to_dense() if dense else grad
+            optimizer.step()
+    assert torch.allclose(*tables)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lars"])
+def test_other_optimizers_see_dense_gradients(optimizer):
+    nets = [Net(table=torch.nn.Parameter(torch.ones(4, 3))) for _ in range(2)]
+    grad = at_rows(torch.tensor([0, 2, 0]), torch.ones(3, 3), torch.Size((4, 3)))
+    for net, given_grad in zip(nets, (grad, grad.to_dense()), strict=True):
+        net.table.grad = given_grad
+        make_optimizer(net, ("",), Run(optimizer=optimizer)).step()
+    assert torch.equal(nets[0].table, nets[1].table)
+    assert not torch.equal(nets[0].table, torch.ones(4, 3))
+    densify([nets[1].table])
+    assert not nets[1].table.grad.is_sparse
+
+
+def test_clipping_and_adagrad_exclude_each_other():
+    with pytest.raises(UsageError, match="--clip"):
+        make_optimizer(Net(table=torch.nn.Parameter(torch.ones(4, 3))), ("",), Run(optimizer="adagrad", clip=1.0))
+
+
+@pytest.mark.parametrize("name", ["word2vec-skipgram-neg", "word2vec-cbow"])
+def test_words_of_one_topic_come_near_each_other(name):
+    rng = np.random.default_rng(0)
+    corpus = corpus_of([[f"{'ab'[topic]}{i}" for i in rng.integers(0, 10, 20)] for topic in rng.integers(0, 2, 300)], min_count=1)
+    recipe, run = method(name).tiny
+    session = Session(recipe, dataclasses.replace(run, steps=100, batch=32), Machine(), corpus, torch.device("cpu"))
+    before = session.net.encoder.weight.detach().clone()
+    train(session)
+    topic = torch.tensor([word[0] == "a" for word in corpus.words])
+    same = topic[:, None] == topic
+
+    def margin(table):
+        cosine = F.cosine_similarity(table[:, None], table[None], dim=2)
+        return float(cosine[same].mean() - cosine[~same].mean())
+
+    assert margin(session.net.encoder.weight.detach()) > 0.8
+    assert margin(before) < 0.3
