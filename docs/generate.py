@@ -19,7 +19,7 @@ from typing import Any
 from claims_page import claims_pages
 from losses_page import gradients_figure, losses_page
 from results_page import results_page
-from status import status
+from status import gain, status
 
 from nearfar import recipes
 
@@ -76,7 +76,7 @@ def methods_table() -> str:
 def measured_table() -> str:
     lines = []
     if digits := result("digits"):
-        lines += [_digits_line(digits, name) for name in sorted({r["recipe"] for r in digits["rows"]})]
+        lines.append(_digits_line(digits))
     if cifar := result("cifar_cpu"):
         lines += [_cifar_line(cifar, column, title) for column, title in (("linear", "linear probe"), ("knn", "kNN, k = 200"))]
     if views := result("views"):
@@ -123,13 +123,12 @@ def _against(rows: list[dict[str, Any]], column: str) -> str:
     return f"{spread(ours)} against {spread(floor)}{short}"
 
 
-def _digits_line(found: dict[str, Any], name: str) -> list[str]:
-    rows = [r for r in found["rows"] if r["recipe"] == name]
-    return [
-        f"`{name}` on digits, 5 labels a class, best baseline beside it, {len(rows)} seeds",
-        _against(rows, "few_labels"),
-        "`benchmarks/digits.py`",
-    ]
+def _digits_line(found: dict[str, Any]) -> list[str]:
+    gains = {name: gain(found, name, "few_labels") for name in {r["recipe"] for r in found["rows"]}}
+    low, high = min(gains, key=gains.__getitem__), max(gains, key=gains.__getitem__)
+    seeds = len({r["seed"] for r in found["rows"]})
+    what = f"{len(gains)} vision recipes on digits, 5 labels a class, points above the best baseline, {seeds} seeds"
+    return [what, f"{gains[low]:.1f} (`{low}`) to {gains[high]:.1f} (`{high}`)", "`benchmarks/digits.py`"]
 
 
 def _cifar_line(found: dict[str, Any], column: str, title: str) -> list[str]:

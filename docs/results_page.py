@@ -22,6 +22,7 @@ def results_page(root: Path, result: Result, table: Table) -> str:
     """The page; a table whose numbers are not there says so."""
     parts = ["# Results", "", "Made by `docs/generate.py` from `benchmarks/results/`. Every table names the script that measured it.", ""]
     parts += _section("CIFAR-10, ResNet-18, 200 epochs", "benchmarks/cifar.py", CIFAR, _cifar(root, table))
+    parts += _section("Digits, every vision recipe", "benchmarks/digits.py", DIGITS, _digits(result("digits"), table))
     parts += _section("Training, images a second", "benchmarks/throughput.py", THROUGHPUT, _throughput(result("throughput"), table))
     parts += _section("Losses on a GPU", "benchmarks/losses.py --device cuda", LOSSES_GPU, _losses_gpu(result("losses_gpu"), table))
     parts += _section("Losses on a CPU", "benchmarks/losses.py", LOSSES_CPU, _losses_cpu(result("losses_cpu"), table))
@@ -33,6 +34,10 @@ def results_page(root: Path, result: Result, table: Table) -> str:
 CIFAR = (
     "Offline kNN (k = 200, tau = 0.1) and linear probe on the test split after the last epoch; nothing chosen by the outcome. "
     "Published: kNN at 200 epochs, where there is one (lightly's table gives the best epoch on the test split)."
+)
+DIGITS = (
+    "scikit-learn's digits, the tiny settings, mean ± standard deviation over the seeds' own splits; `supcon` and the later phases of "
+    "SimCLR v2 saw labels."
 )
 THROUGHPUT = "SimCLR, ResNet-18 with the CIFAR stem, bf16, two views made on the GPU: `nearfar fit` beside a bare loop in the same run."
 LOSSES_GPU = (
@@ -68,6 +73,21 @@ def _cifar(root: Path, table: Table) -> str:
     pixels = [x for r in rows for x in r["results"] if x["representation"] == "raw pixels"]
     lines += [["raw pixels", "–", f"{100 * x['knn']:.1f}", "–", f"{100 * x['linear']:.1f}", "–", "–"] for x in pixels]
     return table(["method", "seeds", "kNN", "published kNN", "linear", "untrained kNN / linear", "minutes"], lines)
+
+
+def _digits(found: dict[str, Any] | None, table: Table) -> str:
+    if found is None:
+        return NOTHING
+    columns = {"few_labels": "5 labels a class", "linear": "all labels", "knn": "kNN"}
+    names = sorted({r["recipe"] for r in found["rows"]})
+    of = lambda name, kind, c: [
+        100 * x[c] for r in found["rows"] if r["recipe"] == name for x in r["results"] if x["representation"] == kind
+    ]
+    lines = [[f"`{name}`", *(_spread(of(name, "trained encoder", c)) for c in columns)] for name in names]
+    lines += [
+        [kind, *(_spread(of("simclr", kind, c)) for c in columns)] for kind in ("untrained encoder", "raw pixels", "raw pixels, scaled")
+    ]
+    return table(["recipe", *columns.values()], lines)
 
 
 def _spread(values: list[float]) -> str:
