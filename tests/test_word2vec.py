@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+import nearfar
+from nearfar.app.results import measure
 from nearfar.core import Key, Machine, Net, Rows, Run, UsageError
 from nearfar.data.corpus import corpus_of
 from nearfar.losses import negative_sampling
@@ -238,3 +240,9 @@ def test_words_of_one_topic_come_near_each_other(name):
 
     assert margin(session.net.encoder.weight.detach()) > 0.8
     assert margin(before) < 0.3
+
+
+def test_eval_says_how_words_are_measured():
+    trained = nearfar.fit("word2vec-cbow", preset="tiny", steps=2)
+    with pytest.raises(UsageError, match="human judgements"):
+        measure(trained)

@@ -54,6 +54,10 @@ def evaluate(trained: Trained, data: Any = None, *, progress: Progress | None = 
 
 def measure(trained: Trained, data: Any = None, progress: Progress | None = None, **protocol: Any) -> Evaluation:
     """The evaluation with its features; `protocol` as `compare` takes it (k, tau, per_class, draws, C)."""
+    if trained.recipe.card.modality == "words":
+        raise UsageError(
+            "words have no test split: nearfar.evaluate.words measures them on files of human judgements (benchmarks/word2vec.py)"
+        )
     splits = splits_of(trained, data, progress)
     if splits.test is None:
         raise UsageError(f"{splits.train.source} has no test split and is too small to draw one: nothing to evaluate on")
