@@ -19,6 +19,10 @@ STYLE = """<style>
 .c text { font: 13px system-ui, sans-serif; fill: var(--ink); } .c .quiet { fill: var(--quiet); font-size: 12px; }
 .c .grid { stroke: var(--grid); } .c path { fill: none; stroke-width: 2; } .c .paper { fill: var(--paper); }
 </style>"""
+INTRODUCTION = (
+    "What papers claim, in their words, and what small runs show. Not every claim holds at this size: the tables say so. Made by "
+    "`docs/generate.py` from `benchmarks/results/claims/`; mean ± standard deviation over the seeds that are there."
+)
 COLUMNS = {"few_labels": "5 labels a class", "linear": "linear", "knn": "kNN"}
 Rows = list[dict[str, Any]]
 
