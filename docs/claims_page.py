@@ -32,7 +32,7 @@ def claims_pages(root: Path, table: Callable[[list[str], list[list[str]]], str],
     parts = [
         "# Claims, measured",
         "",
-        "Made by `docs/generate.py` from `benchmarks/results/claims/`. Mean ± standard deviation over seeds.",
+        INTRODUCTION,
         "",
     ]
     pages: dict[str, str] = {}
