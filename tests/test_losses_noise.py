@@ -50,7 +50,7 @@ def _cos(a: torch.Tensor, b: torch.Tensor) -> float:
     return _dot(a, b) / math.sqrt(_dot(a, a) * _dot(b, b))
 
 
-def _close(found: torch.Tensor, expected: float | list[float]) -> None:
+def _assert_close(found: torch.Tensor, expected: float | list[float]) -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=found.dtype), rtol=1e-8, atol=1e-10)
 
 
@@ -62,9 +62,9 @@ def test_nce_is_a_posterior_with_the_noise_counted(ratio):
     data, noise = _randn(4), _randn(4 * ratio, seed=1)
     odds = lambda log_ratio: math.exp(log_ratio) / (math.exp(log_ratio) + ratio)
     expected = -math.fsum(math.log(odds(x)) for x in data.tolist()) / 4 - math.fsum(math.log(1 - odds(x)) for x in noise.tolist()) / 4
-    _close(nce(data, noise), expected)
+    _assert_close(nce(data, noise), expected)
     S = listed(data[:, None], noise.view(4, ratio))
-    _close(binary_nce(S, m=ratio).mean(), expected)
+    _assert_close(binary_nce(S, m=ratio).mean(), expected)
 
 
 @pytest.mark.parametrize("ratio", [1, 5])
@@ -106,7 +106,7 @@ def test_binary_nce_agrees_with_its_equation(n, p, k, m, seed):
         of_pos = [-math.log(_sigma(s - math.log(m))) for s in pos[i].tolist()]
         of_neg = [-math.log(1 - _sigma(s - math.log(m))) for s in neg[i].tolist()]
         expected.append((sum(of_pos) / p if p else 0.0) + (m * sum(of_neg) / k if k else 0.0))
-    _close(binary_nce(listed(pos, neg), m), expected)
+    _assert_close(binary_nce(listed(pos, neg), m), expected)
 
 
 def test_the_sign_printed_for_binary_nce_inverts_the_ranking():
@@ -137,7 +137,7 @@ def test_ranking_nce_divides_the_noise_out():
     log_p, log_q = _randn(4), _randn(4, seed=1)
     joint = [math.exp(float(log_p[i])) * math.prod(math.exp(float(log_q[j])) for j in range(4) if j != i) for i in range(4)]
     S = log_ratios(log_p[None, :1], log_p[None, 1:], log_q[None, :1], log_q[None, 1:])
-    _close(ranking_nce(S), [-math.log(joint[0] / sum(joint))])
+    _assert_close(ranking_nce(S), [-math.log(joint[0] / sum(joint))])
 
 
 def test_log_ratios_make_a_conditional_model_learn_its_density():
@@ -163,7 +163,7 @@ def test_log_ratios_make_a_conditional_model_learn_its_density():
 def test_negative_sampling():
     v, u, drawn = _randn(3, 4), _randn(3, 4, seed=1), _randn(3, 5, 4, seed=2)
     expected = [-math.log(_sigma(_dot(u[i], v[i]))) - sum(math.log(_sigma(-_dot(drawn[i, j], v[i]))) for j in range(5)) for i in range(3)]
-    _close(negative_sampling(v, u, drawn), expected)
+    _assert_close(negative_sampling(v, u, drawn), expected)
     assert torch.autograd.gradcheck(negative_sampling, (v.requires_grad_(), u.requires_grad_(), drawn.requires_grad_()))
 
 
@@ -187,7 +187,7 @@ def test_parametric_softmax_sums_over_classes():
 def test_instance_softmax_is_exact():
     z, bank, ids = _randn(4, 3), _randn(9, 3, seed=1), torch.tensor([8, 0, 5, 5])
     expected = [_softmax_loss([_cos(z[i], bank[j]) / 0.2 for j in range(9)], int(ids[i])) for i in range(4)]
-    _close(instance_softmax(z, bank, ids, 0.2), expected)
+    _assert_close(instance_softmax(z, bank, ids, 0.2), expected)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -208,8 +208,8 @@ def test_instance_nce_is_the_ratio_of_the_paper():
     h = lambda i, j: (math.exp(_cos(bank[j], f[i]) / tau) / z) / (math.exp(_cos(bank[j], f[i]) / tau) / z + m / 10)
     expected = [-math.log(h(i, ids[i])) - m * sum(math.log(1 - h(i, j)) for j in drawn) / len(drawn) for i in range(3)]
     S = matched(f, bank[ids], against=bank[drawn]) / tau
-    _close(instance_nce(S, total=10, m=m, log_z=math.log(z)), expected)
-    _close(instance_nce(S, total=10, m=m, log_z=torch.tensor(math.log(z), dtype=torch.float64)), expected)
+    _assert_close(instance_nce(S, total=10, m=m, log_z=math.log(z)), expected)
+    _assert_close(instance_nce(S, total=10, m=m, log_z=torch.tensor(math.log(z), dtype=torch.float64)), expected)
     with pytest.raises(UsageError, match="total"):
         instance_nce(S, total=0, m=m, log_z=0.0)
 
@@ -227,8 +227,8 @@ def test_the_partition_function_of_a_whole_bank_is_exact():
 
 def test_norm_and_proximal_penalties_are_not_the_same():
     z, before = (3 * _randn(4, 3)).requires_grad_(), 3 * _randn(4, 3, seed=1)
-    _close(norm_penalty(z).detach(), [_dot(r, r) for r in z.detach()])
-    _close(proximal(z, before).detach(), [_dot(r, r) for r in (z.detach() - before)])
+    _assert_close(norm_penalty(z).detach(), [_dot(r, r) for r in z.detach()])
+    _assert_close(proximal(z, before).detach(), [_dot(r, r) for r in (z.detach() - before)])
     assert proximal(z, z).sum() == 0, "a vector that did not move costs nothing however long it is"
     assert norm_penalty(z).sum() > 0
     before.requires_grad_()
@@ -261,14 +261,14 @@ def test_the_norm_penalty_bounds_the_length_of_n_pair_vectors():
 def test_simcse_and_its_supervised_form():
     h, p, k, tau = _randn(4, 3), _randn(4, 3, seed=1), _randn(4, 3, seed=2), 0.2
     expected = [_softmax_loss([_cos(h[i], p[j]) / tau for j in range(4)], i) for i in range(4)]
-    _close(simcse(h, p, tau), sum(expected) / 4)
+    _assert_close(simcse(h, p, tau), sum(expected) / 4)
     for alpha in (1.0, 3.0):
         rows = []
         for i in range(4):
             near = [math.exp(_cos(h[i], p[j]) / tau) for j in range(4)]
             hard = [alpha ** (i == j) * math.exp(_cos(h[i], k[j]) / tau) for j in range(4)]
             rows.append(-math.log(near[i] / (sum(near) + sum(hard))))
-        _close(simcse_supervised(h, p, k, tau, alpha), sum(rows) / 4)
+        _assert_close(simcse_supervised(h, p, k, tau, alpha), sum(rows) / 4)
     torch.testing.assert_close(simcse_supervised(h, p, k, tau), info_nce(pairs(h, torch.cat([p, k])) / tau).mean())
     with pytest.raises(UsageError, match="alpha"):
         simcse_supervised(h, p, k, tau, 0.0)
@@ -301,7 +301,7 @@ def test_simcse_is_multiple_negatives_ranking():
 def test_dpr_has_dot_products_two_encoders_and_no_temperature():
     q, p, mined = _randn(3, 4), _randn(3, 4, seed=1), _randn(5, 4, seed=2)
     candidates = torch.cat([p, mined])
-    _close(dpr(q, p, mined), sum(_softmax_loss([_dot(q[i], c) for c in candidates], i) for i in range(3)) / 3)
+    _assert_close(dpr(q, p, mined), sum(_softmax_loss([_dot(q[i], c) for c in candidates], i) for i in range(3)) / 3)
     torch.testing.assert_close(dpr(q, p), n_pair(q, p))
     assert abs(float(dpr(3 * q, p) - dpr(q, p))) > 0.1, "lengths matter, unlike for cosines"
 
@@ -315,7 +315,7 @@ def test_quick_thought():
             log_z = math.log(sum(math.exp(s) for s in scores.values()))
             near = [j for j in scores if abs(i - j) <= window and passage[i] == passage[j]]
             expected.append(sum(log_z - scores[j] for j in near))
-        _close(quick_thought(f, g, passage, window), expected)
+        _assert_close(quick_thought(f, g, passage, window), expected)
     assert quick_thought(f, g, passage)[5:].tolist() == [0, 0], "alone in its passage"
     assert quick_thought(f[:1], g[:1], passage[:1]).tolist() == [0]
     assert torch.autograd.gradcheck(lambda f, g: quick_thought(f, g, passage), (f.requires_grad_(), g.requires_grad_()))
@@ -333,7 +333,7 @@ def test_crd():
     s, t, bank, total, tau = _randn(3, 4), _randn(3, 4, seed=1), _randn(6, 4, seed=2), 50, 0.3
     h = lambda a, b: math.exp(_cos(a, b) / tau) / (math.exp(_cos(a, b) / tau) + 6 / total)
     expected = [-math.log(h(t[i], s[i])) - sum(math.log(1 - h(b, s[i])) for b in bank) for i in range(3)]
-    _close(crd(s, t, bank, total, tau), expected)
+    _assert_close(crd(s, t, bank, total, tau), expected)
     torch.testing.assert_close(crd(s, t, bank, total, tau), instance_nce(matched(s, t, against=bank) / tau, total=total, m=6, log_z=0.0))
     with pytest.raises(UsageError, match="negative"):
         crd(s, t, bank[:0], total)
@@ -345,7 +345,7 @@ def test_cpc_scores_the_future_by_a_matrix_for_each_step():
     for k in range(2):
         f = [[float(z[k, j] @ w[k] @ c[t]) for j in range(5)] for t in range(5)]
         expected.append(sum(_softmax_loss(f[t], t) for t in range(5)) / 5)
-    _close(cpc(c, z, w), expected)
+    _assert_close(cpc(c, z, w), expected)
     assert torch.autograd.gradcheck(cpc, (c.requires_grad_(), z.requires_grad_(), w.requires_grad_()))
 
 
@@ -356,7 +356,7 @@ def test_local_aggregation():
     v, bank, tau = _randn(3, 4), _randn(3, 6, 4, seed=1), 0.3
     close = torch.tensor([[1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1]], dtype=torch.bool)
     p = [[math.exp(_cos(v[i], bank[i, j]) / tau) for j in range(6)] for i in range(3)]
-    _close(local_aggregation(v, bank, close, tau), [-math.log(sum(p[0][:2]) / sum(p[0])), 0.0, 0.0])
+    _assert_close(local_aggregation(v, bank, close, tau), [-math.log(sum(p[0][:2]) / sum(p[0])), 0.0, 0.0])
     assert torch.autograd.gradcheck(
         lambda v, b: local_aggregation(v, b, close, tau), (v.requires_grad_(), bank.requires_grad_()), fast_mode=True
     )
@@ -378,7 +378,7 @@ def test_proto_nce():
         own = _softmax_loss([_cos(v[i], k[i]) / tau] + [_cos(v[i], q) / tau for q in queue], 0)
         of = [_softmax_loss([_cos(v[i], c) / float(f) for c, f in zip(cs, phi, strict=True)], int(at[i])) for cs, phi, at in (coarse, fine)]
         expected.append(own + sum(of) / 2)
-    _close(proto_nce(S, v, [coarse, fine]), expected)
+    _assert_close(proto_nce(S, v, [coarse, fine]), expected)
     with pytest.raises(UsageError, match="clustering"):
         proto_nce(S, v, [])
 

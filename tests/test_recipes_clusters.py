@@ -21,7 +21,7 @@ from nearfar.data import open_data
 from nearfar.losses import info_nce
 from nearfar.recipes.vision.deepcluster import DeepCluster, edges, whitened
 from nearfar.recipes.vision.instance_discrimination_npid import NPID
-from nearfar.recipes.vision.pcl import PCL, momentum_features
+from nearfar.recipes.vision.pcl import PCL
 from nearfar.recipes.vision.swav import SwAV
 from nearfar.scores import dot, matched
 from nearfar.train.fit import Hook, train
@@ -278,7 +278,7 @@ def test_pcls_e_step_clusters_momentum_features_and_measures_their_concentration
         for p in net.query.parameters():
             p.add_(0.1)  # the queries' tower must not matter
     session.refresh(1)
-    v = momentum_features(net, session.data, batch=100)
+    v = session.encode_all("key")
     assert net.key.training
     for m, k in enumerate((6, 15)):
         at, c = net.labels[m].rows, net.prototypes[m].rows

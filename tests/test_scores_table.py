@@ -50,7 +50,7 @@ def _expected(S: Scores, kinds: list[list[int]]) -> list[torch.Tensor]:
     return [torch.tensor([_oracle(what, *side) for side in sides], dtype=torch.float64) for what in EVERY]
 
 
-def _agree(S: Scores, kinds: list[list[int]]) -> None:
+def _assert_agree(S: Scores, kinds: list[list[int]]) -> None:
     expected = _expected(S, kinds)
     for version in (S, replace(S, block=3), replace(S, period=None)):
         for what, a, b in zip(EVERY, version.stats(*EVERY), expected, strict=True):
@@ -62,32 +62,32 @@ def test_pairs_with_additional_negatives():
     a, b = _randn(4, 3), _randn(6, 3, seed=1)
     S = pairs(a, b) / 0.5
     kinds = [[1 if i == j else -1 for j in range(6)] for i in range(4)]
-    _agree(S, kinds)
+    _assert_agree(S, kinds)
     for i in range(4):
         for j in range(6):
             cos = float(a[i] @ b[j]) / math.sqrt(float(a[i] @ a[i]) * float(b[j] @ b[j]))
             assert float(S.table()[i, j]) == pytest.approx(cos / 0.5)
-    _agree(S.T, [list(column) for column in zip(*kinds, strict=True)])
+    _assert_agree(S.T, [list(column) for column in zip(*kinds, strict=True)])
 
 
 @pytest.mark.parametrize("v", [1, 2, 3])
 def test_views(v):
     n = 4
     S = views(*_randn(v, n, 3)) * 3
-    _agree(S, [[0 if i == j else 1 if i % n == j % n else -1 for j in range(v * n)] for i in range(v * n)])
+    _assert_agree(S, [[0 if i == j else 1 if i % n == j % n else -1 for j in range(v * n)] for i in range(v * n)])
 
 
 def test_labelled_with_unknown_labels():
     y = [0, 1, -1, 0, 2, -1, 0]
     S = labelled(_randn(7, 3), torch.tensor(y), score=dot)
-    _agree(S, [[0 if i == j else 1 if y[i] == y[j] != -1 else -1 for j in range(7)] for i in range(7)])
+    _assert_agree(S, [[0 if i == j else 1 if y[i] == y[j] != -1 else -1 for j in range(7)] for i in range(7)])
 
 
 @pytest.mark.parametrize("score", [cosine, bilinear(_randn(3, 3, seed=5)), lambda a, b: (a[:, None] - b).abs().sum(2)])
 def test_matched(score):
     q, k, queue = _randn(5, 3), _randn(5, 3, seed=1), _randn(4, 3, seed=2)
     S = matched(q, k, against=queue, score=score) / 0.2
-    _agree(S, [[-1] * 4 + [1]] * 5)
+    _assert_agree(S, [[-1] * 4 + [1]] * 5)
     torch.testing.assert_close(S.table()[:, 4], pairs(q, k, score=score).table().diagonal() / 0.2)
     with pytest.raises(UsageError, match="candidates of its own"):
         _ = S.T
@@ -97,7 +97,7 @@ def test_listed():
     pos, neg = _randn(5, 2), _randn(5, 3, seed=1)
     S = listed(pos, neg) / 0.5
     torch.testing.assert_close(S.table(), torch.cat([pos, neg], 1) / 0.5)
-    _agree(S, [[1, 1, -1, -1, -1]] * 5)
+    _assert_agree(S, [[1, 1, -1, -1, -1]] * 5)
 
 
 @st.composite
@@ -131,7 +131,7 @@ def tables(draw):
 @given(tables())
 def test_any_table_agrees_with_the_loops_and_has_finite_gradients(case):
     S, kinds = case
-    _agree(S, kinds)
+    _assert_agree(S, kinds)
     gradients = []
     for block in (None, 1, 4):
         q, k = S.query.clone().requires_grad_(), S.key.clone().requires_grad_()

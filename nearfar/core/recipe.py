@@ -85,8 +85,8 @@ class Recipe(ABC):
     def update(self, net: Net, z: Embedded, progress: float) -> None:  # noqa: B027  (most methods need none)
         """After the optimizer: followers, queues, renormalisation, annealed buffers. `progress` in (0, 1]."""
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], key: Key, epoch: int) -> tuple[str, ...]:
-        """Before each epoch: cluster, mine, fit. Returns the prefixes of re-initialised parameters."""
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+        """Before each epoch: cluster, mine, fit. `encode_all(tower)`: every sample. Returns the prefixes of re-initialised parameters."""
         return ()
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:

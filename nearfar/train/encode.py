@@ -16,7 +16,13 @@ from nearfar.train.loader import to_device
 
 @torch.no_grad()
 def encode_all(
-    recipe: Recipe, net: Net, data: Any, device: torch.device, batch: int = 512, progress: Callable[[int, int], None] | None = None
+    recipe: Recipe,
+    net: Net,
+    data: Any,
+    device: torch.device,
+    batch: int = 512,
+    progress: Callable[[int, int], None] | None = None,
+    tower: str = "encoder",
 ) -> Float[Tensor, "n d"]:
     """The representation of every sample, in order, in fp32 on the CPU. Leaves the net in the mode it was in.
 
@@ -29,7 +35,7 @@ def encode_all(
         for start in range(0, len(data), batch):
             ids = np.arange(start, min(start + batch, len(data)))
             with torch.compiler.set_stance("force_eager"):  # a last, shorter batch is not worth a compilation
-                parts.append(recipe.encode(net, to_device(data.read(ids), device)).float().cpu())
+                parts.append(recipe.encode(net, to_device(data.read(ids), device), tower).float().cpu())
             if progress:
                 progress(int(ids[-1]) + 1, len(data))
     finally:

@@ -129,8 +129,8 @@ class Session:
         for recorder in self.recorders:
             recorder({"step": self.step, **values})
 
-    def encode_all(self) -> Tensor:
-        return encode_all(self.recipe, self.net, self.data, self.device)
+    def encode_all(self, tower: str = "encoder") -> Tensor:
+        return encode_all(self.recipe, self.net, self.data, self.device, tower=tower)
 
     def refresh(self, epoch: int) -> None:
         """Before an epoch: let the recipe cluster, mine or fit, and forget what it re-initialised."""

@@ -9,7 +9,7 @@ $$\mathcal{L} = -\frac{1}{|\mathcal{C}|} \sum_{c \in \mathcal{C}} \Big( \log \si
 
 Windows W, thinning-out and noise P_n are those of `word2vec-skipgram-neg`.
 
-Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss (n,), windows (n,); tables (words, dim).
+Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss, count (n,); tables (words, dim).
 
 Requirements: running text; more of it than skip-gram needs, because rare words share every gradient with their neighbours.
 `--optimizer adagrad`, which touches the rows of a step only.
@@ -26,16 +26,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import Tensor
-
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.lookup import Lookup
+from nearfar.core import Card, Embedded, Key, Net, Run, Views
 from nearfar.losses.windows import cbow_neg
-from nearfar.similarity.windows import Windows, per_row
+from nearfar.recipes.language.word2vec_skipgram_neg import SkipGram
+from nearfar.similarity.windows import per_row
 
 
 @dataclass(frozen=True)
-class Cbow(Recipe):
+class Cbow(SkipGram):
     """word2vec: continuous bag of words with negative sampling."""
 
     card = Card(
@@ -54,36 +52,11 @@ class Cbow(Recipe):
         equation=r"-\log \sigma(u_c^\top h_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top h_c),"
         r"\quad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o",
     )
-    limits = {"subsample": (0.0, 1.0), "power": (0.0, 1.0)}  # noqa: RUF012
-
-    dim: int = 100
-    """Width of the vectors."""
-    window: int = 5
-    """Words to each side that a window may reach."""
-    negatives: int = 5
-    """Drawn words that weigh as much as one real one (k)."""
-    subsample: float = 1e-3
-    """Words of a larger share of the text than this are thinned out (t); 0: none."""
-    power: float = 0.75
-    """Noise is drawn in proportion to counts to this power."""
-    shared: int = 32
-    """Drawn words that 32 neighbouring centres share."""
-    block: int = 256
-    """Consecutive words of the text that make up a row of the batch."""
-
-    def similarity(self, net: Net) -> Windows:
-        return Windows(self.block, self.window, self.subsample, self.shared, self.power)
-
-    def build(self, sizes: Sizes) -> Net:
-        return Net(encoder=Lookup(sizes["words"], self.dim), centre=Lookup(sizes["words"], self.dim))
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        v, u = net.encoder.weight, net.centre.weight
+        v, u = net.encoder.weight, net.context.weight
         loss, windows = cbow_neg(v, u, x["word"], x["sentence"], x["reach"], x["noise"], self.negatives)
-        return {"loss": per_row(loss, x), "windows": per_row(windows, x)}
-
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return z["loss"].sum() / z["windows"].detach().sum().clamp_min(1)
+        return {"loss": per_row(loss, x), "count": per_row(windows, x)}
 
 
 paper = Cbow(dim=300), Run(data="news.txt", min_count=5, batch=16, epochs=3, optimizer="adagrad", lr=0.2, warmup=0.0)

@@ -10,7 +10,7 @@ $$\mathcal{L} = -\frac{1}{|\mathcal{P}|} \sum_{(c, o) \in \mathcal{P}} \Big( \lo
 The pairs P are a centre and each word of its window, whose reach is drawn anew for every centre; of a word of share f only
 $\sqrt{t/f} + t/f$ of the occurrences are kept.
 
-Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss (n,), pairs (n,); tables (words, dim).
+Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss, count (n,); tables (words, dim).
 
 Requirements: running text, millions of words of it; two tables. `--optimizer adagrad`, which touches the rows of a step only. A row of
 the batch is a block of consecutive text: windows end where a block does. Neighbouring centres share their noise (`shared` words,
@@ -81,10 +81,10 @@ class SkipGram(Recipe):
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
         v, u = net.encoder.weight, net.context.weight
         loss, pairs = skip_gram_neg(v, u, x["word"], x["sentence"], x["reach"], x["noise"], self.negatives)
-        return {"loss": per_row(loss, x), "pairs": per_row(pairs, x)}
+        return {"loss": per_row(loss, x), "count": per_row(pairs, x)}
 
     def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return z["loss"].sum() / z["pairs"].detach().sum().clamp_min(1)
+        return z["loss"].sum() / z["count"].detach().sum().clamp_min(1)
 
 
 paper = SkipGram(dim=300, subsample=1e-5), Run(data="news.txt", min_count=5, batch=16, epochs=1, optimizer="adagrad", lr=0.2, warmup=0.0)

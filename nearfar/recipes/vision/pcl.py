@@ -29,9 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -79,10 +77,10 @@ class PCL(MoCoV2):
         net.prototypes, net.phi, net.labels = map(nn.ModuleList, (prototypes, phi, labels))
         return net
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
         """The E-step."""
         if epoch >= self.cluster_from:
-            v = momentum_features(net, data)
+            v = encode_all("key").to(net.queue.rows.device)  # momentum features of samples as they are
             for prototypes, phi, labels in zip(net.prototypes, net.phi, net.labels, strict=True):
                 found = kmeans(v, len(prototypes), key("kmeans", len(prototypes)))
                 prototypes.put(slice(None), F.normalize(found.centres, dim=1))
@@ -98,15 +96,6 @@ class PCL(MoCoV2):
         instances = matched(z["q"], z["k"], against=net.queue.rows, score=dot) / self.tau
         clusterings = [(c.rows, phi.rows, at[z["id"]]) for c, phi, at in zip(net.prototypes, net.phi, net.labels, strict=True)]
         return proto_nce(instances, z["q"], clusterings).mean()
-
-
-def momentum_features(net: Net, data: Any, batch: int = 512) -> Float[Tensor, "n d"]:
-    """v' of every sample as it is, unaugmented; like all evaluation with stored batch statistics."""
-    training, device = net.key.training, net.queue.rows.device
-    net.key.eval()
-    parts = [net.key(data.read(np.arange(i, min(i + batch, len(data)))).to(device)) for i in range(0, len(data), batch)]
-    net.key.train(training)
-    return torch.cat(parts)
 
 
 paper = PCL(clusters=(25_000, 50_000, 100_000), queue=16_384, m=0.999), Run(
