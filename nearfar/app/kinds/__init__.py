@@ -1,0 +1,20 @@
+"""Modalities, as evaluation and report see them. A new one is one more row of `KINDS` and a file beside this one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from nearfar.app.kinds.base import Kind, Pair
+from nearfar.core import Recipe
+
+__all__ = ["KINDS", "Kind", "Pair", "kind_of"]
+
+KINDS = {
+    "image": "image.ImageKind",
+    "text": "text.TextKind",
+}
+
+
+def kind_of(recipe: Recipe) -> Kind:
+    module, name = KINDS[recipe.card.modality].split(".")
+    return getattr(import_module(f"{__name__}.{module}"), name)()

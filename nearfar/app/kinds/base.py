@@ -1,0 +1,54 @@
+"""What evaluation and report need to know of a modality: its simplest baselines, its views, how samples are shown."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Key
+from nearfar.evaluate import Features
+from nearfar.train.trained import Trained
+
+Pair = tuple[Tensor, Tensor]
+"""Two views of the same samples, row by row."""
+
+
+class Kind(ABC):
+    """One modality."""
+
+    def chosen(self, train: Any, key: Key) -> Any:
+        """The training samples that probes and neighbours use."""
+        return train
+
+    @abstractmethod
+    def baselines(self, train: Any, test: Any, views: Pair | None) -> dict[str, Features]:
+        """What is known of the samples without learning anything."""
+
+    @abstractmethod
+    def encode(self, trained: Trained, views: Pair) -> Pair:
+        """The representations of two views."""
+
+    @abstractmethod
+    def summary(self, train: Any) -> str:
+        """The training data in a few words."""
+
+    @abstractmethod
+    def shown(self, data: Any) -> Callable[[Tensor], Any]:
+        """Samples by their numbers, of any shape, as a report shows them."""
+
+    @abstractmethod
+    def shown_pair(self, trained: Trained, views: Pair) -> tuple[Any, Any]:
+        """Two views as a report shows them."""
+
+
+@torch.no_grad()
+def encode(trained: Trained, view: Tensor, dropout: bool = False) -> Tensor:
+    trained.net.train(dropout)
+    try:
+        return trained.recipe.encode(trained.net, view.to(trained.device)).float().cpu()
+    finally:
+        trained.net.eval()
