@@ -16,7 +16,7 @@ from nearfar import pairs, views
 from nearfar.losses import clip, debiased, info_nce
 from nearfar.scores import dot, matched
 
-WANTED = {torch.bfloat16: (2e-3, 1e-2), torch.float16: (2e-3, 1e-2), torch.float32: (1e-6, 1e-5)}
+WANTED = {"bfloat16": (2e-3, 1e-2), "float16": (2e-3, 1e-2), "tf32": (2e-3, 1e-2), "float32": (1e-6, 1e-5)}
 """How far values and gradients may be from float64; of gradients, relative to their length."""
 FAILED = []
 
@@ -30,19 +30,20 @@ def error(a: torch.Tensor, b: torch.Tensor) -> float:
     return float((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30))
 
 
-def check(name, loss, dtype, *tensors) -> None:
-    """Value and gradients against the same loss in float64 on the same rounded inputs."""
-    low = [t.to(dtype).requires_grad_() for t in tensors]
+def check(name, loss, precision, *tensors) -> None:
+    """Value and gradients against the same loss in float64 on the same rounded inputs. tf32: single precision, products rounded."""
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    low = [t.to(torch.float32 if precision == "tf32" else getattr(torch, precision)).requires_grad_() for t in tensors]
     high = [t.detach().double().requires_grad_() for t in low]
     a, b = loss(*low), loss(*high)
     a.backward()
     b.backward()
     errors = [error(x.grad, y.grad) for x, y in zip(low, high, strict=True)]
-    value, slope = WANTED[dtype]
+    value, slope = WANTED[precision]
     good = abs(float(a) - float(b)) <= value * max(1.0, abs(float(b))) and max(errors) < slope
     FAILED.extend([] if good else [name])
     state, shown = "ok    " if good else "FAILED", [f"{e:.1e}" for e in errors]
-    print(f"{state} {name:30} {str(dtype)[6:]:9} {float(a):.4f} / {float(b):.4f}, {shown}", flush=True)
+    print(f"{state} {name:30} {precision:9} {float(a):.4f} / {float(b):.4f}, {shown}", flush=True)
 
 
 def uneven(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -56,24 +57,27 @@ def skipping(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def main() -> int:
-    for dtype in WANTED:
-        check("clip, 2048", lambda a, b: clip(a, b, 14.28), dtype, unit(2048, 512, 0), unit(2048, 512, 1))
-        check("clip, scale 100", lambda a, b: clip(a, b, 100.0), dtype, unit(1024, 128, 0), unit(1024, 128, 1))
-        check("info_nce of odd sizes", lambda a, b: info_nce(pairs(a, b) / 0.07).mean(), dtype, unit(1003, 77, 0), unit(1501, 77, 1))
-        check("nt_xent", lambda a, b: info_nce(views(a, b) / 0.1).mean(), dtype, unit(1000, 96, 0), unit(1000, 96, 1))
-        check("nt_xent, tau 0.005", lambda a, b: info_nce(views(a, b) / 0.005).mean(), dtype, unit(800, 64, 0), unit(800, 64, 1))
-        check("dot, long vectors", lambda a, b: info_nce(pairs(a, b, score=dot)).mean(), dtype, 8 * unit(900, 64, 0), 8 * unit(900, 64, 1))
-        check("rows that weigh differently", uneven, dtype, unit(1000, 64, 0), unit(1000, 64, 1))
+    for precision in WANTED:
+        check("clip, 2048", lambda a, b: clip(a, b, 14.28), precision, unit(2048, 512, 0), unit(2048, 512, 1))
+        check("clip, scale 100", lambda a, b: clip(a, b, 100.0), precision, unit(1024, 128, 0), unit(1024, 128, 1))
+        check("info_nce of odd sizes", lambda a, b: info_nce(pairs(a, b) / 0.07).mean(), precision, unit(1003, 77, 0), unit(1501, 77, 1))
+        check("nt_xent", lambda a, b: info_nce(views(a, b) / 0.1).mean(), precision, unit(1000, 96, 0), unit(1000, 96, 1))
+        check("nt_xent, tau 0.005", lambda a, b: info_nce(views(a, b) / 0.005).mean(), precision, unit(800, 64, 0), unit(800, 64, 1))
+        check(
+            "dot, long vectors", lambda a, b: info_nce(pairs(a, b, score=dot)).mean(), precision, 8 * unit(900, 64, 0), 8 * unit(900, 64, 1)
+        )
+        check("rows that weigh differently", uneven, precision, unit(1000, 64, 0), unit(1000, 64, 1))
         check(
             "a queue",
             lambda q, k, m: info_nce(matched(q, k, m) / 0.07).mean(),
-            dtype,
+            precision,
             unit(500, 64, 0),
             unit(500, 64, 1),
             unit(3000, 64, 2),
         )
-        check("debiased", lambda a, b: debiased(views(a, b) / 0.5).mean(), dtype, unit(1000, 64, 0), unit(1000, 64, 1))
-        check("known duplicates", skipping, dtype, unit(1000, 64, 0), unit(1000, 64, 1))
+        check("debiased", lambda a, b: debiased(views(a, b) / 0.5).mean(), precision, unit(1000, 64, 0), unit(1000, 64, 1))
+        check("known duplicates", skipping, precision, unit(1000, 64, 0), unit(1000, 64, 1))
+    torch.backends.cuda.matmul.allow_tf32 = False
     tau = torch.tensor(0.1, device="cuda", requires_grad=True)
     for dtype in (torch.bfloat16, torch.float64):
         a, b = (unit(1000, 64, s).bfloat16().to(dtype) for s in (0, 1))

@@ -53,6 +53,8 @@ CASES = {
     "even pairs": (pairs(64, 64, 32), (ALL, POS)),
     "odd pairs, more columns than rows": (pairs(45, 71, 21), (ALL, NEG, POS, Scores.pos_count)),
     "views": (views(29, 24), (ALL, POS, NEG.at(2))),
+    "views of an odd number of tiles": (views(48, 16), (ALL, POS, NEG)),
+    "views that fill their tiles": (views(64, 32), (ALL, NEG)),
     "labelled": (Scores(z := vectors(50, 16, 3), z, y := torch.arange(50) % 4, y, exclude_self=True, score=unit_dot), (ALL,)),
     "own positives against a queue": (matched(40, 70, 16), (ALL, POS, Scores.pos_count)),
     "pairs without duplicates": (pairs(45, 50, 16, row_skip=skips(45), col_skip=skips(50, 2)), (ALL, NEG, POS)),

@@ -39,19 +39,19 @@ def pick(errors: dict[str, dict[str, float]], part: str) -> dict[tuple[str, str]
 
 def test_statistics_are_right_to_single_precision(errors):
     values = pick(errors, "value")
-    assert len(values) == 114
+    assert len(values) == 132
     assert max(values.values()) < 2e-4, values
 
 
 def test_gradients_are_right_to_half_precision(errors):
     slopes = pick(errors, "query") | pick(errors, "key")
-    assert len(slopes) == 72
+    assert len(slopes) == 84
     assert max(slopes.values()) < 4e-3, slopes
 
 
 def test_a_learned_scale_has_its_gradient(errors):
     slopes = pick(errors, "scale")
-    assert len(slopes) == 12
+    assert len(slopes) == 14
     assert max(slopes.values()) < 4e-3, slopes
 
 

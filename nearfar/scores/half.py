@@ -128,7 +128,8 @@ class _HalfLse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, itself: bool):
         q, k = q.contiguous(), k.contiguous()
-        rows, cols, pos = _statistics(q, k, scale, bound, seats, both)
+        half = itself and not both and world() == 1 and _kernels().mirrored(seats, len(q))
+        rows, cols, pos = _statistics(q, k, scale, bound, seats, both, half)
         learned = isinstance(scale, Tensor)
         ctx.save_for_backward(q, k, rows, cols, *((scale,) if learned else ()))
         ctx.options = bound, seats, both, itself, None if learned else scale
@@ -195,14 +196,14 @@ def _scale_and_bound(scale: float | Tensor, lowest: float) -> tuple[float | Tens
 
 
 def _statistics(
-    q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool
+    q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, half: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """Log-sum-exp of rows, of columns if asked for, and scores of partners if there are any."""
+    """Log-sum-exp of rows, of columns if asked for, and scores of partners if there are any. `half`: as in `bounded_sums`."""
     kernels = _kernels()
     (at,) = own_blocks(q.shape[0], q.shape[0])
     own, mine = q if world() == 1 else q[at], _of_rows(seats, at)
     if bound is not None:
-        sums = kernels.bounded_sums(own, k, scale, bound, mine, at.start, both)
+        sums = kernels.bounded_sums(own, k, scale, bound, mine, at.start, both, half)
         sum_over_ranks([sums[own.shape[0] :]])
         sums.log_().add_(bound)
         rows, cols = sums[: own.shape[0]], sums[own.shape[0] :]

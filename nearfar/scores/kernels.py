@@ -49,6 +49,16 @@ def _corner(program, n, m, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constex
 
 
 @triton.jit
+def _upper_corner(program, n, BM: tl.constexpr, GROUP: tl.constexpr):
+    """As `_corner`, of a square table's tiles on and above the diagonal: the triangle, its lower half turned around, is a rectangle."""
+    side = tl.cdiv(n, BM)
+    even = 1 - side % 2
+    a, b = _corner(program, (side + 1) // 2, side + even, 1, 1, GROUP)
+    upper = b >= a + even
+    return tl.where(upper, a, side - a - even) * BM, tl.where(upper, b - even, side - 1 - b) * BM
+
+
+@triton.jit
 def _scores(Q, K, row, col, n, m, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr):
     """One tile of q·k, accumulated in fp32. Loads are masked unless all sizes are multiples of the tile's."""
     r, c, d = row + tl.arange(0, BM), col + tl.arange(0, BN), tl.arange(0, BK)
@@ -122,14 +132,21 @@ def _candidates(
 @triton.jit
 def _bounded_sums(
     Q, K, ROWS, COLS, ROW_SKIP, COL_SKIP, SCALE, n, m, offset, bound, shift,
-    D: tl.constexpr, LEARNED: tl.constexpr, BOTH: tl.constexpr,
+    D: tl.constexpr, LEARNED: tl.constexpr, BOTH: tl.constexpr, MIRRORED: tl.constexpr,
     PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
     PROGRAMS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Adds tiles' sums of 2^(s - bound) to their rows and, if asked, to their columns."""
+    """Adds tiles' sums of 2^(s - bound) to their rows and, if asked, to their columns.
+
+    MIRRORED: the table equals its transpose; of two tiles that mirror each other one is made, and its columns are rows too.
+    """
     scale = _number(SCALE, LEARNED) * LOG2E
-    for tile in tl.range(tl.program_id(0), tl.cdiv(n, BM) * tl.cdiv(m, BN), PROGRAMS, flatten=True):
-        row, col = _corner(tile, n, m, BM, BN, GROUP)
+    tiles = tl.cdiv(n, BM) * (tl.cdiv(n, BM) + 1) // 2 if MIRRORED else tl.cdiv(n, BM) * tl.cdiv(m, BN)
+    for tile in tl.range(tl.program_id(0), tiles, PROGRAMS, flatten=True):
+        if MIRRORED:
+            row, col = _upper_corner(tile, n, BM, GROUP)
+        else:
+            row, col = _corner(tile, n, m, BM, BN, GROUP)
         s = _scores(Q, K, row, col, n, m, D, BM, BN, BK, EVEN) * scale
         r, c = row + tl.arange(0, BM), col + tl.arange(0, BN)
         place = offset + r
@@ -140,6 +157,8 @@ def _bounded_sums(
         tl.atomic_add(ROWS + r, tl.sum(p, 1), mask=r < n, sem="relaxed")
         if BOTH:
             tl.atomic_add(COLS + c, tl.sum(p, 0), mask=c < m, sem="relaxed")
+        if MIRRORED:
+            tl.atomic_add(ROWS + c, tl.sum(p, 0), mask=(c < m) & (c >= row + BM), sem="relaxed")
 
 
 @triton.jit
@@ -207,19 +226,27 @@ def _slopes(
         tl.store(at, g.to(OUT.dtype.element_ty), mask=rows[:, None] & cols[None, :])
 
 
-def bounded_sums(q: Tensor, k: Tensor, scale: float | Tensor, bound: float, seats: Seats, offset: int = 0, both: bool = False) -> Tensor:
+def mirrored(seats: Seats, n: int) -> bool:
+    """Whether a table of n rows against themselves equals its transpose: who is opposite whom, and who is left out, both ways."""
+    return (seats.shift is None or 2 * seats.shift == n) and seats.row_skip is seats.col_skip
+
+
+def bounded_sums(
+    q: Tensor, k: Tensor, scale: float | Tensor, bound: float, seats: Seats, offset: int = 0, both: bool = False, half: bool = False
+) -> Tensor:
     """Sums of e^(s - bound) over the candidates of rows and, if `both`, after them of columns, from one table. For scores at most
-    `bound` that do not differ too much.
+    `bound` that do not differ too much. `half`: k is q and the table `mirrored`, so that half of it is enough.
 
     Here and below: `scale` is a number or a tensor of one; `q` may be some rows of a table, the first of which is row `offset`
     there. `seats` are of the whole table, but for `row_skip`.
     """
     (n, d), m = q.shape, k.shape[0]
     sums = q.new_zeros(n + m if both else n, dtype=torch.float32)
-    programs = max(1, min(_tiles(n, m, SUMS), 2 * _processors(q.device)))
+    programs = max(1, min(_tiles(n, m, SUMS), 2 * _processors(q.device)))  # of half a table the last ones may find nothing to do
+    assert SUMS["BM"] == SUMS["BN"] or not half
     _bounded_sums[(programs,)](
         q, k, sums, sums[n:] if both else sums, *_skips(q, seats), scale, n, m, offset, bound, seats.shift or 0,
-        d, isinstance(scale, Tensor), both, *_flags(seats), programs, GROUP=GROUP, EVEN=_even(n, m, d, SUMS), **SUMS,
+        d, isinstance(scale, Tensor), both, half, *_flags(seats), programs, GROUP=GROUP, EVEN=_even(n, m, d, SUMS), **SUMS,
     )  # fmt: skip
     return sums
 
