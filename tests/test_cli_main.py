@@ -106,7 +106,7 @@ def run(argv: str | list[str], capsys) -> tuple[int, str, str]:
         ("fit simclr --data d --out r --precision fp16", ["--precision", "'fp16'", "fp32, bf16"]),
         ("fit simclr --data d --out r --stepz 5", ["--stepz", "Did you mean '--steps'", "nearfar fit simclr --help"]),
         ("fit simclr --data d --out r --steps 2.5", ["--steps", "'2.5'", "whole number"]),
-        ("fit simclr --data d --out r --steps 0", ["--steps", "at least 1"]),
+        ("fit simclr --data digits --out r --steps 0", ["--steps", "at least 1"]),
         ("fit simclr --data d --out r --steps 5 --epochs 2", ["--steps", "--epochs", "not both"]),
         ("fit simclr --tiny --paper --out r", ["--tiny", "--paper", "not both"]),
         ("fit simclr --data d", ["--out is missing"]),

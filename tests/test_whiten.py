@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+import nearfar
 from nearfar.core import Key, NearfarError, Net, UsageError
 from nearfar.evaluate.geometry import effective_rank
 from nearfar.evaluate.isotropy import cosine_moments, isotropy, partition_isotropy
@@ -159,3 +160,24 @@ def test_a_cone_is_seen_and_whitening_opens_it():
 def test_one_row_has_no_pairs():
     with pytest.raises(NearfarError, match="at least 2 rows"):
         cosine_moments(torch.ones(1, 3))
+
+
+# --- the recipe ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_without_steps_whitens_the_training_sentences(tmp_path):
+    run = nearfar.fit("bert-whitening", preset="tiny", out=tmp_path / "run")
+    train = run.inputs.open("docstrings", run.run).train
+    covariance = torch.cov(run.encode(train).T)
+    assert covariance.shape == (64, 64)
+    assert (covariance - torch.eye(64)).abs().max() < 1e-3
+    frozen = run.untrained().encode(train)  # before the fit: the first k coordinates of the encoder's own vectors
+    assert (torch.cov(frozen.T) - torch.eye(64)).abs().max() > 0.1
+    assert torch.equal(nearfar.load(tmp_path / "run").encode(train), run.encode(train))
+
+
+def test_a_closed_form_takes_no_steps_and_other_recipes_take_some(tmp_path):
+    with pytest.raises(nearfar.UsageError, match="closed form"):
+        nearfar.fit("bert-whitening", preset="tiny", steps=3, out=tmp_path / "run")
+    with pytest.raises(nearfar.UsageError, match="--steps must be at least 1"):
+        nearfar.fit("simclr", preset="tiny", steps=0, out=tmp_path / "other")

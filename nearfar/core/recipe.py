@@ -55,7 +55,7 @@ class Recipe(ABC):
     rowwise: ClassVar[bool] = True
     """False where `embed` mixes rows (a whole graph): then one rank and no chunks."""
     trains: ClassVar[tuple[str, ...]] = ("",)
-    """Prefixes of the parameters that the recipe's optimizer owns."""
+    """Prefixes of the parameters that the recipe's optimizer owns; none where `refresh` fits all there is: such a run has no steps."""
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
     """Smallest and largest value of a hyperparameter; numbers that are not named here must be greater than 0."""
     uses_labels: ClassVar[bool] = False

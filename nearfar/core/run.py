@@ -23,6 +23,10 @@ class Run:
     bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag, hf:NAME-OR-FOLDER; auto: bert-tiny."""
     image_size: int | None = None
     """Images are scaled and cropped to this many pixels a side. Default: their own size if all agree, else 64."""
+    rate: int | None = None
+    """Sounds are resampled to this many samples a second. Default: their own rate, at most 16,000."""
+    seconds: float | None = None
+    """Sounds are cut or filled up with silence to this length. Default: 95 in 100 of them fit in whole."""
     columns: str | None = None
     """Which columns of a table are texts, in order, as in anchor,positive,negative; label=NAME and score=NAME name those."""
     tokenizer: str = "auto"
@@ -36,7 +40,7 @@ class Run:
     batch: int | None = None
     """Samples a step. Default: 256, or the largest power of two that the data allow."""
     steps: int | None = None
-    """Length of the training in optimizer steps."""
+    """Length of the training in optimizer steps; 0 for methods that are fitted in closed form."""
     epochs: float | None = None
     """Length of the training in passes over the data; default 100 if neither this nor --steps is given."""
     optimizer: Literal["adamw", "sgd", "lars", "adagrad"] = "adamw"
@@ -64,9 +68,10 @@ class Run:
     """What to do about a file that cannot be read: stop and name it, or leave it out and count it."""
 
     def __post_init__(self):
-        limits = dict.fromkeys(("batch", "steps", "image_size", "vocabulary", "length", "min_count"), (1.0, math.inf))
-        limits |= dict.fromkeys(("epochs", "lr", "clip"), POSITIVE)
-        limits |= {"weight_decay": (0.0, math.inf), "momentum": (0.0, 1.0), "seed": (0.0, math.inf), "warmup": (0.0, 0.99)}
+        limits = dict.fromkeys(("batch", "image_size", "rate", "vocabulary", "length", "min_count"), (1.0, math.inf))
+        limits |= dict.fromkeys(("epochs", "lr", "clip", "seconds"), POSITIVE)
+        limits |= dict.fromkeys(("steps", "weight_decay", "seed"), (0.0, math.inf))
+        limits |= {"momentum": (0.0, 1.0), "warmup": (0.0, 0.99)}
         check_fields(self, limits)
         if self.steps is not None and self.epochs is not None:
             raise UsageError("give --steps or --epochs, not both")

@@ -46,6 +46,8 @@ def train(session: Session, hooks: Sequence[Hook] = ()) -> None:
                 hook.start(session)
             for start, stop in _epochs(session):
                 _train_epoch(session, start, stop, hooks)
+            if session.steps == 0:
+                _fit_once(session, hooks)
         finally:
             for hook in hooks:
                 hook.stop(session)
@@ -62,6 +64,13 @@ def _epochs(session: Session) -> Iterator[tuple[int, int]]:
         if into == 0:
             session.refresh(epoch)
         yield session.step, min((epoch + 1) * per, session.steps)
+
+
+def _fit_once(session: Session, hooks: Sequence[Hook]) -> None:
+    """A recipe that trains nothing: its refresh is the whole run, and step 0 its only one."""
+    session.refresh(0)
+    for hook in hooks:
+        hook.step(session, {}, {})
 
 
 def _train_epoch(session: Session, start: int, stop: int, hooks: Sequence[Hook]) -> None:

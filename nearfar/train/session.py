@@ -61,6 +61,12 @@ def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
         raise UsageError(f"--batch {batch} is too small for {world()} ranks: each needs a row at least")
     if world() > 1 and not all(turn.rowwise for turn in recipe.turns()):
         raise UsageError(f"{type(recipe).__name__} embeds all rows at once: it runs on one rank, and here are {world()}")
+    if not any(turn.trains for turn in recipe.turns()):
+        if run.steps or run.epochs:
+            raise UsageError(f"{type(recipe).__name__} is fitted in closed form and has no steps: leave out --steps and --epochs")
+        return dataclasses.replace(run, batch=batch, steps=0)
+    if run.steps == 0:
+        raise UsageError(f"--steps must be at least 1: {type(recipe).__name__} learns by steps")
     steps = run.steps or max(1, round((run.epochs or 100) * plan.steps_per_epoch))
     return dataclasses.replace(run, batch=batch, steps=steps, epochs=None)
 
@@ -102,7 +108,7 @@ class Session:
         self.step = 0
         self.lr = 0.0
         self.turns = recipe.turns()
-        self.optimizers: list[Optimizer] = [make_optimizer(self.net, turn.trains, run) for turn in self.turns]
+        self.optimizers: list[Optimizer] = [make_optimizer(self.net, turn.trains, run) for turn in self.turns if turn.trains]
         autocast = torch.bfloat16 if run.precision == "bf16" else None
         self.grad_steps = [GradStep(turn, self.net, self.key, autocast, machine.graph and not machine.deterministic) for turn in self.turns]
         self.recorders: list[Callable[[dict[str, Any]], None]] = []

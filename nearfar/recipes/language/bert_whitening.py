@@ -1,0 +1,88 @@
+r"""BERT-whitening: the vectors of a frozen encoder, moved and turned until no direction is preferred.
+
+Claim: a language model's sentence vectors lie in a narrow cone, where cosines say little. A linear map that makes their mean
+zero and their covariance the identity, fitted in closed form, does as much for similarity as a trained flow; and keeping the
+first k directions only makes vectors shorter without making them worse.
+
+$$\tilde x_i = (x_i - \mu) W, \qquad \Sigma = \operatorname{Cov}(x) = U \Lambda U^\top,
+\qquad W = \big(U \Lambda^{-1/2}\big)_{:,\,1 \ldots k}$$
+
+Shapes: token ids v0 (n, t) -> x (n, encoder.dim) -> z (n, k).
+
+Requirements: an encoder that has learned a language (--init RUN of `bert`, or hf:…), more sentences than k. Nothing is trained: the
+run has no steps, its refresh fits mean and W. $\Lambda$ may hold zeros (fewer sentences than dimensions): such directions are left out.
+
+Relations: W-MSE whitens every batch and lets the gradient through; here it is done once, afterwards. BERT-flow is the same with an
+invertible net for the map, and likelihood for the fit. Any run can be whitened so; SimCSE spreads vectors by training instead.
+
+Reference: Su, Cao, Liu & Ou, "Whitening Sentence Representations for Better Semantics and Faster Retrieval", 2021, arXiv:2103.15316.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Similarity, Sizes, Views
+from nearfar.encoders import Pool
+from nearfar.heads.whiten import Whiten
+from nearfar.similarity.sentences import views_of_sentences
+
+
+@dataclass(frozen=True)
+class BertWhitening(Recipe):
+    """Whitening of a frozen encoder's sentence vectors."""
+
+    card = Card(
+        title="BERT-whitening",
+        paper="arXiv:2103.15316",
+        year=2021,
+        modality="text",
+        similarity="none: the distribution of all sentences",
+        query="sentence",
+        positive="none",
+        negative="none",
+        encoder="one transformer, pre-trained and frozen",
+        head="linear map, in closed form",
+        score="cosine",
+        loss="none (closed form)",
+        equation=r"\tilde x = (x - \mu)\, U \Lambda^{-1/2}, \qquad \operatorname{Cov}(x) = U \Lambda U^\top",
+    )
+    trains: ClassVar = ()
+
+    k: int | None = None
+    """Directions kept, those of the largest variance; all by default."""
+    pool: Pool = "first-last"
+    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+
+    def similarity(self, net: Net) -> Similarity:
+        return views_of_sentences("dropout", 0.1, net.sizes, net.encoder.table.shape[1], "")
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        return Net(encoder=encoder.set(self.pool, 0.0).requires_grad_(False), whiten=Whiten(encoder.dim, self.k))
+
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+        net.whiten.fit(encode_all("frozen").to(net.whiten.mean.device))
+        return ()
+
+    def encode(self, net: Net, x: Tensor, tower: str = "encoder") -> Tensor:
+        return net.encoder(x) if tower == "frozen" else net.whiten(net.encoder(x))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {"z": net.whiten(net.encoder(x["v0"]))}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        """What the closed form brings to zero: how far the covariance is from the identity."""
+        covariance = torch.cov(z["z"].T)
+        return (covariance - torch.eye(len(covariance), device=covariance.device)).square().mean()
+
+
+paper = BertWhitening(k=256), Run(data="nli.txt", encoder="hf:bert-base-uncased", length=64)
+
+reported = {"STS-B test Spearman, BERT-base, first-last, fitted on NLI": (68.19, "arXiv:2103.15316, table 1")}
+
+tiny = BertWhitening(k=64, pool="mean"), Run(data="docstrings", encoder="bert-tiny", vocabulary=2048, length=16)
