@@ -88,8 +88,13 @@ def keys_agree() -> None:
         check(f"keyed {draw} numbers are the CPU's, bit for bit", torch.equal(a, b))
 
 
+def vision() -> list[str]:
+    """The methods for images."""
+    return [name for name in recipes.names() if recipes.method(name).recipe.card.modality == "image"]
+
+
 def trains(data: str, folder: Path) -> None:
-    for name in recipes.names():
+    for name in vision():
         began = time.perf_counter()
         flags = ["--data", data, "--epochs", 3, "--batch", 256, "--encoder", "resnet18", "--precision", "bf16"]
         nearfar("fit", name, *flags, "--out", folder / name)
@@ -108,7 +113,7 @@ class Losses(Hook):
 
 def replays(data: str) -> None:
     """A recorded step is the ordinary one: the same losses, step by step."""
-    for name in recipes.names():
+    for name in vision():
         found = []
         for graph in (True, False):
             losses = Losses()

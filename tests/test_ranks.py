@@ -11,7 +11,7 @@ from helpers import gradients, largest_relative_error, tiny_session
 from nearfar import recipes
 from nearfar.core.ranks import gather, sum_over_ranks
 
-ROWWISE = [name for name in recipes.names() if recipes.method(name).recipe.rowwise]
+ROWWISE = [name for name in recipes.names() if (kind := recipes.method(name).recipe).rowwise and kind.trains]
 BATCH = 21  # odd: the ranks hold 10 and 11 rows
 
 

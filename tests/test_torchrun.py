@@ -193,7 +193,7 @@ def test_commands_of_one_process_refuse_torchrun(monkeypatch, capsys):
 
 # What follows runs in one group of three ranks, which share 7 or 13 rows unevenly.
 
-KINDS = {name: recipes.method(name).recipe for name in recipes.names()}
+KINDS = {name: kind for name in recipes.names() if (kind := recipes.method(name).recipe).trains}
 REMEMBERING = [n for n, kind in KINDS.items() if kind.rowwise and (kind.update, kind.refresh) != (Recipe.update, Recipe.refresh)]
 """Recipes with state besides weights; the gradients of all recipes are compared in test_ranks.py."""
 NORMALISING = ["simclr", "byol"]
