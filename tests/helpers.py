@@ -32,8 +32,19 @@ def samples_for(recipe: Recipe, n: int = 5) -> Any:
     """Something new for a trained net to encode."""
     if recipe.card.modality == "words":
         return ["the", "file", "is", "an", "object"][:n]
+    if recipe.card.modality == "triples":
+        return ["__init__()", "object", "__repr__()", "typing", "close()"][:n]
+    if recipe.card.modality == "walks":
+        return [str(i) for i in range(n)]
     if recipe.card.modality == "text":
         return [f"The number {i} comes before the number {i + 1}." for i in range(n)]
+    if recipe.card.modality == "audio":
+        return torch.sin(torch.arange(1, n + 1)[:, None] * torch.arange(4096) / 20) / 2
+    ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
+    if recipe.card.modality == "nodes":
+        return {"x": torch.eye(34)[:n], "edge_index": ring}
+    if recipe.card.modality == "graphs":
+        return [{"edge_index": ring[:, : i + 1]} for i in range(n)]
     return torch.arange(n * 64, dtype=torch.uint8).view(n, 8, 8)
 
 
@@ -43,12 +54,20 @@ def exactly(recipe: Recipe) -> Recipe:
     return dataclasses.replace(recipe, **{name: value for name, value in exact.items() if hasattr(recipe, name)})
 
 
+def batch_for(name: str, wanted: int) -> int:
+    """Rows a step: of a recipe that embeds all rows at once (a whole graph), as many as its tiny settings have."""
+    method = recipes.method(name)
+    return wanted if method.recipe.rowwise else min(wanted, method.tiny[1].batch or wanted)
+
+
 def tiny_session(name: str, exact: bool = False, machine: Machine | None = None, **changes: Any) -> Session:
     """A session of the recipe's tiny settings; `exact`: without any batch statistics or dropout."""
     recipe, run = recipes.method(name).tiny
     if exact:
         recipe = exactly(recipe)
-        changes = {"encoder": "convnet-gn" if recipe.card.modality == "image" else run.encoder, **changes}
+        changes = {"encoder": {"image": "convnet-gn", "graphs": "gin-3x16-ln"}.get(recipe.card.modality, run.encoder), **changes}
+    if "batch" in changes:
+        changes["batch"] = batch_for(name, changes["batch"])
     splits = opened_for(type(recipe), run)
     run = dataclasses.replace(run, **changes)
     data = splits.train if recipe.uses_labels else splits.train.unlabelled()

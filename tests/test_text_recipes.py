@@ -14,7 +14,7 @@ import nearfar
 from nearfar import recipes
 from nearfar.app.api import evaluate, report
 from nearfar.app.cli import main
-from nearfar.app.results import embed
+from nearfar.app.embedding import embed
 from nearfar.core import Key, Rows, Run, UsageError
 from nearfar.data import open_texts
 from nearfar.similarity.sentences import Columns, Consecutive, Masked, Twice

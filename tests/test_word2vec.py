@@ -244,5 +244,7 @@ def test_words_of_one_topic_come_near_each_other(name):
 
 def test_eval_says_how_words_are_measured():
     trained = nearfar.fit("word2vec-cbow", preset="tiny", steps=2)
-    with pytest.raises(UsageError, match="human judgements"):
-        measure(trained)
+    table = measure(trained).table
+    assert "compares with people" in table.render()
+    with pytest.raises(UsageError, match="no judgements"):
+        measure(trained, "nowhere")

@@ -14,7 +14,10 @@ from typing import Any
 import torch
 
 import nearfar
-from nearfar.app.results import embed, evaluate, measure, own_data, report
+from nearfar.app.embedding import embed
+from nearfar.app.export import export
+from nearfar.app.modelcard import remove_card, write_card
+from nearfar.app.results import evaluate, measure, own_data, report
 from nearfar.app.settings import Settings, understand
 from nearfar.core import Machine, NearfarError, Recipe, UsageError
 from nearfar.core.files import writable_target
@@ -34,7 +37,7 @@ log = logging.getLogger("nearfar")
 Progress = Callable[[int, int], None]
 BATCH_NORMS = (torch.nn.modules.batchnorm._BatchNorm,)
 
-__all__ = ["demo", "embed", "evaluate", "fit", "load", "report", "resume"]
+__all__ = ["demo", "embed", "evaluate", "export", "fit", "load", "report", "resume"]
 
 
 @joined()
@@ -83,6 +86,7 @@ def _begin(
     if out is None or rank() > 0:
         return _train(session, splits, hooks, None, {})
     folder = RunFolder.create(out, overwrite)
+    remove_card(folder)
     config = _config(chosen, session, splits)
     folder.write_split(splits.test_ids)
     folder.write_tokenizer(_tokenizer(splits))
@@ -170,7 +174,9 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
             log.warning("%d files could not be read and are left out, the first: %s", len(splits.train.skipped), splits.train.skipped[0])
         train(session, row)
     session.net.eval()
-    return Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, _tokenizer(splits))
+    trained = Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, _tokenizer(splits))
+    write_card(trained)
+    return trained
 
 
 def _tokenizer(splits: Splits) -> Tokenizer | None:
@@ -271,5 +277,6 @@ def demo(out: str | os.PathLike = "demo", seed: int = 0, *, overwrite: bool = Fa
     """SimCLR on scikit-learn's digits: train, measure, write the report."""
     trained = fit("simclr", preset="tiny", out=out, overwrite=overwrite, seed=seed, hooks=hooks)
     evaluation = measure(trained)
+    write_card(trained, evaluation.table)
     report(trained, evaluation)
     return evaluation.table

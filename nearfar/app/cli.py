@@ -19,10 +19,18 @@ COMMANDS = {
     "fit": ("fit", "train a method on your data; go on with a run that was stopped"),
     "eval": ("evaluate", "measure a run against its untrained encoder and raw pixels"),
     "embed": ("embed", "write a vector for every sample"),
+    "export": ("export", "hand the encoder over to onnx, torch, transformers or sentence-transformers"),
+    "index": ("indexing.index", "encode data and build an index of them; add to it, delete from it"),
+    "search": ("indexing.search", "the nearest items of an index: to a text, an image, a sound, a row, vectors"),
+    "ask": ("asking.ask", "passages of an index that answer a question; with a reader, the answer marked in them"),
     "report": ("report", "write a page about a run that a browser opens offline"),
+    "compare": ("judging.compare", "several runs in one table and one figure, with their spread over seeds"),
+    "diagnose": ("judging.diagnose", "what is wrong with a run, measured, and what to try"),
+    "choose": ("judging.choose", "try several methods on your data and rank them without labels"),
+    "serve": ("serve.command.serve", "embed and search over HTTP; explore the embedding in a browser"),
     "demo": ("demo", "all of it once, on data that ship with a dependency"),
 }
-"""Each command's function in `nearfar.app.commands`, and its purpose."""
+"""Each command's function in `nearfar.app.commands` (or in the module named), and its purpose."""
 
 EXAMPLES = """examples:
   nearfar demo                                                 from nothing to a measured run, in about a minute
@@ -91,13 +99,14 @@ def _command(name: str):
         raise UsageError(
             f"unknown {kind} {name!r}.{did_you_mean(name, [*COMMANDS, '--help', '--version'])} `nearfar --help` shows all commands"
         )
-    from nearfar.app import commands
+    from importlib import import_module
 
     if name != "fit" and _one_of_several():
         from nearfar.core.errors import UsageError
 
         raise UsageError(f"`nearfar {name}` runs in one process: start it without torchrun")
-    return getattr(commands, COMMANDS[name][0])
+    module, _, function = COMMANDS[name][0].rpartition(".")
+    return getattr(import_module(f"nearfar.app.{module or 'commands'}"), function)
 
 
 def _one_of_several() -> bool:

@@ -179,11 +179,12 @@ def evaluate(argv: Sequence[str]) -> None:
     given = _parse(parser, argv)
     from nearfar.app import api
 
-    table = api.evaluate(
-        api.load(given["run"], given["device"], given.get("recipe")),
-        given.get("data"),
-        progress=terminal.progress("embedding", given.get("quiet", False)),
-    )
+    trained = api.load(given["run"], given["device"], given.get("recipe"))
+    table = api.evaluate(trained, given.get("data"), progress=terminal.progress("embedding", given.get("quiet", False)))
+    if "data" not in given:
+        from nearfar.app.stored import keep
+
+        keep(trained, table)
     print(table.to_json().rstrip() if given.get("json") else table.render())
 
 
@@ -195,6 +196,14 @@ def embed(argv: Sequence[str]) -> None:
         "--out", required=True, metavar="FILE", help="vectors.npy, or vectors.parquet with names and labels beside the vectors"
     )
     parser.add_argument("--split", default="all", **value_of(Literal["train", "test", "all"]), help="which samples. Default: all.")
+    parser.add_argument(
+        "--engine",
+        default="local",
+        **value_of(Literal["local", "ray"]),
+        help="ray: many processes, on this machine or on those of RAY_ADDRESS; the same vectors; goes on where a killed one stopped. "
+        "Default: local.",
+    )
+    parser.add_argument("--workers", **value_of(int), help="processes of --engine ray. Default: as many as the cluster has room for.")
     _device(parser)
     _own_recipe(parser)
     parser.add_common()
@@ -203,8 +212,23 @@ def embed(argv: Sequence[str]) -> None:
 
     trained = api.load(given["run"], given["device"], given.get("recipe"))
     show = terminal.progress("embedding", given.get("quiet", False))
-    n = api.embed(trained, given["data"], given["out"], split=given["split"], progress=show)
+    spread = {"engine": given["engine"], "workers": given.get("workers")}
+    n = api.embed(trained, given["data"], given["out"], split=given["split"], **spread, progress=show)
     print(f"{given['out']}: {n:,} vectors")
+
+
+def export(argv: Sequence[str]) -> None:
+    about = "Write the encoder into a folder that another library loads, without nearfar."
+    parser = Parser("nearfar export", "RUN --to LIBRARY --out FOLDER", about)
+    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
+    parser.add_argument("--to", required=True, metavar="LIBRARY", help="onnx, torch, transformers or sentence-transformers")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="the folder to make")
+    _own_recipe(parser)
+    parser.add_common()
+    given = _parse(parser, argv)
+    from nearfar.app import api
+
+    print(api.export(api.load(given["run"], "cpu", given.get("recipe")), given["to"], given["out"]))
 
 
 def report(argv: Sequence[str]) -> None:

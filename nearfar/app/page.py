@@ -6,7 +6,7 @@ from html import escape
 
 from nearfar.app.style import STYLE
 
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+POLICY = "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'"
 """The page may load nothing from anywhere, whatever ends up in it."""
 
 

@@ -22,11 +22,10 @@ from torch import Tensor
 from nearfar.app.charts import Line, legend, line_chart, number, scatter
 from nearfar.app.mathml import equation
 from nearfar.app.page import facts, page, section
-from nearfar.app.sprites import Sheet, TextSheet, sprite_sheet
+from nearfar.app.sprites import TextSheet, sprite_sheet
 from nearfar.core import Card
 from nearfar.core.files import atomic_write
 from nearfar.evaluate import Map, Table, nearest
-from nearfar.evaluate.table import ACCURACIES
 
 Images = Float[Tensor, "n c h w"] | Float[np.ndarray, "n c h w"]
 Vector = Tensor | np.ndarray | Sequence[float]
@@ -39,14 +38,16 @@ LEARNING_RATES = {"lr", "learning_rate"}
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Some test samples (images or strings), the training samples nearest to them (nearest first), and the labels of both where there
-    are any."""
+    """Some test samples (images, strings, or what has a `sheet` of its own), the training samples nearest to them (nearest first), and
+    the labels of both where there are any."""
 
-    queries: Float[Tensor, "q c h w"] | Float[np.ndarray, "q c h w"] | list[str]
-    found: Float[Tensor, "q k c h w"] | Float[np.ndarray, "q k c h w"] | list[list[str]]
+    queries: Float[Tensor, "q c h w"] | Float[np.ndarray, "q c h w"] | list[Any]
+    found: Float[Tensor, "q k c h w"] | Float[np.ndarray, "q k c h w"] | list[list[Any]]
     similarity: Float[Tensor, "q k"] | Float[np.ndarray, "q k"]
     query_labels: Labels | None = None
     found_labels: Tensor | np.ndarray | None = None
+    split: bool = True
+    """Whether those asked about are of a test split, and those found of a training split."""
 
 
 Pictures = Callable[[Tensor], Any]
@@ -92,7 +93,7 @@ def render(content: ReportContent) -> str:
 
 def find_neighbours(
     train_x: Tensor, test_x: Tensor, train_images: Pictures, test_images: Pictures, queries: Sequence[int], k: int = 8,
-    train_y: Tensor | None = None, test_y: Tensor | None = None,
+    train_y: Tensor | None = None, test_y: Tensor | None = None, split: bool = True,
 ) -> Neighbours:  # fmt: skip
     """The `k` training samples nearest to the test samples `queries`, in the features given."""
     chosen = torch.as_tensor(queries)
@@ -100,7 +101,7 @@ def find_neighbours(
     index, labels = index.cpu(), {}
     if train_y is not None and test_y is not None:
         labels = {"query_labels": test_y.cpu()[chosen], "found_labels": train_y.cpu()[index]}
-    return Neighbours(test_images(chosen), train_images(index), similarity.cpu(), **labels)
+    return Neighbours(test_images(chosen), train_images(index), similarity.cpu(), **labels, split=split)
 
 
 def _head(content: ReportContent) -> str:
@@ -114,7 +115,7 @@ def _figures(table: Table | None) -> str:
     if table is None or not trained:
         return ""
     boxes = []
-    for column, title in ACCURACIES.items():
+    for column, title in table.accuracies.items():
         if column not in table.results[trained[-1]]:
             continue
         rivals = [r for r in table.results if r["baseline"] and column in r]
@@ -122,7 +123,8 @@ def _figures(table: Table | None) -> str:
         against = f"best baseline {100 * rival[column]:.1f} %, {escape(rival['representation'])}" if rival else ""
         value = table.results[trained[-1]][column]
         behind = ' class="behind"' if rival and value < rival[column] else ""
-        boxes.append(f'<div><span>{title}</span><b{behind}>{100 * value:.1f}<small>%</small></b><span class="quiet">{against}</span></div>')
+        shown = f"<b{behind}>{100 * value:.1f}<small>%</small></b>"
+        boxes.append(f'<div><span>{escape(title)}</span>{shown}<span class="quiet">{against}</span></div>')
     return f'<div class="figures">{"".join(boxes)}</div>' if boxes else ""
 
 
@@ -201,10 +203,11 @@ def _pairs(content: ReportContent) -> str:
     return section("pairs", "Positive pairs", f'<div class="pairs" style="{sheet.style}">{shown}</div>', intro)
 
 
-def _sheet(*parts: Any) -> Sheet | TextSheet:
+def _sheet(*parts: Any) -> Any:
     """All samples of the parts, one after the other, as cells of the page."""
     if isinstance(parts[0], list):
-        return TextSheet([text for part in parts for text in part])
+        samples = [sample for part in parts for sample in part]
+        return TextSheet(samples) if isinstance(samples[0], str) else samples[0].sheet(samples)
     return sprite_sheet(torch.cat([torch.as_tensor(part).detach().cpu().float() for part in parts]))
 
 
@@ -236,7 +239,7 @@ def _neighbours(content: ReportContent) -> str:
     for q in range(count):
         label = None if near.query_labels is None else int(near.query_labels[q])
         own = "sample" if label is None else _name(label, content.class_names)
-        tiles = [_tile(sheet.cell(q, f"test sample: {own}"), own)]
+        tiles = [_tile(sheet.cell(q, f"{'test ' if near.split else ''}sample: {own}"), own)]
         others, agreeing = [], 0
         for j in range(k):
             caption, agrees = f"{float(near.similarity[q, j]):.2f}", True
@@ -247,7 +250,8 @@ def _neighbours(content: ReportContent) -> str:
             others.append(_tile(sheet.cell(count + q * k + j, title), caption, agrees))
         score = "" if label is None else f'<span class="count">{agreeing} of {k}</span>'
         rows.append(f'<div class="query">{"".join(tiles)}<div class="row">{"".join(others)}</div>{score}</div>')
-    intro = f"Test samples (framed) and the {k} training samples nearest to them by cosine similarity, nearest first."
+    who, found = ("Test samples", f"the {k} training samples") if near.split else ("Samples", f"the {k} others")
+    intro = f"{who} (framed) and {found} nearest to them by cosine similarity, nearest first."
     if near.query_labels is not None:
         intro += " Dashed: another label; at the end, how many labels agree."
     return section("neighbours", "Nearest neighbours", f'<div style="{sheet.style}">{"".join(rows)}</div>', intro)

@@ -1,4 +1,4 @@
-"""What a run is worth and what it is for: the evaluation table, vectors in a file, the report."""
+"""What a run is worth and what it is for: the evaluation table, the report."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import nearfar
-from nearfar.app.kinds import Pair, kind_of
+from nearfar.app.kinds import Evaluation, Pair, kind_of
+from nearfar.app.modelcard import write_card
 from nearfar.app.report import ReportContent, find_neighbours, write_report
 from nearfar.core import Key, Plan, Rows, Run, UsageError
-from nearfar.core.files import atomic_write, writable_target
 from nearfar.data import Splits
 from nearfar.evaluate import Features, Table, compare, project, spectrum
 from nearfar.train.folder import RunFolder
@@ -31,37 +29,27 @@ PAIRS = 24
 """How many positive pairs a report shows."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The table, and the features it was made from, for maps and neighbours."""
-
-    table: Table
-    splits: Splits
-    chosen: Any
-    """The training samples that features were taken from: all, or as many as the modality allows."""
-    train: Tensor
-    test: Tensor
-    untrained: Tensor
-
-
 def evaluate(trained: Trained, data: Any = None, *, progress: Progress | None = None) -> Table:
-    """Simple baselines (raw pixels, counted words), the untrained encoder and the trained one on the test split, under one protocol.
+    """Simple baselines (raw pixels, counted words), the untrained encoder and the trained one on the test split, under one protocol;
+    or what the modality measures itself by (`Kind.measure`).
 
-    Without `data` the run's own data and split are used. The probes learn from the training split.
+    Without `data` the run's own data and split are used, and the numbers go into its model card. The probes learn from the training split.
     """
-    return measure(trained, data, progress).table
+    table = measure(trained, data, progress).table
+    if data is None:
+        write_card(trained, table)
+    return table
 
 
 def measure(trained: Trained, data: Any = None, progress: Progress | None = None, **protocol: Any) -> Evaluation:
     """The evaluation with its features; `protocol` as `compare` takes it (k, tau, per_class, draws, C)."""
-    if trained.recipe.card.modality == "words":
-        raise UsageError(
-            "words have no test split: nearfar.evaluate.words measures them on files of human judgements (benchmarks/word2vec.py)"
-        )
+    kind, key = kind_of(trained.recipe), Key(trained.run.seed)("evaluate")
+    own = kind.measure(trained, data, progress)
+    if own is not None:
+        return own
     splits = splits_of(trained, data, progress)
     if splits.test is None:
         raise UsageError(f"{splits.train.source} has no test split and is too small to draw one: nothing to evaluate on")
-    kind, key = kind_of(trained.recipe), Key(trained.run.seed)("evaluate")
     train, test = kind.chosen(splits.train, key), splits.test
     untrained = trained.untrained()
     views = views_of(trained, test, min(VIEWED, len(test)))
@@ -118,50 +106,12 @@ def _two_views(trained: Trained, data: Any, rows: Rows, key: Key) -> Pair | None
     return (views["v0"], views["v1"]) if "v1" in views else None
 
 
-def embed(trained: Trained, data: Any, out: str | os.PathLike, *, split: str = "all", progress: Progress | None = None) -> int:
-    """Write the representation of every sample: `.npy` (a float32 table) or `.parquet` (name, label, vector). Returns the rows written."""
-    target = writable_target(out)
-    if target.suffix not in (".npy", ".parquet"):
-        raise UsageError(f"--out {target}: vectors are written as .npy or .parquet")
-    parts = _parts(trained, data, split, progress)
-    vectors = torch.cat([trained.encode(part, progress=progress) for part in parts]).numpy()
-    with atomic_write(target) as f:
-        if target.suffix == ".npy":
-            np.save(f, vectors, allow_pickle=False)
-        else:
-            _write_parquet(f, parts, vectors)
-    return len(vectors)
-
-
-def _parts(trained: Trained, data: Any, split: str, progress: Progress | None) -> list[Any]:
-    if split == "all":
-        return trained.inputs.all(data, trained.run, progress)
-    splits = splits_of(trained, data, progress)
-    part = {"train": splits.train, "test": splits.test}[split]
-    if part is None:
-        raise UsageError(f"{splits.train.source} has no {split} split")
-    return [part]
-
-
-def _write_parquet(file: Any, parts: list[Any], vectors: np.ndarray) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = [part.name(i) for part in parts for i in range(len(part))]
-    columns: dict[str, Any] = {"name": pa.array(names)}
-    if all(part.labels is not None for part in parts):
-        columns["label"] = pa.array([part.classes[y] for part in parts for y in part.labels])
-    flat = pa.array(vectors.reshape(-1))
-    columns["vector"] = pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])
-    pq.write_table(pa.table(columns), file)
-
-
 def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: Progress | None = None) -> Path:
     """Write RUN/report.html: the run to look at."""
     if trained.folder is None:
         raise UsageError("this run has no folder to write a report into: train with out=RUN")
     evaluation = evaluation or measure(trained, progress=progress)
-    train, test = evaluation.splits.train, evaluation.splits.test
+    train, test = evaluation.splits.train, evaluation.splits.test if evaluation.asked is None else evaluation.asked
     assert test is not None
     key, kind = Key(trained.run.seed)("report"), kind_of(trained.recipe)
     pairs = pairs_of(trained, train if trained.recipe.uses_labels else train.unlabelled())
@@ -181,7 +131,7 @@ def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: 
         neighbours=find_neighbours(
             evaluation.train, evaluation.test, kind.shown(chosen), kind.shown(test), queries,
             train_y=torch.as_tensor(chosen.labels) if chosen.labels is not None else None,
-            test_y=torch.as_tensor(test.labels) if test.labels is not None else None,
+            test_y=torch.as_tensor(test.labels) if test.labels is not None else None, split=evaluation.asked is None,
         ),
         spectra={"trained encoder": spectrum(evaluation.test), "untrained encoder": spectrum(evaluation.untrained)},
         config=config,

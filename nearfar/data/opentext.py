@@ -13,6 +13,7 @@ import numpy as np
 from nearfar.core.errors import UsageError, did_you_mean
 from nearfar.core.keys import Key
 from nearfar.data.docstrings import docstring_pairs, docstring_triples, docstrings
+from nearfar.data.questions import docstring_questions, read_questions
 from nearfar.data.split import Splits, divide, draw_test_ids
 from nearfar.data.text import Texts
 from nearfar.data.textrows import Collected, from_strings, read_lines
@@ -22,6 +23,7 @@ NAMES: dict[str, Callable[[], Texts]] = {
     "docstrings": docstrings,
     "docstring-triples": docstring_triples,
     "docstring-pairs": docstring_pairs,
+    "docstring-questions": docstring_questions,
 }
 SUFFIXES = (".txt", *TABLES)
 TRAIN, TEST = ("train", "training"), ("test",)
@@ -32,7 +34,8 @@ def open_texts(
 ) -> Splits:
     """Open texts as a training and a test split.
 
-    spec        'docstrings', 'docstring-triples', 'docstring-pairs'; a .txt of one sentence a line, a .csv, .tsv, .jsonl or .parquet
+    spec        'docstrings', 'docstring-triples', 'docstring-pairs', 'docstring-questions'; SQuAD's .json; a .txt of one sentence a
+                line, a .csv, .tsv, .jsonl or .parquet
                 with named columns, a folder of such files (train.* and test.*; or one folder a class), a folder of Hugging Face
                 datasets; a list of strings; a mapping of columns to lists of strings (and label); a pair (texts, labels)
     seed        names the split, where the data bring none: one in five of each class, or whole documents where there are at least five
@@ -96,6 +99,8 @@ def _read_path(spec: str | os.PathLike, columns: str | None, on_error: str) -> S
         raise UsageError(
             f"no data {text!r}: there is no such file or folder, nor such a name ({', '.join(NAMES)}).{did_you_mean(text, NAMES)}"
         )
+    if path.suffix.lower() == ".json":
+        return Splits(read_questions(path, on_error).pairs(), None)
     if path.is_file():
         return Splits(_read_files([path], path.parent, text, columns, on_error), None)
     if is_dataset_folder(path):

@@ -19,6 +19,8 @@ from nearfar.data.textrows import Collected, lines_of
 
 USUAL = (
     ("anchor", "positive", "negative"), ("sent0", "sent1", "hard_neg"), ("anchor", "positive"), ("sentence1", "sentence2"),
+    ("passage", "question", "answer", "negative"), ("passage", "question", "negative"), ("passage", "question", "answer"),
+    ("passage", "question"),
     ("premise", "hypothesis"), ("question", "answer"), ("query", "positive", "negative"), ("query", "positive"),
     ("text",), ("sentence",), ("content",),
 )  # fmt: skip

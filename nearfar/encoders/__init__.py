@@ -8,7 +8,9 @@ from torch import nn
 
 from nearfar.core import Sizes, UsageError
 from nearfar.core.errors import did_you_mean
+from nearfar.encoders.audio import AUDIO_ENCODERS, FrameEncoder, make_audio_encoder, pooled
 from nearfar.encoders.convnet import Block, Bottleneck, ConvNet, ResNet, batch_norm, group_norm
+from nearfar.encoders.graph import GCN, GIN, GRAPH_ENCODERS, make_graph_encoder
 from nearfar.encoders.pretrained import HuggingFaceImage
 from nearfar.encoders.standardise import Standardise
 from nearfar.encoders.text import TEXT_ENCODERS, Pool, TextEncoder, make_text_encoder, text_architecture
@@ -24,6 +26,10 @@ def make_encoder(spec: str, sizes: Sizes, weights: bool = True) -> nn.Module:
     """
     if "vocabulary" in sizes:
         return make_text_encoder(spec, sizes, weights)
+    if "rate" in sizes:
+        return make_audio_encoder(spec, sizes)
+    if "node_features" in sizes:
+        return make_graph_encoder(spec, sizes)
     body = _body(spec, sizes)
     encoder = nn.Sequential(Standardise(sizes["mean"], sizes["std"]), body)
     encoder.dim = body.dim  # type: ignore[assignment]
@@ -36,8 +42,12 @@ def resolve_encoder(spec: str, sizes: Sizes) -> str:
         return spec
     if "vocabulary" in sizes:
         return "bert-tiny"
+    if "rate" in sizes:
+        return "mel"
     if "words" in sizes:
         return "lookup"
+    if "node_features" in sizes:
+        return "gcn-1x512" if "nodes" in sizes else "gin-3x32"
     return "convnet" if sizes["size"] <= 40 else "resnet18"
 
 
@@ -57,6 +67,24 @@ def _body(spec: str, sizes: Sizes) -> nn.Module:
 
 
 __all__ = [
-    "IMAGE_ENCODERS", "TEXT_ENCODERS", "ConvNet", "HuggingFaceImage", "Pool", "ResNet", "Standardise", "TextEncoder",
-    "make_encoder", "make_text_encoder", "resolve_encoder", "text_architecture",
+    "AUDIO_ENCODERS",
+    "GCN",
+    "GIN",
+    "GRAPH_ENCODERS",
+    "IMAGE_ENCODERS",
+    "TEXT_ENCODERS",
+    "ConvNet",
+    "FrameEncoder",
+    "HuggingFaceImage",
+    "Pool",
+    "ResNet",
+    "Standardise",
+    "TextEncoder",
+    "make_audio_encoder",
+    "make_encoder",
+    "make_graph_encoder",
+    "make_text_encoder",
+    "pooled",
+    "resolve_encoder",
+    "text_architecture",
 ]  # fmt: skip

@@ -8,14 +8,21 @@ from typing import Any
 
 from nearfar.core import NearfarError
 
-ACCURACIES = {"few_labels": "few labels", "linear": "all labels", "knn": "kNN"}
+ACCURACIES = {
+    "few_labels": "few labels", "linear": "all labels", "knn": "kNN",
+    "mrr": "MRR", "hits1": "hits@1", "hits3": "hits@3", "hits10": "hits@10",
+    "macro_f1": "macro-F1", "micro_f1": "micro-F1",
+}  # fmt: skip
 """Columns that have a best value. Geometry has none: a collapsed encoder aligns perfectly."""
 GEOMETRY = {"alignment": "alignment", "uniformity": "uniformity", "effective_rank": "eff. rank", "spread": "spread"}
 
 
 @dataclass(frozen=True)
 class Table:
-    """`results`: one dict a representation; `protocol`: what all of them share. `rows` joins both: each row stands alone."""
+    """`results`: one dict a representation; `protocol`: what all of them share. `rows` joins both: each row stands alone.
+
+    A protocol may bring columns of its own ("accuracies": title by key) and say itself what was measured ("notes": lines).
+    """
 
     results: list[dict[str, Any]]
     protocol: dict[str, Any]
@@ -36,25 +43,30 @@ class Table:
             raise NearfarError(f"not a table of results: {e}") from e
 
     @property
+    def accuracies(self) -> dict[str, str]:
+        """Columns that have a best value, measured or not."""
+        return ACCURACIES | self.protocol.get("accuracies", {})
+
+    @property
     def columns(self) -> dict[str, str]:
         """Measured columns, by key and heading, in the order they are shown."""
-        return {key: title for key, title in (ACCURACIES | GEOMETRY).items() if any(key in r for r in self.results)}
+        return {key: title for key, title in (self.accuracies | GEOMETRY).items() if any(key in r for r in self.results)}
 
     def best(self, column: str) -> list[int]:
         """Rows that show the best value of an accuracy column (several on a tie); none for geometry."""
-        if column not in ACCURACIES:
+        if column not in self.accuracies:
             return []
         shown = [round(r[column], 4) if column in r else -1.0 for r in self.results]
         return [i for i, value in enumerate(shown) if value == max(shown)]
 
     def cell(self, row: int, column: str) -> str:
-        """A value as it is shown: accuracies in per cent, few labels with their deviation over the draws."""
+        """A value as it is shown: accuracies in per cent, with their deviation over draws where there were several."""
         result = self.results[row]
         if column not in result:
             return "–"
-        if column == "few_labels":
-            return f"{100 * result[column]:.1f} ± {100 * result['few_labels_std']:.1f}"
-        return f"{100 * result[column] if column in ACCURACIES else result[column]:.2f}".replace("-", "−")
+        if f"{column}_std" in result:
+            return f"{100 * result[column]:.1f} ± {100 * result[f'{column}_std']:.1f}"
+        return f"{100 * result[column] if column in self.accuracies else result[column]:.2f}".replace("-", "−")
 
     @property
     def verdict(self) -> str:
@@ -68,7 +80,7 @@ class Table:
             ours = max(trained, key=lambda i: self.results[i].get(column, -1.0))
             winner, loser = self.results[winners[0]]["representation"], self.results[ours]["representation"]
             lost.append(
-                f"{winner} beat {loser} on {ACCURACIES[column]} ({self.cell(winners[0], column)} against {self.cell(ours, column)})"
+                f"{winner} beat {loser} on {self.accuracies[column]} ({self.cell(winners[0], column)} against {self.cell(ours, column)})"
             )
         return f"Training did not pay everywhere: {'; '.join(lost)}." if lost else ""
 
@@ -76,6 +88,8 @@ class Table:
     def notes(self) -> list[str]:
         """The protocol in words."""
         p = self.protocol
+        if "notes" in p:
+            return list(p["notes"])
         lines = []
         if "k" in p:
             short = f"; {p['short_classes']} classes have fewer and give all they have" if p["short_classes"] else ""

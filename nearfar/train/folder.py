@@ -71,8 +71,9 @@ class RunFolder:
     def _empty(self) -> None:
         with self.lock():
             shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
-            files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file, self.path / "report.html")
-            for item in files:
+            files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file)
+            made = (self.path / name for name in ("report.html", "results.json", "README.md"))
+            for item in (*files, *made):
                 item.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -67,11 +68,14 @@ class Recorder:
         return not self.refused and self.calls > WARM
 
     def __call__(self, similarity: Similarity, raw: Raw, rows: Rows) -> Outcome | None:
-        """None where it cannot be recorded."""
+        """None where it cannot be recorded, or where a step has another shape than the recorded one."""
         if self.graph is None and not self._record(similarity, raw, rows):
             return None
         assert self.graph is not None
-        for held, new in zip(self.inputs, _tensors((raw, rows.ids, rows.slots)), strict=True):
+        given = _tensors((raw, rows.ids, rows.slots))
+        if [t.shape for t in given] != [t.shape for t in self.inputs] or _others(raw) != self.others:
+            return None
+        for held, new in zip(self.inputs, given, strict=True):
             held.copy_(new, non_blocking=True)
         self.graph.replay()
         for p, grad in self.grads:
@@ -83,7 +87,7 @@ class Recorder:
         device = self.params[0].device
         ids, slots = (torch.as_tensor(x).to(device) for x in (rows.ids, rows.slots))
         held = _map(lambda t: t.clone(), raw)
-        self.inputs = list(_tensors((held, ids, slots)))
+        self.inputs, self.others = _tensors((held, ids, slots)), _others(raw)
         for p in self.params:
             p.grad = None
         try:
@@ -117,4 +121,13 @@ def _tensors(tree: Any) -> list[Tensor]:
         tree = list(tree.values())
     if isinstance(tree, (list, tuple)):
         return [t for part in tree for t in _tensors(part)]
-    return [] if tree is None else [torch.as_tensor(tree)]
+    return [torch.as_tensor(tree)] if isinstance(tree, (Tensor, np.ndarray)) else []
+
+
+def _others(tree: Any) -> list[Any]:
+    """What is no tensor: sizes and the like, which a recording takes for constant."""
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    if isinstance(tree, (list, tuple)):
+        return [x for part in tree for x in _others(part)]
+    return [] if isinstance(tree, (Tensor, np.ndarray)) else [tree]

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from nearfar.app.kinds.base import Kind, Pair
+from nearfar.app.kinds.base import Evaluation, Kind, Pair
 from nearfar.core import Recipe
 
-__all__ = ["KINDS", "Kind", "Pair", "kind_of"]
+__all__ = ["KINDS", "Evaluation", "Kind", "Pair", "kind_of"]
 
 KINDS = {
+    "audio": "audio.AudioKind",
+    "graphs": "graph.GraphKind",
     "image": "image.ImageKind",
+    "nodes": "graph.NodeKind",
     "text": "text.TextKind",
+    "triples": "triples.TripleKind",
+    "walks": "walks.WalkKind",
+    "words": "words.WordKind",
 }
 
 

@@ -1,24 +1,49 @@
-"""What evaluation and report need to know of a modality: its simplest baselines, its views, how samples are shown."""
+"""What evaluation and report need to know of a modality: its simplest baselines, its views, how samples are shown.
+
+A modality for which the standard probes mean little measures itself: `Kind.measure`.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from nearfar.core import Key
-from nearfar.evaluate import Features
+from nearfar.data import Splits
+from nearfar.evaluate import Features, Table
 from nearfar.train.trained import Trained
 
 Pair = tuple[Tensor, Tensor]
 """Two views of the same samples, row by row."""
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The table, and the features it was made from, for maps and neighbours."""
+
+    table: Table
+    splits: Splits
+    chosen: Any
+    """The training samples that features were taken from: all, or as many as the modality allows."""
+    train: Tensor
+    test: Tensor
+    untrained: Tensor
+    asked: Any = None
+    """The samples that `test` and `untrained` are of, where they are not those of the test split."""
 
 
 class Kind(ABC):
     """One modality."""
+
+    def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation | None:
+        """An evaluation of its own; None: the standard probes. `data` are what the user named, None for those of the run."""
+        return None
 
     def chosen(self, train: Any, key: Key) -> Any:
         """The training samples that probes and neighbours use."""

@@ -14,8 +14,13 @@ from nearfar.data.tokens import Tokenizer
 __all__ = ["INPUTS", "Inputs", "inputs_for"]
 
 INPUTS = {
+    "audio": "audio.AudioInputs",
+    "graphs": "graph.GraphInputs",
     "image": "image.ImageInputs",
+    "nodes": "graph.NodeInputs",
     "text": "text.TextInputs",
+    "triples": "triples.TripleInputs",
+    "walks": "walks.WalkInputs",
     "words": "words.WordInputs",
 }
 """Where the inputs of a modality are defined; imported when they are asked for, since their libraries take a while."""

@@ -1,0 +1,123 @@
+"""node2vec on BlogCatalog: macro- and micro-F1 of groups, beside vectors that nobody trained and the spectrum of the graph itself.
+
+    python benchmarks/node2vec.py --data ~/.cache/nearfar/blogcatalog floors
+    python benchmarks/node2vec.py --data ~/.cache/nearfar/blogcatalog run --seed 0      once for each seed
+    python benchmarks/node2vec.py --data ~/.cache/nearfar/blogcatalog choose --lr 0.1   by labels of half of the nodes only
+
+The protocol of the paper: half of the labelled nodes teach logistic regressions, one against the rest, which answer for the other half;
+of a node in k groups the k best-scored ones are its answer; ten draws, the same for all vectors; the last epoch is measured. Settings
+are chosen within the half of the nodes that the first draw learns from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import RESULTS, machine
+
+from nearfar.app.kinds.walks import degrees, spectral
+from nearfar.core import Key, Machine, Run
+from nearfar.data.edges import Graph, open_edges
+from nearfar.evaluate.multilabel import multilabel
+from nearfar.recipes.graph.node2vec import Node2Vec
+from nearfar.train.fit import train
+from nearfar.train.session import Session
+
+DRAWS = Key(0)("benchmark", "draws")
+"""Names the label splits: the same for all vectors and seeds."""
+
+
+def session_of(graph: Graph, args: argparse.Namespace) -> Session:
+    recipe = Node2Vec(dim=args.dim, walk_length=args.walk_length, walks=args.walks, p=args.p, q=args.q, window=args.window)
+    run = Run(batch=args.batch, epochs=args.epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, seed=args.seed)
+    return Session(recipe, run, Machine(device="cpu"), graph, torch.device("cpu"))
+
+
+def judged(vectors: torch.Tensor, graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
+    return dataclasses.asdict(multilabel(vectors, torch.from_numpy(graph.groups), key=DRAWS, draws=args.draws, C=args.C))
+
+
+def trained(graph: Graph, args: argparse.Namespace) -> tuple[torch.Tensor, dict[str, Any]]:
+    session = session_of(graph, args)
+    began, cpu = time.perf_counter(), time.process_time()
+    train(session)
+    took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu, "steps": session.steps}
+    return session.net.encoder.weight.detach(), took
+
+
+def choose(graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
+    """Within the nodes that the first draw learns from: half of them teach, the other half answers."""
+    learnt = DRAWS("draw", 0).permutation(len(graph))[: len(graph) // 2]
+    vectors, took = trained(graph, args)
+    groups = torch.from_numpy(graph.groups)[learnt]
+    found = {C: multilabel(vectors[learnt], groups, key=DRAWS("choose"), draws=2, C=C).macro for C in (0.3, 1.0, 3.0)}
+    return {"macro by C": found, **took}
+
+
+def floors(graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
+    rows = {
+        "untrained": session_of(graph, args).net.encoder.weight.detach(),
+        "degree": degrees(graph),
+        "adjacency SVD": spectral(graph, args.dim),
+    }
+    return {name: judged(vectors, graph, args) for name, vectors in rows.items()}
+
+
+def keep(part: str, found: dict[str, Any], args: argparse.Namespace) -> None:
+    """Results accumulate: a seed's replaces that of the same seed and settings."""
+    path = RESULTS / "node2vec.json"
+    result = json.loads(path.read_text()) if path.exists() else {}
+    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed")}
+    about = {"machine": machine(), "settings": settings}
+    if part == "run":
+        runs = [run for run in result.get("runs", []) if run["seed"] != args.seed or run["settings"] != settings]
+        result["runs"] = sorted([*runs, {"seed": args.seed, **found, **about}], key=lambda run: run["seed"])
+        values = [run["macro"] for run in result["runs"] if run["settings"] == settings]
+        result["macro-F1"] = {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else None}
+    else:
+        result[part] = {**found, **about}
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["run", "floors", "choose"])
+    parser.add_argument("--data", type=Path, required=True, help="blogcatalog.mat, or the folder it is in")
+    parser.add_argument("--dim", type=int, default=128)
+    parser.add_argument("--walk-length", type=int, default=80)
+    parser.add_argument("--walks", type=int, default=10)
+    parser.add_argument("--window", type=int, default=10)
+    parser.add_argument("--p", type=float, default=0.25)
+    parser.add_argument("--q", type=float, default=0.25)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--epochs", type=float, default=1)
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--C", type=float, default=1.0)
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    graph = open_edges(args.data)
+    if args.what == "choose":
+        print(vars(args), choose(graph, args), flush=True)
+        return
+    if args.what == "floors":
+        found = floors(graph, args)
+    else:
+        vectors, took = trained(graph, args)
+        found = {**judged(vectors, graph, args), **took}
+    print(json.dumps(found, indent=1))
+    keep(args.what, found, args)
+
+
+if __name__ == "__main__":
+    main()

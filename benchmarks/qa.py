@@ -1,0 +1,381 @@
+"""Questions and passages: DPR's towers beside BM25, the towers before training and random ones; both fused; a reader.
+
+    python benchmarks/qa.py floors --encoder FOLDER --on xquad       BM25, the encoder as it is, both; also --on trecqa, --on random
+    python benchmarks/qa.py xquad --encoder FOLDER --seed 0 --fold 0
+    python benchmarks/qa.py trecqa --encoder FOLDER --seed 0
+    python benchmarks/qa.py reader --encoder FOLDER --seed 0 --fold 0
+    python benchmarks/qa.py summary                                  the table, with paired bootstraps
+
+Each run adds its ranks to benchmarks/results/qa.json; `summary` reads them all.
+
+Protocol, XQuAD English (240 paragraphs of 48 articles, 1,190 questions): articles are halved by the seed; one half (the fold) is for
+testing, four articles of the other choose the weight of the hybrid, the rest are trained on. Retrieval is always over all 240
+paragraphs. The towers learn from windows of 48 words around the answer (the reader: 40), with one BM25-mined negative each, and encode
+whole paragraphs (256 tokens). TREC-QA has its own train and test (its hybrid weighs both alike); measured within each
+question's judged sentences (the 68 test questions with both right and wrong ones), and over all test sentences at once. Last step, no
+choice by test numbers. Bootstraps draw whole articles (XQuAD) or questions (TREC-QA), over the mean of the seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import RESULTS, machine, write
+
+from nearfar.core import Key, Machine, Recipe, Run
+from nearfar.data.questions import Questions, read_questions
+from nearfar.data.text import Texts
+from nearfar.data.textrows import from_strings
+from nearfar.data.tokens import pretrained_tokenizer
+from nearfar.evaluate.answers import score_answers
+from nearfar.evaluate.retrieval import paired_bootstrap
+from nearfar.index.base import Hits
+from nearfar.index.lexical import build_bm25
+from nearfar.index.reader import Reader
+from nearfar.index.retrieve import Lexical, choose_weight, fuse, mined, searched
+from nearfar.recipes.language.dpr import DPR
+from nearfar.recipes.language.dpr_reader import DPRReader
+from nearfar.train.encode import encode_all
+from nearfar.train.fit import train
+from nearfar.train.session import Session, pick_device
+from nearfar.train.trained import Trained
+
+CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
+TOWERS = DPR(score="cosine", tau=0.05, pool="mean")
+READ_LENGTH = 256
+WINDOW, READ_WINDOW = 48, 40
+"""Words of a training passage: of the towers, of the reader."""
+VALIDATION = 4
+"""Articles that choose the weight of the hybrid."""
+AGAINST = ("BM25", "encoder before training", "BM25 + encoder before training, half and half")
+"""Floors that every other row is compared with."""
+READ = 200
+"""Test questions of a fold that the reader is asked, the first ones in a keyed order."""
+
+
+def trained_on(recipe: Recipe, texts: Texts, args: argparse.Namespace, **settings: Any) -> tuple[Trained, float]:
+    """A recipe trained on texts, from the weights of the encoder; without `args.trains` as it is before its first step."""
+    tokenizer = pretrained_tokenizer(args.encoder)
+    run = Run(encoder=f"hf:{args.encoder}", seed=args.seed, weight_decay=0.0, warmup=0.1, precision=args.precision, **settings)
+    device = pick_device(args.device)
+    session = Session(recipe, run, Machine(device=args.device), texts.tokenised(tokenizer, run.length), device)
+    began = time.perf_counter()
+    if args.trains:
+        train(session, [])
+    session.net.eval()
+    return Trained(recipe, session.run, session.net, session.step, device, tokenizer=tokenizer), time.perf_counter() - began
+
+
+def vectors(trained: Trained, texts: tuple[str, ...], tower: str) -> np.ndarray:
+    """Texts of like length share a batch: less padding."""
+    assert trained.tokenizer is not None
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    data = from_strings({"text": [texts[i] for i in order]}, "texts").tokenised(trained.tokenizer, READ_LENGTH)
+    with torch.autocast(trained.device.type, torch.bfloat16, enabled=trained.run.precision == "bf16"):
+        found = encode_all(trained.recipe, trained.net, data, trained.device, batch=32, tower=tower).numpy()
+    return found[np.argsort(order)]
+
+
+def hits_of(scores: np.ndarray, k: int = 100) -> Hits:
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return Hits(np.take_along_axis(scores, rows, 1).astype(np.float32), rows)
+
+
+def ranks(questions: Questions, rows: np.ndarray) -> str:
+    """The rank of the first right passage of each question, 0 for none: short to store, and all that top-k and MRR need."""
+    found = questions.found(rows)
+    return " ".join(map(str, np.where(found.any(1), found.argmax(1) + 1, 0)))
+
+
+def halves(questions: Questions, seed: int, fold: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows of questions to train on, to choose by, to test on; articles are whole."""
+    articles = np.unique(questions.articles)
+    order = articles[Key(seed)("halves").permutation(len(articles))]
+    test = order[fold::2]
+    rest = order[1 - fold :: 2]
+    parts = (rest[VALIDATION:], rest[:VALIDATION], test)
+    return tuple(np.flatnonzero(np.isin(questions.articles, part)) for part in parts)  # type: ignore[return-value]
+
+
+def window(passage: str, answer: str | None, key: Key, slot: int, width: int = WINDOW) -> str:
+    """So many words of a passage with the answer among them, at a random place; anywhere where there is no answer."""
+    words = list(re.finditer(r"\S+", passage))
+    if len(words) <= width:
+        return passage
+    low, high = 0, len(words) - width
+    if answer is not None:
+        at = passage.find(answer)
+        inside = [i for i, word in enumerate(words) if word.end() > at and word.start() < at + len(answer)]
+        low, high = max(0, min(inside[-1] - width + 1, high)), min(high, inside[0])
+    first = low + int(key.integers(np.array([slot]), max(high - low, 0) + 1)[0])
+    return passage[words[first].start() : words[first + width - 1].end()]
+
+
+def windows(texts: Texts, key: Key, width: int = WINDOW) -> Texts:
+    """Training rows with every passage cut to a window."""
+    columns = {name: texts.texts(column=name) for name in texts.columns}
+    told = enumerate(zip(columns["passage"], columns["answer"], strict=True))
+    columns["passage"] = [window(p, a, key("gold"), i, width) for i, (p, a) in told]
+    if "negative" in columns:
+        columns["negative"] = [window(p, None, key("negative"), i, width) for i, p in enumerate(columns["negative"])]
+    return from_strings(columns, texts.source)
+
+
+def random_towers(args: argparse.Namespace, like: Trained) -> Trained:
+    """The same architecture with random weights, one net for both towers."""
+    from transformers import AutoConfig, AutoModel
+
+    with Key(args.seed)("random towers").seeded():
+        model = AutoModel.from_config(AutoConfig.from_pretrained(args.encoder), add_pooling_layer=False)
+    for tower in (like.net.question, like.net.passage):
+        tower.model.load_state_dict(model.state_dict())
+    return like
+
+
+def towers_before(args: argparse.Namespace, questions: Questions) -> Trained:
+    args.trains = False
+    return trained_on(TOWERS, questions.pairs(), args, length=READ_LENGTH, batch=2, steps=1)[0]
+
+
+def floors(args: argparse.Namespace) -> dict[str, Any]:
+    """What needs no training. `random`: the towers with random weights, on XQuAD."""
+    questions = read_questions(args.trecqa / "test.csv" if args.on == "trecqa" else args.xquad)
+    before = towers_before(args, questions)
+    if args.on == "random":
+        return {"random": {"random weights": ranks(questions, hits_of(similarities(random_towers(args, before), questions)).rows)}}
+    words = build_bm25(questions.passages)
+    scores = {"BM25": np.stack([words.scores(q) for q in questions.questions]), "encoder before training": similarities(before, questions)}
+    first, second = (hits_of(s) for s in scores.values())
+    rows = {title: hits_of(s).rows for title, s in scores.items()}
+    rows["BM25 + encoder before training, rank fusion"] = fuse(first, second, None, 100).rows
+    rows["BM25 + encoder before training, half and half"] = fuse(first, second, 0.5, 100).rows
+    found: dict[str, Any] = {args.on: {title: ranks(questions, r) for title, r in rows.items()}}
+    if args.on == "trecqa":
+        lexical, dense = scores.values()
+        scores["BM25 + encoder before training, half and half"] = standard(lexical) / 2 + standard(dense) / 2
+        found["trecqa, judged"] = {title: judged_values(questions, s) for title, s in scores.items()}
+    return found
+
+
+def similarities(trained: Trained, questions: Questions) -> np.ndarray:
+    return vectors(trained, questions.questions, "question") @ vectors(trained, questions.passages, "passage").T
+
+
+def standard(scores: np.ndarray) -> np.ndarray:
+    return (scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True).clip(1e-9)
+
+
+def xquad(args: argparse.Namespace) -> dict[str, Any]:
+    questions = read_questions(args.xquad)
+    learn, choose, test = (questions.subset(part) for part in halves(questions, args.seed, args.fold))
+    lexical = Lexical(build_bm25(questions.passages))
+    pairs = windows(learn.pairs(mined(learn, lexical)), Key(args.seed)("windows"))
+    settings = {"length": 80, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5}
+    trained, seconds = trained_on(TOWERS, pairs, args, **settings)
+    passages = vectors(trained, questions.passages, "passage")
+    dense = [hits_of(vectors(trained, part.questions, "question") @ passages.T) for part in (choose, test)]
+    by_words = [lexical.search(part.questions, 100) for part in (choose, test)]
+    weight = choose_weight(by_words[0], dense[0], choose)
+    rows = {
+        "DPR": dense[1].rows,
+        "BM25 + DPR": fuse(by_words[1], dense[1], weight, 100).rows,
+        "BM25 + DPR, rank fusion": fuse(by_words[1], dense[1], None, 100).rows,
+    }
+    return {
+        "settings": settings | asdict(TOWERS), "train": len(learn), "test": len(test), "weight": weight, "train seconds": round(seconds, 1),
+        "ranks": {title: ranks(test, r) for title, r in rows.items()},
+    }  # fmt: skip
+
+
+def judged_values(questions: Questions, scores: np.ndarray) -> dict[str, str]:
+    """Average precision and reciprocal rank within the judged sentences, of the questions with right and wrong ones."""
+    from nearfar.evaluate.retrieval import average_precision, reciprocal_rank
+
+    both = [i for i, (g, c) in enumerate(zip(questions.gold, questions.candidates, strict=True)) if 0 < len(g) < len(c)]
+    chosen = questions.subset(both)
+    found = torch.from_numpy(chosen.found(searched(chosen.candidates, scores[both])))
+    relevant = torch.tensor([len(g) for g in chosen.gold])
+    values = {"MAP": average_precision(found, relevant), "MRR": reciprocal_rank(found)}
+    return {name: " ".join(f"{v:.6f}" for v in measured.tolist()) for name, measured in values.items()}
+
+
+def trecqa(args: argparse.Namespace) -> dict[str, Any]:
+    learn, test = (read_questions(args.trecqa / f"{part}.csv") for part in ("train", "test"))
+    wrong = [tuple(c for c in rows if c not in gold) for rows, gold in zip(learn.candidates, learn.gold, strict=True)]
+    settings = {"length": 64, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5}
+    trained, seconds = trained_on(TOWERS, learn.pairs(wrong), args, **settings)
+    words = build_bm25(test.passages)
+    lexical = np.stack([words.scores(q) for q in test.questions])
+    dense = similarities(trained, test)
+    scores = {"DPR": dense, "BM25 + DPR, half and half": standard(lexical) / 2 + standard(dense) / 2}
+    return {
+        "settings": settings | asdict(TOWERS), "train": len(learn), "train seconds": round(seconds, 1),
+        "judged": {title: judged_values(test, s) for title, s in scores.items()},
+        "ranks": {title: ranks(test, hits_of(s).rows) for title, s in scores.items()},
+    }  # fmt: skip
+
+
+def reader(args: argparse.Namespace) -> dict[str, Any]:
+    questions = read_questions(args.xquad)
+    learn, _, everything = (questions.subset(part) for part in halves(questions, args.seed, args.fold))
+    test = everything.subset(np.sort(Key(args.seed)("read").permutation(len(everything))[:READ]))
+    settings = {"length": 96, "batch": 16, "epochs": args.epochs or 2, "lr": 1e-4}
+    trained, seconds = trained_on(DPRReader(), windows(learn.pairs(), Key(args.seed)("windows"), READ_WINDOW), args, **settings)
+    first = Lexical(build_bm25(questions.passages)).search(test.questions, 1).rows[:, 0]
+    gold = [questions.passages[g[0]] for g in test.gold]
+    retrieved = [questions.passages[row] for row in first]
+    spans = Reader.of(trained, READ_LENGTH).read(test.questions, gold)
+    other = [i for i in range(len(test)) if retrieved[i] != gold[i]]
+    elsewhere = Reader.of(trained, READ_LENGTH).read([test.questions[i] for i in other], [retrieved[i] for i in other])
+    end_to_end = [span.text for span in spans]
+    for i, span in zip(other, elsewhere, strict=True):
+        end_to_end[i] = span.text
+    said = {
+        "reader, gold passage": [span.text for span in spans],
+        "reader, first passage of BM25": end_to_end,
+        "best sentence, gold passage": [best_sentence(q, p) for q, p in zip(test.questions, gold, strict=True)],
+        "first span of 3 words, gold passage": [" ".join(p.split()[:3]) for p in gold],
+    }
+    found = {title: score_answers(answers, test.answers) for title, answers in said.items()}
+    values = {t: {"EM": " ".join(f"{v:.0f}" for v in s.exact), "F1": " ".join(f"{v:.4f}" for v in s.f1)} for t, s in found.items()}
+    return {"settings": settings, "train": len(learn), "test": len(test), "train seconds": round(seconds, 1), "answers": values}
+
+
+def best_sentence(question: str, passage: str) -> str:
+    """The sentence that BM25 finds for the question."""
+    sentences = [s for s in re.split(r"(?<=[.!?])\s+", passage) if s.strip()]
+    return sentences[int(build_bm25(sentences).search([question], 1).rows[0, 0])]
+
+
+def numbers(text: str) -> np.ndarray:
+    return np.array([float(v) for v in text.split()])
+
+
+def measures(rank: np.ndarray) -> dict[str, np.ndarray]:
+    found = rank > 0
+    measured = {f"top-{k}": (found & (rank <= k)).astype(float) for k in (1, 5, 20)}
+    return measured | {"MRR": np.where(found, 1 / np.maximum(rank, 1), 0.0)}
+
+
+def averaged(questions: Questions, runs: list[dict[str, Any]], title: str) -> tuple[np.ndarray, np.ndarray]:
+    """For each question its mean MRR and top-1 over the runs that tested it (nan: none), for one retriever."""
+    total = np.full((len(runs), 2, len(questions)), np.nan)
+    for i, run in enumerate(runs):
+        test = halves(questions, run["seed"], run["fold"])[2]
+        measured = measures(numbers(run["ranks"][title]))
+        total[i, 0, test], total[i, 1, test] = measured["MRR"], measured["top-1"]
+    seen = ~np.isnan(total).all(0)[0]
+    mean = np.full((2, len(questions)), np.nan)
+    mean[:, seen] = np.nanmean(total[:, :, seen], 0)
+    return mean[0], mean[1]
+
+
+def spread(values: list[float]) -> dict[str, Any]:
+    return {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else None, "runs": values}
+
+
+def summarise(stored: dict[str, Any], args: argparse.Namespace) -> dict[str, Any]:
+    base, found = stored.get("floors", {}), {}
+    if "xquad" in base:
+        found["xquad"] = summarise_xquad(base["xquad"], base.get("random", {}), list(stored.get("xquad", {}).values()), args)
+    if "trecqa" in base:
+        found["trecqa"] = summarise_trecqa(base["trecqa"], base["trecqa, judged"], list(stored.get("trecqa", {}).values()), args)
+    runs = list(stored.get("reader", {}).values())
+    titles = runs[0]["answers"] if runs else ()
+    found["reader"] = {t: {k: spread([float(numbers(run["answers"][t][k]).mean()) for run in runs]) for k in ("EM", "F1")} for t in titles}
+    return found
+
+
+def summarise_xquad(floors: dict[str, str], random: dict[str, str], runs: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
+    key, questions = Key(0)("qa"), read_questions(args.xquad)
+    floor = {title: measures(numbers(r)) for title, r in (floors | random).items()}
+    rows: dict[str, Any] = {title: means(measured) for title, measured in floor.items()}
+    compared = {title: (m["MRR"], m["top-1"]) for title, m in floor.items() if title.startswith("BM25 +")}
+    for title in runs[0]["ranks"] if runs else ():
+        per_run = [means(measures(numbers(run["ranks"][title]))) for run in runs]
+        rows[title] = {k: spread([m[k] for m in per_run]) for k in per_run[0]}
+        compared[title] = averaged(questions, runs, title)
+    differences = {}
+    for title, measured in compared.items():
+        seen = ~np.isnan(measured[0])
+        group = torch.from_numpy(questions.articles[seen])
+        for other in [o for o in AGAINST if o != title]:
+            for name, ours in zip(("MRR", "top-1"), measured, strict=True):
+                pair = (torch.from_numpy(x[seen]) for x in (ours, floor[other][name]))
+                found = asdict(paired_bootstrap(*pair, key, groups=group))
+                differences.setdefault(f"{title} - {other}", {"questions": int(seen.sum())})[name] = found
+    return {"rows": rows, "weights": [run["weight"] for run in runs], "differences": differences}
+
+
+def summarise_trecqa(
+    floors: dict[str, str], judged: dict[str, dict[str, str]], runs: list[dict[str, Any]], args: argparse.Namespace
+) -> dict[str, Any]:
+    key = Key(0)("qa")
+    answerable = np.array([bool(g) for g in read_questions(args.trecqa / "test.csv").gold])
+    overall: dict[str, Any] = {t: means(measures(numbers(r)[answerable])) for t, r in floors.items()}
+    within = {t: {k: numbers(v) for k, v in m.items()} for t, m in judged.items()}
+    rows: dict[str, Any] = {t: means(m) for t, m in within.items()}
+    for title in runs[0]["judged"] if runs else ():
+        each = [{k: numbers(v) for k, v in run["judged"][title].items()} for run in runs]
+        rows[title] = {k: spread([float(m[k].mean()) for m in each]) for k in each[0]}
+        within[title] = {k: np.mean([m[k] for m in each], 0) for k in each[0]}
+        over = [means(measures(numbers(run["ranks"][title])[answerable])) for run in runs]
+        overall[title] = {k: spread([m[k] for m in over]) for k in over[0]}
+    differences = {}
+    for title, ours in within.items():
+        for other in [o for o in AGAINST if o != title]:
+            pairs = {k: (torch.from_numpy(ours[k]), torch.from_numpy(within[other][k])) for k in ours}
+            differences[f"{title} - {other}"] = {k: asdict(paired_bootstrap(*pair, key)) for k, pair in pairs.items()}
+    return {"judged sentences": rows, "all sentences": overall, "differences, judged sentences": differences}
+
+
+def means(measured: dict[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(values.mean()) for name, values in measured.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("floors", "xquad", "trecqa", "reader", "summary"))
+    parser.add_argument("--encoder", default=str(CACHE / "minilm"), help="folder of a text model with which the towers begin")
+    parser.add_argument("--xquad", type=Path, default=CACHE / "xquad" / "xquad.en.json")
+    parser.add_argument("--trecqa", type=Path, default=CACHE / "trecqa")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--fold", type=int, default=0, choices=(0, 1))
+    parser.add_argument("--on", default="xquad", choices=("xquad", "trecqa", "random"), help="of floors: what they are measured on")
+    parser.add_argument("--epochs", type=float)
+    parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--name", default="qa", help="of the file of results")
+    args = parser.parse_args()
+    args.trains = True
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    began = time.perf_counter()
+    result: dict[str, Any] | None = None
+    if args.part != "summary":
+        result = {"floors": floors, "xquad": xquad, "trecqa": trecqa, "reader": reader}[args.part](args)
+        result |= {"seed": args.seed, "fold": args.fold, "precision": args.precision, "encoder": Path(args.encoder).name}
+        result |= {"seconds": round(time.perf_counter() - began, 1), "machine": machine()}
+    path = RESULTS / f"{args.name}.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}  # read last: another run may have added to it meanwhile
+    if result is not None:
+        if args.part == "floors":
+            stored["floors"] = stored.get("floors", {}) | result
+        else:
+            stored.setdefault(args.part, {})[f"seed {args.seed}, fold {args.fold}"] = result
+    if stored:
+        stored["summary"] = summarise(stored, args)
+        print(json.dumps(stored["summary"], indent=1))
+    print(write(args.name, {k: v for k, v in stored.items() if k != "machine"}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""TransE on WN18 beside PyKEEN: the same triples, width, batch, corruptions, loss, kind of optimizer and threads, in one run.
+
+    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 quality --seed 0      filtered ranks of the test triples; once for each seed
+    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 floors                untrained vectors, and how often an entity occurs
+    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 speed                 triples a second, the two programs taking turns
+    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 choose --lr 0.3       ranks of validation triples, to choose settings by
+
+Quality: both ends of every triple are asked for, known triples of all splits are left out, ties count as the mean of the places they
+share; the last epoch is measured. Speed: training triples over the time of training alone, warmed up, on as many threads as --threads
+says. PyKEEN trains its own TransE (L1, unit entities, margin ranking loss, one uniform corruption, Adagrad) on the same tensors.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from common import RESULTS, machine
+
+from nearfar.core import Machine, Run
+from nearfar.data.triples import Triples, open_triples
+from nearfar.evaluate.linkpred import LinkPrediction, Score, frequency, link_prediction
+from nearfar.recipes.graph.transe import TransE
+from nearfar.train.fit import train
+from nearfar.train.session import Session
+
+
+def session_of(data: Triples, args: argparse.Namespace, seed: int, epochs: float) -> Session:
+    recipe = TransE(dim=args.dim, gamma=args.gamma, corruption=args.corruption)
+    run = Run(batch=args.batch, epochs=epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, schedule=args.schedule, seed=seed)
+    return Session(recipe, run, Machine(device="cpu"), data, torch.device("cpu"))
+
+
+def score_of(session: Session) -> Score:
+    return lambda triples, side: session.recipe.score(session.net, triples, side)  # type: ignore[attr-defined]
+
+
+def ranked(score: Score, data: Triples, asked: np.ndarray) -> LinkPrediction:
+    return link_prediction(score, torch.from_numpy(asked), torch.from_numpy(data.known), len(data.entities))
+
+
+def quality(data: Triples, asked: np.ndarray, args: argparse.Namespace) -> dict[str, Any]:
+    session = session_of(data, args, args.seed, args.epochs)
+    began, cpu = time.perf_counter(), time.process_time()
+    train(session)
+    took, used = time.perf_counter() - began, time.process_time() - cpu
+    found = dataclasses.asdict(ranked(score_of(session), data, asked))
+    return {"seed": args.seed, **found, "seconds": took, "cpu_seconds": used, "steps": session.steps}
+
+
+def floors(data: Triples, asked: np.ndarray, args: argparse.Namespace) -> dict[str, Any]:
+    counted = frequency(torch.from_numpy(data.triples), len(data.entities), len(data.relations))
+    scores = {"untrained": score_of(session_of(data, args, 0, 1)), "frequency": counted}
+    return {name: dataclasses.asdict(ranked(score, data, asked)) for name, score in scores.items()}
+
+
+def ours_a_second(data: Triples, args: argparse.Namespace) -> dict[str, float]:
+    session = session_of(data, args, 0, args.speed_epochs)
+    began, cpu = time.perf_counter(), time.process_time()
+    train(session)
+    count = session.steps * args.batch
+    return {"wall": count / (time.perf_counter() - began), "cpu": count / (time.process_time() - cpu)}
+
+
+def pykeens_a_second(data: Triples, args: argparse.Namespace) -> dict[str, float]:
+    from pykeen.models import TransE as Theirs
+    from pykeen.training import SLCWATrainingLoop
+    from pykeen.triples import CoreTriplesFactory
+
+    factory = CoreTriplesFactory(torch.from_numpy(data.triples), num_entities=len(data.entities), num_relations=len(data.relations))
+    model = Theirs(
+        triples_factory=factory, embedding_dim=args.dim, scoring_fct_norm=1, loss="marginranking", loss_kwargs={"margin": args.gamma},
+        random_seed=0,
+    )  # fmt: skip
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=args.lr)
+    loop = SLCWATrainingLoop(model=model, triples_factory=factory, optimizer=optimizer, negative_sampler_kwargs={"num_negs_per_pos": 1})
+    began, cpu = time.perf_counter(), time.process_time()
+    loop.train(factory, num_epochs=args.speed_epochs, batch_size=args.batch, use_tqdm=False, use_tqdm_batch=False, num_workers=0)
+    count = len(data.triples) * args.speed_epochs
+    return {"wall": count / (time.perf_counter() - began), "cpu": count / (time.process_time() - cpu)}
+
+
+def speed(data: Triples, args: argparse.Namespace) -> dict[str, Any]:
+    """Rounds in which the two take turns, so that what else the machine does meets both; the first round warms up and is left out."""
+    rounds = []
+    for i in range(args.rounds + 1):
+        found = {"nearfar": ours_a_second(data, args), "pykeen": pykeens_a_second(data, args)}
+        print(found, flush=True)
+        rounds += [found] if i else []
+    ratio = {clock: [r["nearfar"][clock] / r["pykeen"][clock] for r in rounds] for clock in ("wall", "cpu")}
+    return {"triples/s": rounds, "nearfar / pykeen": ratio, "median": {clock: float(np.median(v)) for clock, v in ratio.items()}}
+
+
+def keep(part: str, found: Any, args: argparse.Namespace) -> None:
+    """Results accumulate: a seed's replaces that of the same seed and settings."""
+    path = RESULTS / "transe.json"
+    result = json.loads(path.read_text()) if path.exists() else {}
+    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed", "rounds", "speed_epochs", "threads")}
+    about = {"machine": machine(), "settings": settings}
+    if part == "quality":
+        runs = [run for run in result.get("quality", []) if run["seed"] != found["seed"] or run["settings"] != settings]
+        result["quality"] = sorted([*runs, {**found, **about}], key=lambda run: run["seed"])
+        values = [run["hits10"] for run in result["quality"] if run["settings"] == settings]
+        result["hits@10"] = {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else None}
+    else:
+        result[part] = {**found, **about}
+    RESULTS.mkdir(exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["quality", "floors", "speed", "choose"])
+    parser.add_argument("--data", type=Path, required=True, help="a folder with train.txt, valid.txt and test.txt")
+    parser.add_argument("--dim", type=int, default=50)
+    parser.add_argument("--gamma", type=float, default=4.0)
+    parser.add_argument("--corruption", default="uniform")
+    parser.add_argument("--batch", type=int, default=4096)
+    parser.add_argument("--epochs", type=int, default=200)
+    parser.add_argument("--lr", type=float, default=0.3)
+    parser.add_argument("--schedule", default="cosine")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--speed-epochs", type=int, default=3)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    splits = open_triples(args.data)
+    data, test = splits.train, splits.test.triples
+    if args.what == "choose":
+        print(vars(args), quality(data, data.valid[:500], args), flush=True)
+        return
+    found = {"quality": lambda: quality(data, test, args), "floors": lambda: floors(data, test, args), "speed": lambda: speed(data, args)}
+    measured = found[args.what]()
+    print(json.dumps(measured, indent=1))
+    keep(args.what, measured, args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""What is wrong with a run, in words: each finding with the number that says so, its threshold, and what to try.
+
+Thresholds were set on trainings of seed 0 that were broken on purpose and on healthy ones of eleven recipes; how often they are wrong on
+other seeds is measured by benchmarks/diagnose.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from nearfar.app.results import splits_of
+from nearfar.app.symptoms import ROWS, measure_symptoms
+from nearfar.core import Run
+from nearfar.train.trained import Trained
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A measurement on the wrong side of its threshold is a symptom."""
+
+    measure: str
+    below: float | None = None
+    above: float | None = None
+
+    def crossed(self, value: float) -> bool:
+        return (self.below is not None and value < self.below) or (self.above is not None and value > self.above)
+
+    def __str__(self) -> str:
+        return f"below {self.below:g}" if self.below is not None else f"above {self.above:g}"
+
+
+@dataclass(frozen=True)
+class Ailment:
+    """All its limits must be crossed. `unless`: ailments that bring this one along, so that only they are named."""
+
+    name: str
+    limits: tuple[Limit, ...]
+    says: str
+    """What it means, with the measurements by name."""
+    origin: str
+    """Where the thresholds come from."""
+    tries: tuple[str, ...]
+    """What to try; one that begins with a flag is given only where the recipe has that flag."""
+    unless: tuple[str, ...] = ()
+
+
+AILMENTS = (
+    Ailment(
+        "temperature too low",
+        (Limit("negatives_in_use", below=0.2), Limit("spread", below=0.6)),
+        "the loss of a sample looks at {negatives_in_use:.1%} of its negatives only, and embeddings keep to a narrow cone (spread "
+        "{spread:.2f}), because tiny differences decide already",
+        "SimCLR and MoCo v2 at tau 0.005 to 0.02: spread 0.18 to 0.49; at tau 0.05 to 2, and SimCSE at 0.05: 0.81 to 0.98",
+        ("--tau 0.1: or five times what it is", "a smaller --lr, if the temperature is what the paper has"),
+    ),
+    Ailment(
+        "collapse",
+        (Limit("spread", below=0.2),),
+        "all samples are embedded in nearly the same place: their spread where the loss sees them is {spread:.3f}; an even sphere has 1",
+        "broken runs (alignment alone, BYOL without batch norm): 0.0001 to 0.11; healthy ones of eleven recipes: 0.42 to 0.97",
+        (
+            "--norm batch: batch statistics keep methods without negatives from the constant solution",
+            "--m 0.99: a slower target, or a predictor, if the recipe is your own",
+            "--lam 0.005: more weight on what keeps dimensions apart",
+            "a smaller --lr or a longer --warmup",
+            "a method with negatives: simclr, moco-v2",
+        ),
+        unless=("temperature too low",),
+    ),
+    Ailment(
+        "views too strong",
+        (Limit("match", below=0.03),),
+        f"of {ROWS} samples only {{match:.1%}} find their other view after training (chance: {1 / ROWS:.1%}): the views no longer show "
+        "what they have in common",
+        "crops of 3 % to 10 % of the image, turned at random: 0 to 0.008; healthy runs: 0.10 to 0.27; before training 0.09 to 0.10",
+        (
+            "weaker views: larger crops, less distortion of colour; `nearfar report RUN` shows pairs as the model sees them",
+            "--image-size: crops of tiny images hold too little",
+            "more --steps, if the training was short",
+        ),
+        unless=("collapse",),
+    ),
+    Ailment(
+        "dimensional collapse",
+        (Limit("rank_share", below=0.05),),
+        "embeddings use few of their directions: the effective rank is {rank_share:.1%} of what it could be",
+        "Barlow Twins without its off-diagonal term: 0.02; healthy runs of eleven recipes: 0.10 to 0.77",
+        (
+            "--lam 0.02: more weight on the off-diagonal terms",
+            "--tau 0.2: a high temperature lets a few directions win",
+            "--dim: a narrower space than the data need directions",
+            "a recipe that decorrelates: barlow-twins, w-mse",
+        ),
+        unless=("collapse", "views too strong"),
+    ),
+    Ailment(
+        "views too weak",
+        (Limit("match_before", above=0.9),),
+        f"an untrained encoder already finds the other view of {{match_before:.1%}} of {ROWS} samples: there is nothing to learn from "
+        "telling them apart",
+        "rotations by up to 3 degrees alone: 1.0; the views of eleven recipes: 0.09 to 0.10 on digits",
+        (
+            "stronger views: smaller crops, distortion of colour, as simclr has them",
+            "a recipe whose similarity is not made of views: supcon",
+        ),
+    ),
+    Ailment(
+        "views too weak",
+        (Limit("view_shift", below=1e-4),),
+        "two passes of a text through the encoder differ by {view_shift:.1g} of the distance of two texts: its dropout does nothing",
+        "dropout 0: 0, up to rounding; dropout 0.1: 0.01 to 0.3",
+        ("--dropout 0.1: as in the paper", "--views erase-tokens: edits beside dropout"),
+    ),
+    Ailment(
+        "temperature too high",
+        (Limit("negatives_in_use", above=0.985),),
+        "all negatives weigh alike, near or far: the loss looks at {negatives_in_use:.1%} of them evenly, and cannot tell hard from easy",
+        "SimCLR at tau 5 and 20: 0.992 to 0.9995; healthy runs: 0.07 to 0.72; even embeddings of width 128 at tau 0.5 would have 0.984",
+        ("--tau 0.5: or a tenth of what it is",),
+        unless=("collapse", "views too strong", "views too weak"),
+    ),
+    Ailment(
+        "false negatives",
+        (Limit("meeting_twin", above=0.05),),
+        "{meeting_twin:.1%} of the samples meet a copy or a near copy of themselves among the negatives of a batch",
+        "digits, MNIST, Fashion-MNIST and CIFAR-10 as they are: below 0.003; a set in which every image is there eight times: 0.6 to 0.7",
+        (
+            "take the copies out of the data",
+            "--batch: a smaller one meets fewer of them",
+            "a loss that allows for them: debiased-contrastive; or none: byol, barlow-twins",
+        ),
+    ),
+    Ailment(
+        "false negatives",
+        (Limit("same_label", above=0.25),),
+        "{same_label:.1%} of the negatives share the label of the sample they are pushed away from",
+        "as many as in four balanced classes; ten classes, on which all recipes were measured, have 0.10",
+        (
+            "supcon: labels say which samples are alike",
+            "--eta: debiased-contrastive with the share of false negatives as its prior",
+            "debiased-contrastive, or a method without negatives: byol, barlow-twins",
+        ),
+    ),
+    Ailment(
+        "anisotropy",
+        (Limit("mean_cosine", above=0.98),),
+        "representations point into a narrow cone: two different samples have a cosine of {mean_cosine:.3f} on average, so that cosines "
+        "hardly tell samples apart",
+        "a constant added to the features: 0.992; healthy runs: 0.53 to 0.91; untrained convnets: 0.975",
+        (
+            "centre the vectors before comparing them: subtract the mean of the training split, or whiten",
+            "a method that spreads over the sphere: simclr, simcse-unsup",
+        ),
+        unless=("collapse",),
+    ),
+    Ailment(
+        "leak between training and test",
+        (Limit("leaked", above=0.02),),
+        "{leaked:.1%} of the test samples are in the training split too, as they are or nearly: accuracies on the test split are too high",
+        "digits, MNIST, Fashion-MNIST and CIFAR-10 as they are: 0 of 1,000; docstrings of libraries: 0.008",
+        (
+            "take the copies out of the data before they are divided",
+            "divide by source (person, document, video) instead of by sample: give data with a test split of their own",
+        ),
+    ),
+)
+"""In the order in which they are looked for."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    name: str
+    says: str
+    reason: list[str]
+    """Measured value and threshold of every symptom, in words."""
+    origin: str
+    tries: list[str]
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    findings: list[Finding]
+    symptoms: dict[str, float]
+    """Everything measured, also what is as it should be."""
+
+    @property
+    def left_out(self) -> list[str]:
+        """What could not be looked for: it does not apply to this method or these data."""
+        names = dict.fromkeys(a.name for a in AILMENTS)
+        return [n for n in names if not any(_applies(a, self.symptoms) for a in AILMENTS if a.name == n)]
+
+    def to_json(self) -> str:
+        found = [asdict(finding) for finding in self.findings]
+        return json.dumps({"findings": found, "symptoms": self.symptoms, "left_out": self.left_out}, indent=2)
+
+    def render(self) -> str:
+        lines = []
+        for finding in self.findings:
+            lines += [f"{finding.name.upper()}: {finding.says}.", f"  measured: {'; '.join(finding.reason)}"]
+            lines += [f"  threshold: {finding.origin}", *(f"  try: {t}" for t in finding.tries), ""]
+        if not self.findings:
+            lines += ["No finding.", ""]
+        lines += [f"{ailment.name:32}{_checked(ailment, self.symptoms)}" for ailment in AILMENTS if _applies(ailment, self.symptoms)]
+        lines += [f"Not looked for, because it does not apply here: {', '.join(self.left_out)}."] if self.left_out else []
+        return "\n".join(lines)
+
+
+def diagnose(trained: Trained, data: Any = None) -> Diagnosis:
+    """Measure a run on its own data (or on the array it was trained on, handed in again) and say what ails it."""
+    symptoms = measure_symptoms(trained, splits_of(trained, data))
+    return Diagnosis(findings(symptoms, trained), symptoms)
+
+
+def findings(symptoms: Mapping[str, float], trained: Trained) -> list[Finding]:
+    found: dict[str, Finding] = {}
+    for ailment in AILMENTS:
+        if _present(ailment, symptoms) and not found.keys() & {ailment.name, *ailment.unless}:
+            reason = [f"{limit.measure} {symptoms[limit.measure]:.4g}, {limit}" for limit in ailment.limits]
+            tries = [advice for advice in ailment.tries if _has_flag(advice, trained)]
+            found[ailment.name] = Finding(ailment.name, ailment.says.format(**symptoms), reason, ailment.origin, tries)
+    return list(found.values())
+
+
+def _applies(ailment: Ailment, symptoms: Mapping[str, float]) -> bool:
+    return all(limit.measure in symptoms for limit in ailment.limits)
+
+
+def _present(ailment: Ailment, symptoms: Mapping[str, float]) -> bool:
+    return _applies(ailment, symptoms) and all(limit.crossed(symptoms[limit.measure]) for limit in ailment.limits)
+
+
+def _has_flag(advice: str, trained: Trained) -> bool:
+    """Advice that begins with a flag needs a recipe (or a run) that has it."""
+    if not advice.startswith("--"):
+        return True
+    flag = advice[2:].split()[0].rstrip(":").replace("-", "_")
+    return flag in {f.name for kind in (type(trained.recipe), Run) for f in fields(kind)}
+
+
+def _checked(ailment: Ailment, symptoms: Mapping[str, float]) -> str:
+    return ", ".join(f"{limit.measure} {symptoms[limit.measure]:.4g} (a sign if {limit})" for limit in ailment.limits)

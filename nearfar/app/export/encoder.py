@@ -1,0 +1,113 @@
+"""What all targets need: the encoder as one module from an input to vectors, an example of its input, and words about both."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Net, UsageError
+from nearfar.train.trained import Trained
+
+SHORTEST = 3
+"""Tokens of the shortest text that an exported program takes; attention over fewer is a special case of its own."""
+
+
+class Encode(nn.Module):
+    """From what the run's data read to vectors, as `Trained.encode` computes them, in fp32 on the CPU."""
+
+    def __init__(self, trained: Trained, example: Tensor):
+        super().__init__()
+        self.recipe = trained.recipe
+        self.net = _slim(trained, example)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.recipe.encode(self.net, x, "encoder").float()
+
+
+def _slim(trained: Trained, example: Tensor) -> Net:
+    """The parts of the net that encoding uses: the encoder, or all of them if it alone does not do."""
+    net = copy.deepcopy(trained.net).cpu().eval().requires_grad_(False)
+    alone = Net(encoder=net.encoder)
+    alone.sizes = net.sizes
+    try:
+        trained.recipe.encode(alone, example, "encoder")
+    except AttributeError:
+        return net
+    return alone.eval()
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The input of an encoder."""
+
+    name: str
+    example: Tensor
+    axes: dict[int, str]
+    """Axes of any length, by their names."""
+    longest: int | None
+    """The largest length of the axis t, if there is one."""
+    words: dict[str, Any]
+    """What preprocessing.json says."""
+
+
+def signature_of(trained: Trained) -> Signature:
+    modality, sizes = trained.recipe.card.modality, trained.net.sizes
+    if modality == "image":
+        return _images(sizes)
+    if modality == "text":
+        return _texts(sizes)
+    if modality == "words":
+        words = {"input": "ids", "dtype": "int64", "shape": ["n"], "meaning": "positions in the vocabulary of tokenizer.json"}
+        return Signature("ids", torch.arange(4), {0: "n"}, None, words)
+    raise UsageError(f"encoders of {modality} cannot be exported: those of images, texts and words can")
+
+
+def _images(sizes: Any) -> Signature:
+    channels, size = sizes["channels"], sizes["size"]
+    words = {
+        "input": "images",
+        "dtype": "uint8",
+        "shape": ["n", channels, size, size],
+        "channels": "red, green, blue" if channels == 3 else "grey",
+        "values": "0 to 255, as in the file",
+        "resize": f"the central square, scaled to {size} x {size} pixels with antialiasing",
+        "standardise": {"done_by": "the model", "mean": list(sizes["mean"]), "std": list(sizes["std"]), "of_values_in": [0, 1]},
+    }
+    pixels = torch.arange(3 * channels * size * size) * 37 % 256
+    return Signature("images", pixels.to(torch.uint8).view(3, channels, size, size), {0: "n"}, None, words)
+
+
+def _texts(sizes: Any) -> Signature:
+    longest, special = max(SHORTEST, -(-sizes["length"] // 8) * 8), sizes["special"]
+    words = {
+        "input": "ids",
+        "dtype": "int64",
+        "shape": ["n", "t"],
+        "tokenizer": "tokenizer.json, for the package tokenizers",
+        "cut_off_after": sizes["length"],
+        "pad_on_the_right_with": special["pad"],
+        "t": [SHORTEST, longest],
+    }
+    ids = torch.arange(3 * longest).view(3, longest) * 7 % sizes["vocabulary"]
+    return Signature("ids", ids, {0: "n", 1: "t"}, longest, words)
+
+
+def write_words(trained: Trained, signature: Signature, folder: Path, load: str) -> None:
+    """preprocessing.json, the tokenizer, and a README with the lines that load the model."""
+    words = {**signature.words, "output": {"name": "vectors", "dtype": "float32", "shape": ["n", "d"]}}
+    (folder / "preprocessing.json").write_text(json.dumps(words, indent=2) + "\n")
+    if trained.tokenizer is not None and not (folder / "tokenizer.json").exists():
+        (folder / "tokenizer.json").write_text(trained.tokenizer.definition, encoding="utf-8")
+    write_readme(trained, folder, f"preprocessing.json describes input and output.\n\n```python\n{load}```")
+
+
+def write_readme(trained: Trained, folder: Path, text: str) -> None:
+    card = trained.recipe.card
+    title = f"# {card.title}, {trained.run.encoder}, {trained.step:,} steps on {Path(trained.run.data).name or 'an array'}"
+    (folder / "README.md").write_text(f"{title}\n\nAn encoder trained with nearfar ({card.paper}).\n\n{text}\n", encoding="utf-8")

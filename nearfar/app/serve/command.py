@@ -1,0 +1,141 @@
+"""`nearfar serve RUN_OR_INDEX`: opens it, listens, and stops when it is told to, after the last answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from nearfar.app import terminal
+from nearfar.app.flags import Parser, value_of
+from nearfar.core import UsageError
+from nearfar.core.errors import MissingExtra
+
+TOKEN = "NEARFAR_TOKEN"
+NEEDED = {"fastapi": "fastapi", "uvicorn": "uvicorn", "multipart": "python-multipart", "faiss": "faiss-cpu", "plotly": "plotly"}
+GRACE = 30
+"""Seconds that requests in flight are waited for after the signal to stop."""
+
+
+def serve(argv: Sequence[str]) -> None:
+    parser = Parser(
+        "nearfar serve",
+        "RUN_OR_INDEX [--port PORT]",
+        "Embed and search over HTTP, and explore in a browser: / is the page, /docs the API. Ctrl-C stops it.",
+    )
+    parser.add_argument("path", metavar="RUN_OR_INDEX", help="a folder that `nearfar fit` or `nearfar index` made")
+    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on. Default: 127.0.0.1, this machine only.")
+    parser.add_argument("--port", default=8000, **value_of(int), help="0 takes a free one. Default: 8000.")
+    parser.add_argument("--data", metavar="DATA", help="what is searched and shown. Default: the data of the run.")
+    parser.add_argument("--runs", metavar="FOLDER", help="runs to compare with. Default: those beside the run.")
+    parser.add_argument("--run", metavar="RUN", help="of an index: where its run lies now, if it was moved")
+    parser.add_argument("--map", default="auto", metavar="NAME", help="pacmap, tsne, umap, pca or auto. Default: auto.")
+    parser.add_argument("--token", metavar="TEXT", help=f"only who sends it is answered. Better: the environment variable {TOKEN}.")
+    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
+    parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
+    parser.add_common()
+    given = parser.parse(argv)
+    quiet = given.get("quiet", False)
+    terminal.console_logging(verbose=given.get("verbose", False), quiet=quiet)
+    require()
+    from nearfar.app.maps import check
+
+    check(given["map"])
+    token = given.get("token") or os.environ.get(TOKEN) or None
+    from nearfar.app.serve.guard import is_loopback
+
+    local = is_loopback(given["host"])
+    if not local and token is None:
+        raise UsageError(f"--host {given['host']} can be reached from other machines: set a token ({TOKEN}, or --token)")
+    listening = _listen(given["host"], given["port"])
+    app, stop = open_app(given, token, local, terminal.progress("embedding", quiet))
+    listening.listen(512)  # whoever reads the next line may connect at once
+    host, port = listening.getsockname()[:2]
+    print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+    try:
+        _run(app, listening)
+    finally:
+        stop()
+    if not quiet:
+        print("nearfar: stopped; every request was answered", file=sys.stderr)
+
+
+def require() -> None:
+    """What a server needs beyond the core."""
+    from importlib.util import find_spec
+
+    for module, package in NEEDED.items():
+        try:
+            found = find_spec(module)
+        except ValueError:  # an import that was blocked leaves None behind
+            found = None
+        if found is None:
+            raise MissingExtra(package, "serve", "`nearfar serve`")
+
+
+def open_app(given: dict[str, Any], token: str | None, local: bool, progress: Any) -> tuple[Any, Callable[[], None]]:
+    """The application, and what ends it."""
+    from PIL import Image
+
+    from nearfar.app.explorer.routes import add_explorer
+    from nearfar.app.serve.app import build_app
+    from nearfar.app.serve.service import Service
+
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # larger images than the limit are refused anyway
+    collection = open_collection(given, progress)
+    service = Service(collection)
+    app = build_app(service, token, local)
+    own = collection.trained.folder.path if collection.trained and collection.trained.folder else None
+    runs = Path(given["runs"]) if "runs" in given else own.parent if own else None
+    end = add_explorer(app, service, runs, given["map"])
+
+    def stop() -> None:
+        end()
+        service.worker.stop()
+
+    return app, stop
+
+
+def open_collection(given: dict[str, Any], progress: Any) -> Any:
+    from nearfar.app.serve.collection import IndexCollection, RunCollection
+    from nearfar.train.trained import load
+
+    path = Path(given["path"])
+    if (path / "config.json").exists() or not (path / "manifest.json").exists():
+        return RunCollection(load(path, given["device"], given.get("recipe")), given.get("data"), progress)
+    from nearfar.index import open_index
+
+    if "data" in given:
+        raise UsageError("--data is for runs: an index has its own")
+    index = open_index(path)
+    trained = index.trained(given.get("run"), device=given["device"], recipe=given.get("recipe")) if index.model else None
+    return IndexCollection(index, trained)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        listening = socket.socket(family, kind)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except (OSError, OverflowError) as e:
+        raise UsageError(f"cannot listen on {host}, port {port}: {getattr(e, 'strerror', None) or e}. --port 0 takes a free one") from e
+    return listening
+
+
+def _run(app: Any, listening: socket.socket) -> None:
+    """Until SIGTERM or SIGINT; uvicorn lets requests in flight end, and sends itself the signal again, which then means nothing."""
+    import uvicorn
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: None)
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_keep_alive=15, timeout_graceful_shutdown=GRACE,
+        limit_concurrency=512, backlog=512, ws="none", lifespan="off",
+    )  # fmt: skip
+    uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,45 @@
+"""The API's documentation, without a network: Swagger's page from files that a package brings."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import FastAPI
+from fastapi.responses import FileResponse, HTMLResponse, Response
+
+FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
+PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>nearfar: the API</title><link rel="icon" href="data:,">
+<link rel="stylesheet" href="/static/docs/swagger-ui.css"></head>
+<body><div id="swagger"></div><script src="/static/docs/swagger-ui-bundle.js"></script>
+<script src="/static/docs/begin.js"></script></body></html>
+"""
+BEGIN = 'SwaggerUIBundle({ url: "/openapi.json", dom_id: "#swagger", deepLinking: true, validatorUrl: null })\n'
+
+
+def add_docs(app: FastAPI) -> None:
+    """/docs, where the package is installed."""
+    spec = find_spec("fastapi_offline")
+    if spec is None or spec.origin is None:
+        return
+    folder = Path(spec.origin).parent / "static"
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(PAGE)
+
+    @app.get("/static/docs/begin.js", include_in_schema=False)
+    async def begin() -> Response:
+        return Response(BEGIN, media_type="text/javascript")
+
+    for name in FILES:
+        app.add_api_route(f"/static/docs/{name}", _file(folder / name), include_in_schema=False)
+
+
+def _file(path: Path):
+    async def answer() -> FileResponse:
+        return FileResponse(path)
+
+    return answer

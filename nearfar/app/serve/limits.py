@@ -1,0 +1,38 @@
+"""How much one request may ask for, and what is said to one that asks for more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of a request. Whatever lies beyond them is refused before it costs memory or time."""
+
+    body: int = 32 << 20
+    """Bytes of a request."""
+    pixels: int = 40_000_000
+    """Pixels of an uploaded image, as its header states them."""
+    seconds_of_sound: float = 600.0
+    """Length of an uploaded sound."""
+    text: int = 20_000
+    """Characters of a text."""
+    items: int = 4096
+    """Texts, images, sounds, vectors or row numbers in one request."""
+    k: int = 1000
+    """Neighbours of one query."""
+    hits: int = 100_000
+    """Hits in one JSON answer; binary answers are small enough for all."""
+    seconds: float = 30.0
+    """From the last byte of a request to its answer; also for its body to arrive."""
+    waiting: int = 1024
+    """Requests that may wait for the worker; further ones are told to come back."""
+
+
+class Refused(Exception):
+    """A request that gets an HTTP status and one sentence instead of an answer."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+        self.message = message

@@ -1,0 +1,76 @@
+"""What the paths share: the collection, the encoder, and the one thread that computes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from starlette.concurrency import run_in_threadpool
+
+from nearfar.app.serve.asked import Asked
+from nearfar.app.serve.collection import Collection
+from nearfar.app.serve.encode import Encoder
+from nearfar.app.serve.exact import Found, Query
+from nearfar.app.serve.limits import Limits, Refused
+from nearfar.app.serve.metrics import Metrics
+from nearfar.app.serve.prepare import prepare
+from nearfar.app.serve.worker import Worker
+from nearfar.core import NearfarError
+
+GATHERED = 256
+"""Rows that close a batch of the worker."""
+
+
+class Service:
+    """From requests to results."""
+
+    def __init__(self, collection: Collection, limits: Limits | None = None):
+        self.collection = collection
+        self.limits = limits or Limits()
+        self.metrics = Metrics()
+        self.encoder = Encoder(collection.trained) if collection.trained else None
+        self.worker = Worker(GATHERED, waiting=self.limits.waiting, observe=self.metrics.batch)
+
+    async def embed(self, asked: Asked) -> np.ndarray:
+        """(n, d) vectors of what was asked."""
+        if asked.vectors is not None:
+            return asked.vectors
+        if asked.kind == "rows":
+            return await run_in_threadpool(self.collection.vectors, self._rows(asked.samples))
+        samples = await self._in_time(run_in_threadpool(prepare, self.collection.trained, asked.kind, asked.samples, self.limits))
+        assert self.encoder is not None
+        return await self._answered(self.encoder, samples, len(samples))
+
+    async def search(self, asked: Asked) -> Found:
+        """(q, k) rows and scores; a row that is itself the query is among its neighbours."""
+        if asked.k > len(self.collection):
+            raise Refused(422, f"k: there are {len(self.collection):,} rows")
+        query = Query(np.ascontiguousarray(await self.embed(asked)), asked.k)
+        return await self._answered(self.collection.search, query, len(query.vectors))
+
+    def _rows(self, asked: list[int]) -> np.ndarray:
+        known = self.collection.rows
+        for row in asked:
+            if not (known[0] <= row <= known[-1] and known[np.searchsorted(known, row)] == row):
+                raise Refused(404, f"rows: there is no row {row}")
+        return np.array(asked, dtype=np.int64)
+
+    def row(self, number: int) -> int:
+        """A row's number, if there is such a row."""
+        return int(self._rows([number])[0])
+
+    async def _answered(self, work: Any, payload: Any, rows: int) -> Any:
+        answer: Future = self.worker.submit(work, payload, rows)
+        try:
+            return await self._in_time(asyncio.wrap_future(answer))
+        except NearfarError as e:  # such as a query of zeros, which has no cosine; paths of this machine are nobody's business
+            raise Refused(422, "this cannot be computed" if os.sep in str(e) else str(e)) from e
+
+    async def _in_time(self, awaited: Any) -> Any:
+        try:
+            return await asyncio.wait_for(awaited, self.limits.seconds)
+        except TimeoutError:
+            raise Refused(504, f"this took longer than {self.limits.seconds:g} seconds: ask for less at once") from None

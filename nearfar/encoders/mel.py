@@ -1,0 +1,82 @@
+r"""Log-mel spectrograms: how much power a sound has, over time, in bands that are as wide as the ear's.
+
+    m = LogMel(rate=8000);  m(x)        (n, time) -> (n, bands, frames)
+
+A clip is first brought to the loudness 1 (root mean square of its samples that are not 0); a frame is 25 ms long, they begin 10 ms
+apart. With the power \(P_f\) of a frame at frequency f and triangles \(T_b\) that are equally spaced on the mel scale,
+
+\[ m_b = \log\Bigl(1 + \frac{1}{\epsilon} \sum_f T_b(f)\, P_f\Bigr) \]
+
+Silence is exactly 0, everywhere; what lies 30 dB below the mean power of white noise (eps = 0.001) is nearly so, and with it the hiss
+that tells one microphone from another.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+WINDOW, HOP = 0.025, 0.010
+"""Seconds."""
+FLOOR = 1e-3
+
+
+class LogMel(nn.Module):
+    """The front end of encoders; being a layer it travels with the weights."""
+
+    window: Tensor
+    filters: Tensor
+
+    def __init__(self, rate: int, bands: int = 40):
+        super().__init__()
+        length = max(2, round(WINDOW * rate))
+        self.hop, self.bands = max(1, round(HOP * rate)), bands
+        self.points = 1 << (length - 1).bit_length()
+        hann = torch.hann_window(length, periodic=False)
+        self.register_buffer("window", hann / hann.norm())  # white noise of loudness 1 then has the mean power 1 at every frequency
+        self.register_buffer("filters", mel_filters(rate, self.points, bands))
+
+    def forward(self, x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n b f"]:
+        x = F.pad(loudness_one(x), (0, max(0, len(self.window) - x.shape[1])))
+        frames = x.unfold(1, len(self.window), self.hop) * self.window
+        power = torch.fft.rfft(frames, self.points).abs().square()
+        return torch.log1p((power @ self.filters) / FLOOR).transpose(1, 2)
+
+
+def loudness_one(x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n t"]:
+    """Clips as floats whose samples that are not 0 have the root mean square 1; silence stays silence."""
+    x = x.float() / 32767 if not x.is_floating_point() else x.float()
+    heard = (x != 0).sum(1, keepdim=True)
+    return x / (x.square().sum(1, keepdim=True) / heard.clamp_min(1)).sqrt().clamp_min(1e-6)
+
+
+def mel_filters(rate: int, points: int, bands: int) -> Float[Tensor, "k b"]:
+    """Triangles of area 1 between neighbouring mels: what each of the points / 2 + 1 frequencies counts in each band.
+
+    The mel scale is O'Shaughnessy's, 2595 log10(1 + f / 700). A triangle too narrow to hold a frequency takes the nearest one.
+    """
+    top = 2595 * torch.log10(torch.tensor(1 + rate / 2 / 700, dtype=torch.float64))
+    edges = 700 * (10 ** (torch.linspace(0, 1, bands + 2, dtype=torch.float64) * top / 2595) - 1)
+    frequency = torch.arange(points // 2 + 1, dtype=torch.float64)[:, None] * rate / points
+    low, middle, high = edges[:-2], edges[1:-1], edges[2:]
+    weight = torch.minimum((frequency - low) / (middle - low), (high - frequency) / (high - middle)).clamp_min(0)
+    nearest = F.one_hot((frequency - middle).abs().argmin(0), len(frequency)).T
+    weight = torch.where(weight.sum(0) > 0, weight, nearest)
+    return (weight / weight.sum(0)).float()
+
+
+def mel_statistics(mel: Float[Tensor, "n b f"]) -> Float[Tensor, "n two_b"]:
+    """The mean and the standard deviation of each band over the frames that are not silent: all that is known of a clip without its
+    order in time."""
+    heard = sounding(mel)[:, None]
+    count = heard.sum(2).clamp_min(1)
+    mean = (mel * heard).sum(2) / count
+    variance = ((mel - mean[:, :, None]).square() * heard).sum(2) / count
+    return torch.cat([mean, variance.sqrt()], 1)
+
+
+def sounding(mel: Float[Tensor, "n b f"]) -> Bool[Tensor, "n f"]:
+    """Which frames are not silent."""
+    return mel.amax(1) > 0

@@ -1,0 +1,51 @@
+"""SQuAD's exact match and F1, with its normalisation: lower case, no punctuation, no articles, single spaces."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from nearfar.core import NearfarError
+
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerScores:
+    """For each question, 0 to 1."""
+
+    exact: Float64[np.ndarray, " q"]
+    f1: Float64[np.ndarray, " q"]
+
+
+def normalised(answer: str) -> str:
+    """ "The  Normans'" becomes "normans"."""
+    return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(predicted: str, answer: str) -> float:
+    return float(normalised(predicted) == normalised(answer))
+
+
+def f1(predicted: str, answer: str) -> float:
+    """The harmonic mean of precision and recall of words, each counted as often as it occurs."""
+    said, right = normalised(predicted).split(), normalised(answer).split()
+    common = sum((Counter(said) & Counter(right)).values())
+    return 2 * common / (len(said) + len(right)) if common else 0.0
+
+
+def score_answers(predicted: Sequence[str], answers: Sequence[Sequence[str]]) -> AnswerScores:
+    """Each prediction against the accepted answer that suits it best."""
+    if len(predicted) != len(answers):
+        raise NearfarError(f"score_answers: {len(predicted)} predictions, but answers of {len(answers)} questions")
+    if not all(answers):
+        raise NearfarError(f"score_answers: question {[bool(a) for a in answers].index(False)} has no accepted answer")
+    best = [[max(measure(said, a) for a in right) for said, right in zip(predicted, answers, strict=True)] for measure in (exact_match, f1)]
+    return AnswerScores(*(np.array(values, dtype=np.float64) for values in best))

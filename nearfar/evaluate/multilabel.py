@@ -1,0 +1,94 @@
+r"""Samples that are in several groups at once: one logistic regression a group, and F1 under the protocol of DeepWalk and node2vec.
+
+A share of the labelled samples is drawn to learn from, the rest is asked about. Of a sample that is in k groups the k best-scored ones
+are the answer (the number is given, which group is not). Macro-F1 is the mean over groups, micro-F1 that of all answers together.
+
+Reference: Tang & Liu, Relational Learning via Latent Social Dimensions, KDD 2009; Perozzi et al., DeepWalk, KDD 2014.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+from torch.nn import functional as F
+
+from nearfar.core import Key, NearfarError
+
+STEPS, TOLERANCE = 300, 1e-4
+"""Steps of the search, at most, and the largest entry of the gradient, in the coordinates of the search, at which it ends."""
+
+
+@dataclass(frozen=True)
+class F1:
+    """Means over the draws, and standard deviations."""
+
+    macro: float
+    micro: float
+    macro_std: float
+    micro_std: float
+    share: float
+    draws: int
+
+
+def multilabel(
+    x: Float[Tensor, "n d"], groups: Bool[Tensor, "n g"], *, key: Key, share: float = 0.5, draws: int = 10, C: float = 1.0
+) -> F1:
+    """F1 on what is left when a share of the samples that are in a group is drawn to learn from, `draws` times."""
+    labelled = groups.any(1).nonzero()[:, 0]
+    count = round(share * len(labelled))
+    if not 0 < count < len(labelled):
+        raise NearfarError(
+            f"a share of {share:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about"
+        )
+    found = []
+    for draw in range(draws):
+        order = labelled[torch.from_numpy(key("draw", draw).permutation(len(labelled))).to(labelled.device)]
+        train, test = order[:count], order[count:]
+        weight, bias = one_against_rest(x[train], groups[train], C)
+        found.append(top_k_f1(x[test].double() @ weight.T + bias, groups[test]))
+    macro, micro = np.array(found).T
+    macro_std, micro_std = (float(v.std(ddof=1)) if draws > 1 else 0.0 for v in (macro, micro))
+    return F1(float(macro.mean()), float(micro.mean()), macro_std, micro_std, share, draws)
+
+
+def top_k_f1(scores: Float[Tensor, "n g"], truth: Bool[Tensor, "n g"]) -> tuple[float, float]:
+    """(macro, micro): each sample's best-scored groups are its answer, as many as it is in. A group nobody is in or assigned to has 0."""
+    place = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
+    answer = place < truth.sum(1, keepdim=True)
+    right, said, true = (m.sum(0).double() for m in (answer & truth, answer, truth))
+    each = 2 * right / (said + true).clamp_min(1)
+    return float(each.mean()), float(2 * right.sum() / (said + true).sum().clamp_min(1))
+
+
+def one_against_rest(
+    x: Float[Tensor, "n d"], groups: Bool[Tensor, "n g"], C: float = 1.0
+) -> tuple[Float64[Tensor, "g d"], Float64[Tensor, " g"]]:
+    r"""All groups at once by L-BFGS: the minimisers of \(\sum_i \mathrm{softplus}(\mp (w^\top x_i + b)) + \lVert w \rVert^2 / 2C\),
+    scikit-learn's `LogisticRegression(C)` for each group.
+
+    The search runs along the principal directions of x, each scaled by the curvature that a group of that size has along it at first:
+    so nearly round is the problem there that some tens of steps do. Products with `x` are float32, all else is float64.
+    """
+    mean = x.mean(0)
+    variance, directions = torch.linalg.eigh((x - mean).double().T @ (x - mean).double())
+    rows, y = (x - mean) @ directions.float(), groups.double()
+    share = (y.mean(0) * (1 - y.mean(0))).clamp_min(1 / len(x) ** 2)[:, None]
+    unit, unit_b = (share * variance.clamp_min(0) + 1 / C).rsqrt(), (share[:, 0] * len(x)).rsqrt()
+    v, u = torch.zeros_like(unit, requires_grad=True), torch.zeros_like(unit_b, requires_grad=True)
+    search = torch.optim.LBFGS([v, u], max_iter=STEPS, tolerance_grad=TOLERANCE, tolerance_change=1e-12, line_search_fn="strong_wolfe")
+
+    def objective() -> Tensor:
+        search.zero_grad()
+        scores = (rows @ (v * unit).float().T).double() + u * unit_b
+        loss = (F.softplus(scores) - y * scores).sum() + (v * unit).square().sum() / (2 * C)
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        search.step(objective)
+    weight = ((v * unit) @ directions.T).detach()
+    return weight, (u * unit_b).detach() - weight @ mean.double()

@@ -1,0 +1,71 @@
+"""How well questions find their passages: top-k accuracy, mean reciprocal rank, mean average precision, and whether a gain is one.
+
+All take `found` (q, k): for each question, whether the first, second, … passage that a search gave answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Float64, Int64
+from torch import Tensor
+
+from nearfar.core import Key, NearfarError
+from nearfar.evaluate.sts import Difference
+
+DRAWS_AT_ONCE = 500
+
+
+def top_k(found: Bool[Tensor, "q k"], at: int) -> Float64[Tensor, " q"]:
+    """1 for a question with an answering passage among its first `at`, else 0. The mean is the top-k accuracy."""
+    if not 1 <= at <= found.shape[1]:
+        raise NearfarError(f"top-{at} accuracy needs a search of at least {max(at, 1)} passages, this one gave {found.shape[1]}")
+    return found[:, :at].any(1).double()
+
+
+def reciprocal_rank(found: Bool[Tensor, "q k"]) -> Float64[Tensor, " q"]:
+    """1 / rank of the first answering passage; 0 where none was found. The mean is the MRR."""
+    rank = 1 + found.double().argmax(1)
+    return torch.where(found.any(1), 1 / rank.double(), 0.0)
+
+
+def average_precision(found: Bool[Tensor, "q k"], relevant: Int64[Tensor, " q"]) -> Float64[Tensor, " q"]:
+    r"""\( \frac1R \sum_{r: \text{found}} \text{precision at } r \), R the number of `relevant` passages there are (trec_eval's map).
+
+    0 for a question that nothing answers: leave such questions out before taking the mean.
+    """
+    hits = found.double()
+    precision = hits.cumsum(1) / torch.arange(1, found.shape[1] + 1, dtype=torch.float64, device=found.device)
+    return (precision * hits).sum(1) / relevant.double().clamp_min(1)
+
+
+def summary(found: Bool[Tensor, "q k"], relevant: Int64[Tensor, " q"], at: Sequence[int] = (1, 5, 20)) -> dict[str, float]:
+    """The means over questions."""
+    measured = {f"top-{k}": top_k(found, k) for k in at if k <= found.shape[1]}
+    measured |= {"MRR": reciprocal_rank(found), "MAP": average_precision(found, relevant)}
+    return {name: float(values.mean()) for name, values in measured.items()}
+
+
+def paired_bootstrap(
+    ours: Float[Tensor, " q"], theirs: Float[Tensor, " q"], key: Key, draws: int = 10_000, groups: Int64[Tensor, " q"] | None = None
+) -> Difference:
+    """How much better one measure is than another on the same questions, with its error and 95 % interval.
+
+    Questions are drawn with replacement, the same for both. `groups`: whole groups are drawn instead (questions about one
+    article are not independent). Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
+    """
+    if ours.shape != theirs.shape or not len(ours):
+        raise NearfarError(f"paired_bootstrap: measures of the same questions are needed, got {len(ours)} and {len(theirs)}")
+    difference = (ours - theirs).double()
+    group = torch.arange(len(ours), device=ours.device) if groups is None else torch.unique(groups, return_inverse=True)[1]
+    n = int(group.max()) + 1
+    empty = torch.zeros(n, dtype=torch.float64, device=ours.device)
+    total, size = empty.index_add(0, group, difference), empty.index_add(0, group, torch.ones_like(difference))
+    means = []
+    for slots in torch.arange(draws, device=ours.device).split(DRAWS_AT_ONCE):
+        chosen = key("bootstrap").integers(slots, n, n)
+        means.append(total[chosen].sum(1) / size[chosen].sum(1))
+    drawn = torch.cat(means)
+    low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=drawn.dtype, device=drawn.device)).tolist()
+    return Difference(float(difference.mean()), float(drawn.std()), low, high)

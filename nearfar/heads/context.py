@@ -1,0 +1,48 @@
+"""From local features along time to features that know what is around them: of the past alone, or of all but what is hidden."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+
+class GRUContext(nn.Module):
+    r"""\(c_t\) from \(z_{\le t}\): nothing of the future."""
+
+    def __init__(self, width: int, dim: int):
+        super().__init__()
+        self.dim = dim
+        self.gru = nn.GRU(width, dim, batch_first=True)
+
+    def forward(self, z: Float[Tensor, "n t w"]) -> Float[Tensor, "n t d"]:
+        return self.gru(z)[0]
+
+
+class MaskedTransformer(nn.Module):
+    """Every frame sees all others, in both directions; frames that are hidden are replaced by one learned vector.
+
+    Where a frame stands is told by a convolution over its neighbourhood, which knows distances but no absolute places: clips may
+    be longer than those of the training.
+
+    Reference: Baevski et al., wav2vec 2.0, arXiv:2006.11477.
+    """
+
+    def __init__(self, width: int, dim: int, depth: int = 2, heads: int = 4, reach: int = 15):
+        super().__init__()
+        self.dim = dim
+        self.hidden = nn.Parameter(torch.empty(width).uniform_())
+        self.project = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, dim))
+        self.place = nn.Sequential(nn.Conv1d(dim, dim, reach, padding=reach // 2, groups=heads), nn.GELU())
+        layer = nn.TransformerEncoderLayer(dim, heads, 2 * dim, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, depth, nn.LayerNorm(dim), enable_nested_tensor=False)
+
+    def forward(
+        self, z: Float[Tensor, "n t w"], heard: Bool[Tensor, "n t"], hidden: Bool[Tensor, "n t"] | None = None
+    ) -> Float[Tensor, "n t d"]:
+        """`heard`: frames that count at all; `hidden`: those among them that it must not see."""
+        if hidden is not None:
+            z = torch.where(hidden[:, :, None], self.hidden.to(z.dtype), z)
+        x = self.project(z) * heard[:, :, None]
+        x = x + self.place(x.transpose(1, 2)).transpose(1, 2)
+        return self.layers(x, src_key_padding_mask=~heard)

@@ -1,0 +1,76 @@
+"""Discrete codes that gradients pass through: one entry of each of several small codebooks."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nearfar.core import Key
+
+LOUDER = 3.0
+"""Deviation of the logits at the beginning; the noise has 1.3, so that codes say something of the frames from the first step on."""
+
+
+class GumbelQuantiser(nn.Module):
+    r"""For each of `groups` codebooks g the entry of the largest \(l_{gv} + n_v\), with Gumbel noise
+    \(n = -\log(-\log u)\); the entries are joined and mapped linearly. The gradient is that of
+
+    \[ p_{gv} = \frac{\exp((l_{gv} + n_v)/\tau)}{\sum_k \exp((l_{gk} + n_k)/\tau)} \]
+
+    The temperature is a buffer: `cool` sets it, in `Recipe.update`. Without a key there is no noise.
+
+    References: Jang, Gu & Poole, Categorical Reparameterization with Gumbel-Softmax, arXiv:1611.01144; Baevski et al.,
+    vq-wav2vec, arXiv:1910.05453.
+    """
+
+    temperature: Tensor
+
+    def __init__(self, width: int, dim: int, groups: int = 2, codes: int = 64, hottest: float = 2.0, coldest: float = 0.5):
+        super().__init__()
+        self.hottest, self.coldest = hottest, coldest
+        self.logits = nn.Sequential(nn.LayerNorm(width, elementwise_affine=False), nn.Linear(width, groups * codes, bias=False))
+        nn.init.normal_(self.logits[1].weight, std=LOUDER / width**0.5)  # type: ignore[arg-type]
+        self.book = nn.Parameter(torch.empty(groups, codes, dim).uniform_(-1, 1))
+        self.out = nn.Linear(groups * dim, dim)
+        self.register_buffer("temperature", torch.tensor(hottest))
+
+    def forward(
+        self, z: Float[Tensor, "n t w"], slots: Int[Tensor, " n"] | None = None, key: Key | None = None
+    ) -> tuple[Float[Tensor, "n t d"], Float[Tensor, "n t g v"]]:
+        """The quantised frames, and how likely each code was without noise."""
+        groups, codes, _ = self.book.shape
+        logits = self.logits(z).unflatten(2, (groups, codes))
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        noisy = logits
+        if key is not None and slots is not None:
+            u = key("gumbel").uniform(slots, z.shape[1], groups, codes)
+            noisy = logits - (-u.clamp_min(2.0**-25).log()).log()  # u is a multiple of 2^-24 below 1: only 0 has no logarithm
+        soft = (noisy / self.temperature).softmax(3)
+        hard = F.one_hot(noisy.argmax(3), codes).to(soft.dtype)
+        picked = torch.einsum("ntgv,gvd->ntgd", hard - soft.detach() + soft, self.book)
+        return self.out(picked.flatten(2)), logits.softmax(3)
+
+    @torch.no_grad()
+    def cool(self, progress: float) -> None:
+        """From the hottest temperature at 0 to the coldest at 1, by equal factors."""
+        self.temperature.fill_(self.hottest * (self.coldest / self.hottest) ** progress)
+
+
+def centred(z: Float[Tensor, "n t w"], heard: Bool[Tensor, "n t"]) -> Float[Tensor, "n t w"]:
+    """Frames without the mean of their clip: codes then need not say who speaks, which is no help among moments of one clip."""
+    count = heard[:, :, None].to(z.dtype)
+    return z - (z * count).sum(1, keepdim=True) / count.sum(1, keepdim=True).clamp_min(1)
+
+
+def unused_codes(share: Float[Tensor, "g v"]) -> Float[Tensor, ""]:
+    r"""The share of the codebooks that is not used, from how often each code is: with the entropy \(H\) of each codebook,
+
+    \[ 1 - \frac{1}{GV} \sum_g \exp H(\bar p_g) \]
+
+    0 when all codes are equally frequent, nearly 1 when a single one is. This is how the authors of wav2vec 2.0 compute their
+    diversity loss; the paper prints its logarithm's relative, the mean negative entropy.
+    """
+    entropy = -torch.special.xlogy(share, share).sum(1)
+    return 1 - entropy.exp().sum() / share.numel()

@@ -1,0 +1,49 @@
+"""Names of Milvus stores.
+
+photos.db                          a file (or folder) of milvus-lite
+http://host:19530                  a server; https:// and USER:PASSWORD@ are understood
+http://host:19530/photos           another collection than "nearfar" on it
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from nearfar.core.errors import UsageError
+
+COLLECTION = "nearfar"
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where a collection is kept."""
+
+    uri: str
+    collection: str = COLLECTION
+    token: str = ""
+    """USER:PASSWORD."""
+
+    @property
+    def is_file(self) -> bool:
+        return "://" not in self.uri
+
+
+def is_store(name: str | os.PathLike) -> bool:
+    text = os.fspath(name)
+    return text.startswith(("http://", "https://")) or text.endswith(".db")
+
+
+def parse_store(name: str) -> Store:
+    if "://" not in name:
+        return Store(name)
+    parts = urlsplit(name)
+    collection = parts.path.strip("/") or COLLECTION
+    if not parts.hostname:
+        raise UsageError(f"--store {name}: a server is named as http://host:19530")
+    if not re.fullmatch(r"[A-Za-z_]\w{0,200}", collection, re.ASCII):
+        raise UsageError(f"--store {name}: {collection!r} is no name of a collection (letters, digits and _)")
+    address, _, host = parts.netloc.rpartition("@")
+    return Store(f"{parts.scheme}://{host}", collection, address)

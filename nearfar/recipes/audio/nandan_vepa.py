@@ -1,0 +1,87 @@
+r"""Language-agnostic speech embeddings: two augmented mel spectrograms of a sound find each other among those of all others.
+
+Claim: SimCLR carries over to speech as it is. With SpecAugment's warps and masks as views, one encoder of mel spectrograms learns
+embeddings that serve emotion recognition in languages it never heard a label of.
+
+$$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}
+{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}$$
+
+Shapes: clips (n, time) -> views v0, v1 (n, bands, frames) -> representation h (n, encoder.dim) -> z (n, dim); the loss averages all
+2n rows.
+
+Requirements: an encoder with a log-mel front end (--encoder mel, mel-deep or mel-transformer): the views are spectrograms.
+
+Relations: SimCLR with views of sounds in place of views of images; CPC and wav2vec 2.0 contrast moments within a clip, this one
+contrasts clips. What the views change is forgotten: here tempo, pitch, loudness, microphone, and parts of time and of the bands.
+
+Reference: Nandan & Vepa, "Language Agnostic Speech Embeddings for Emotion Classification", ICML 2020 workshop on
+Self-supervision in Audio and Speech.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
+from nearfar.heads import HeadNorm, mlp
+from nearfar.losses import info_nce
+from nearfar.scores import views
+from nearfar.similarity.audio import SoundViews, sound_views
+
+
+@dataclass(frozen=True)
+class NandanVepa(Recipe):
+    """SimCLR on augmented mel spectrograms."""
+
+    card = Card(
+        title="Language-agnostic speech embeddings (Nandan & Vepa)",
+        paper="Language Agnostic Speech Embeddings for Emotion Classification",
+        year=2020,
+        modality="audio",
+        similarity="data transformation",
+        query="augmented mel spectrogram",
+        positive="the other augmented spectrogram of the same clip",
+        negative="spectrograms of the batch's other clips, 2(N-1)",
+        encoder="one, end to end",
+        head="MLP with one hidden layer",
+        score="cosine / tau",
+        loss="NT-Xent (InfoNCE over both views)",
+        equation=r"\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}"
+        r"{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}",
+    )
+
+    dim: int = 128
+    """Width of the space where views are compared."""
+    tau: float = 0.2
+    """Temperature: the lower, the more the nearest negatives count."""
+    shortest: float = 0.7
+    """A view is a window of the clip, at least this share of its length; small for long sounds that go on and on."""
+    longest: float = 1.3
+    """At most this share; beyond 1 the view is the whole clip, faster."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the projection head."""
+
+    def similarity(self, net: Net) -> SoundViews:
+        return sound_views(net.encoder.front, (self.shortest, self.longest))
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        if not hasattr(encoder, "front"):
+            raise UsageError("nandan-vepa compares spectrograms: use --encoder mel, mel-deep or mel-transformer")
+        return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        z0, z1 = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]))).chunk(2)
+        return {"z0": z0, "z1": z1}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return info_nce(views(z["z0"], z["z1"]) / self.tau).mean()
+
+
+paper = NandanVepa(), Run(data="several corpora of speech", encoder="mel-deep", rate=16000, batch=256, epochs=100)
+
+reported = {}
+
+tiny = NandanVepa(), Run(data="tones", encoder="mel", steps=200, batch=64, lr=2e-3)

@@ -1,0 +1,149 @@
+r"""wav2vec 2.0: a hidden moment is told from other hidden moments of the same clip, by the discrete codes of what was there.
+
+Claim: speech representations that are learned by filling in masked stretches, with targets quantised along the way, need ten
+minutes of transcribed speech where others need a hundred hours.
+
+$$\mathcal{L} = -\log \frac{\exp(\operatorname{sim}(c_t, q_t)/\kappa)}
+{\sum_{\tilde q \in Q_t} \exp(\operatorname{sim}(c_t, \tilde q)/\kappa)}
++ \alpha\, \Bigl(1 - \frac{1}{GV} \sum_g \exp H(\bar p_g)\Bigr)$$
+
+Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> contexts c of z with stretches hidden, and codes q of z as it is, both
+(n, t, dim). Q_t are q_t and up to `distractors` codes of other hidden moments of the clip: no row meets another, and sums and counts
+are what crosses the cut. The diversity term needs the mean use of the codes over the batch: their sums cross it too.
+
+Requirements: clips of some twenty frames at least, so that hidden moments have others to be told from.
+
+Relations: BERT's task with contrast in place of a vocabulary, which here is learned; CPC's contrast within a clip, with both
+directions for context. Distractors that happen to have the target's own codes stay in, as the paper says (the authors' code leaves
+them out): with few clips, codes that are all alike would otherwise be the easiest answer.
+
+Reference: Baevski, Zhou, Mohamed & Auli, "wav2vec 2.0: A Framework for Self-Supervised Learning of Speech Representations",
+NeurIPS 2020, arXiv:2006.11477.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders import pooled
+from nearfar.heads.context import MaskedTransformer
+from nearfar.heads.gumbel import GumbelQuantiser, centred, unused_codes
+from nearfar.similarity.audio import Noise, Shift, SoundViews
+
+
+@dataclass(frozen=True)
+class Wav2Vec2(Recipe):
+    """Masked prediction of quantised sound, by contrast within a clip."""
+
+    card = Card(
+        title="wav2vec 2.0",
+        paper="arXiv:2006.11477",
+        year=2020,
+        modality="audio",
+        similarity="context-instance",
+        query="the context of a hidden moment",
+        positive="the codes of what was there",
+        negative="codes of other hidden moments of the same clip",
+        encoder="strided 1-D convolutions (of samples, or of log-mel bands), end to end",
+        head="Gumbel quantiser; masked transformer",
+        score="cosine / kappa",
+        loss="InfoNCE and diversity of the codes",
+        equation=r"\mathcal{L} = -\log \frac{\exp(\operatorname{sim}(c_t, q_t)/\kappa)}"
+        r"{\sum_{\tilde q \in Q_t} \exp(\operatorname{sim}(c_t, \tilde q)/\kappa)}",
+    )
+    limits: ClassVar = {"starts": (0.001, 1.0), "alpha": (0.0, float("inf"))}
+
+    dim: int = 128
+    """Width of contexts and codes."""
+    depth: int = 2
+    """Layers of the transformer."""
+    groups: int = 2
+    """Codebooks."""
+    codes: int = 64
+    """Entries of each codebook."""
+    kappa: float = 0.1
+    """Temperature of the contrast."""
+    alpha: float = 0.1
+    """How much the diversity of the codes counts."""
+    distractors: int = 100
+    """Hidden moments that each is told from, at most."""
+    starts: float = 0.1
+    """Share of the frames at which a hidden stretch begins, rounded up."""
+    span: int = 5
+    """Frames of a hidden stretch."""
+
+    def similarity(self, net: Net) -> SoundViews:
+        return SoundViews(waves=(Shift(0.05), Noise()), views=1)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        context = MaskedTransformer(encoder.width, self.dim, self.depth)
+        quantiser = GumbelQuantiser(encoder.width, self.dim, self.groups, self.codes)
+        return Net(encoder=encoder, context=context, quantiser=quantiser, project=nn.Linear(self.dim, self.dim))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        z, slots = net.encoder.states(x["v0"]), x["slot"]
+        heard = net.encoder.heard(x["v0"], z.shape[1])
+        hidden = hide(heard, slots, key, self.starts, self.span)
+        c = F.normalize(net.project(net.context(z, heard, hidden)), dim=2)
+        q, likely = net.quantiser(centred(z, heard), slots, key)
+        scores = (c @ F.normalize(q, dim=2).transpose(1, 2)).float() / self.kappa
+        asked = candidates(hidden, slots, key, self.distractors)
+        scores, wanted = scores.masked_fill(~asked, -torch.inf)[hidden], hidden.nonzero()[:, 1]
+        return {
+            "loss": F.cross_entropy(scores, wanted, reduction="sum")[None],
+            "right": (scores.argmax(1) == wanted).sum()[None].float(),
+            "hidden": hidden.sum()[None].float(),
+            "likely": likely[heard].sum(0)[None],
+        }
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        count, likely = z["hidden"].sum().clamp_min(1), z["likely"].sum(0)
+        unused = unused_codes(likely / likely.sum(1, keepdim=True))
+        contrast = z["loss"].sum() / count
+        return {"loss": contrast + self.alpha * unused, "contrast": contrast, "accuracy": z["right"].sum() / count, "unused_codes": unused}
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        net.quantiser.cool(progress)
+
+    def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
+        z = net.encoder.states(x)
+        heard = net.encoder.heard(x, z.shape[1])
+        return pooled(net.context(z, heard), heard)
+
+
+def hide(heard: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], key: Key, starts: float, span: int) -> Bool[Tensor, "n t"]:
+    """Stretches of `span` frames from random starts, as many as the share says, of which only frames that are heard count."""
+    u = key("hide").uniform(slots, heard.shape[1]).masked_fill(~heard, 2.0)
+    wanted = (heard.sum(1, keepdim=True) * starts).ceil().long()
+    begin = u <= u.sort(1).values.gather(1, wanted - 1)
+    reached = F.max_pool1d(F.pad(begin[:, None].float(), (span - 1, 0)), span, stride=1)[:, 0] > 0
+    return reached & heard
+
+
+def candidates(hidden: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], key: Key, most: int) -> Bool[Tensor, "n t t"]:
+    """For each moment: itself, and at most so many other hidden ones, drawn without replacement."""
+    t = hidden.shape[1]
+    itself = torch.eye(t, dtype=torch.bool, device=hidden.device)
+    other = hidden[:, None] & ~itself
+    u = key("distractors").uniform(slots, t, t).masked_fill(~other, 2.0)
+    last = u.topk(min(most, t), dim=2, largest=False).values[:, :, -1:]
+    return itself | (other & (u <= last))
+
+
+paper = Wav2Vec2(dim=256, depth=12, codes=320, starts=0.065, span=10), Run(
+    data="librispeech-960", encoder="wave-512", rate=16000, seconds=15.6, batch=256, steps=400_000, lr=5e-4, weight_decay=0.01, warmup=0.08,
+)  # fmt: skip
+
+reported = {
+    "LibriSpeech test-clean WER, 10 min of labels, LARGE on LV-60k": (4.8, "arXiv:2006.11477, table 1"),
+    "LibriSpeech test-clean WER, 960 h of labels, LARGE on LV-60k": (1.8, "arXiv:2006.11477, table 2"),
+}
+
+tiny = Wav2Vec2(starts=0.15, span=2), Run(data="tones", encoder="mel", steps=200, batch=64, lr=4e-3)

@@ -1,0 +1,102 @@
+r"""node2vec: nodes are words, biased random walks over the graph are sentences.
+
+Claim: which nodes count as neighbours is a choice: walks that lean outwards or back, by two numbers, give skip-gram neighbourhoods
+between breadth-first (roles) and depth-first (communities), and the vectors serve classification and link prediction alike.
+
+$$\mathcal{L} = -\frac{1}{|\mathcal{P}|} \sum_{(c, o) \in \mathcal{P}} \Big( \log \sigma(u_o^\top v_c)
++ \sum_{j=1}^{k} \mathbb{E}_{\tilde n_j \sim P_n} \log \sigma(-u_{\tilde n_j}^\top v_c) \Big),
+\qquad \pi(x \mid v, t) \propto w_{vx} \begin{cases} 1/p & x = t \\ 1 & (t, x) \in E \\ 1/q & \text{else} \end{cases}$$
+
+The pairs P are the nodes of walks that stand within a window of each other; $\pi$ is where a walk goes from v, having come from t.
+
+Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss, count (n,); tables (nodes, dim).
+
+Requirements: a graph whose edges count both ways, weighted or not; `--optimizer adagrad`, which touches the rows of a step only. A row
+of the batch is a walk; an epoch is `walks` of them from each node, drawn anew in each epoch.
+
+Relations: `word2vec-skipgram-neg` on walks instead of text, the same loss and tiles, without thinning out frequent nodes. With
+p = q = 1 the walks are DeepWalk's (which has a hierarchical softmax instead of negative samples). Walks are drawn by rejection instead
+of by an alias table for each edge, which takes no memory.
+
+Reference: Grover & Leskovec, "node2vec: Scalable Feature Learning for Networks", KDD 2016, arXiv:1607.00653.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders.lookup import Lookup
+from nearfar.losses.windows import skip_gram_neg
+from nearfar.similarity.walks import Walks
+from nearfar.similarity.windows import per_row
+
+
+@dataclass(frozen=True)
+class Node2Vec(Recipe):
+    """node2vec."""
+
+    card = Card(
+        title="node2vec",
+        paper="arXiv:1607.00653",
+        year=2016,
+        modality="walks",
+        similarity="sequential coherence",
+        query="node of a walk",
+        positive="each node of the walk within its window",
+        negative="nodes drawn from degree^(3/4), shared by 32 neighbouring places of a walk",
+        encoder="two look-up tables, one for centres and one for contexts",
+        head="none",
+        score="dot product",
+        loss="NEG",
+        equation=r"-\log \sigma(u_o^\top v_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde n_j \sim P_n} \log \sigma(-u_{\tilde n_j}^\top v_c)",
+    )
+    limits = {"power": (0.0, 1.0), "walk_length": (2.0, float("inf"))}  # noqa: RUF012
+
+    dim: int = 128
+    """Width of the vectors."""
+    walk_length: int = 80
+    """Nodes of a walk."""
+    walks: int = 10
+    """Walks from each node that make up an epoch."""
+    p: float = 1.0
+    """The smaller, the more walks return to where they come from."""
+    q: float = 1.0
+    """The smaller, the more walks lead away from where they come from."""
+    window: int = 10
+    """Places of the walk to each side that a window may reach."""
+    negatives: int = 5
+    """Drawn nodes that weigh as much as one real pair (k)."""
+    power: float = 0.75
+    """Noise is drawn in proportion to the degree to this power."""
+    shared: int = 32
+    """Drawn nodes that 32 neighbouring places share."""
+
+    def similarity(self, net: Net) -> Walks:
+        return Walks(self.walk_length, self.walks, self.p, self.q, self.window, self.shared, self.power)
+
+    def build(self, sizes: Sizes) -> Net:
+        return Net(encoder=Lookup(sizes["words"], self.dim), context=Lookup(sizes["words"], self.dim))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        v, u = net.encoder.weight, net.context.weight
+        loss, pairs = skip_gram_neg(v, u, x["word"], x["sentence"], x["reach"], x["noise"], self.negatives)
+        return {"loss": per_row(loss, x), "count": per_row(pairs, x)}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return z["loss"].sum() / z["count"].detach().sum().clamp_min(1)
+
+
+paper = (
+    Node2Vec(dim=128, walk_length=80, walks=10, p=0.25, q=0.25, window=10),
+    Run(data="blogcatalog.mat", batch=256, epochs=1, optimizer="adagrad", lr=0.2, warmup=0.0),
+)
+
+reported = {"BlogCatalog, macro-F1, half of the labels": (25.81, "arXiv:1607.00653, table 2")}
+
+tiny = (
+    Node2Vec(dim=16, walk_length=20, window=5),
+    Run(data="karate", batch=64, steps=100, optimizer="adagrad", lr=0.1, warmup=0.0),
+)

@@ -1,0 +1,105 @@
+r"""Dense Passage Retrieval: a question finds the passage that answers it, without sharing a word with it.
+
+Claim: two encoders trained on nothing but questions and their passages retrieve better than BM25, if each question also sees a
+passage that BM25 found and that does not answer it.
+
+$$\ell_i = -\log \frac{e^{\operatorname{sim}(q_i, p_i^+)}}
+{e^{\operatorname{sim}(q_i, p_i^+)} + \sum_{j} e^{\operatorname{sim}(q_i, p_{i,j}^-)}}, \quad
+\operatorname{sim}(q, p) = E_Q(q)^\top E_P(p)$$
+
+Shapes: token ids of questions (n, t), passages (n, u) and mined negatives (n, w) -> E_Q, E_P, E_P (n, encoder.dim).
+
+Requirements: columns named question and passage; negative, where mined ones are at hand (`nearfar.index.retrieve.mined` finds them
+by BM25). Others' passages and others' mined negatives are negatives too, unless they are the same text as one's own passage.
+
+Relations: `simcse-sup` with two encoders instead of one, a dot product and no temperature; the loss is InfoNCE, as `quick-thought` has
+it between neighbours in a text. An index holds passages: `encode` is E_P unless the tower "question" is asked for.
+
+Reference: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020, arXiv:2004.04906.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders import Pool
+from nearfar.losses import info_nce
+from nearfar.scores import dot, pairs
+from nearfar.similarity.questions import Asked
+
+
+@dataclass(frozen=True)
+class DPR(Recipe):
+    """Dense passage retrieval for open-domain question answering."""
+
+    card = Card(
+        title="DPR",
+        paper="arXiv:2004.04906",
+        year=2020,
+        modality="text",
+        similarity="labels",
+        query="question",
+        positive="a passage that answers it",
+        negative="a passage that BM25 found for it and that does not answer it; the batch's other passages",
+        encoder="two transformers, pre-trained",
+        head="none",
+        score="dot product",
+        loss="InfoNCE",
+        equation=r"\ell_i = -\log \frac{e^{\operatorname{sim}(q_i, p_i^+)}}"
+        r"{e^{\operatorname{sim}(q_i, p_i^+)} + \sum_{j} e^{\operatorname{sim}(q_i, p_{i,j}^-)}}",
+    )
+    limits: ClassVar = {"dropout": (0.0, 0.9)}
+
+    score: Literal["dot", "cosine"] = "dot"
+    """How a question and a passage are compared; sentence encoders that were trained with the cosine go on with it."""
+    tau: float = 1.0
+    """Temperature: the paper has none, that is 1; with the cosine 0.05."""
+    dropout: float = 0.1
+    """Share of values that every dropout layer of the encoders drops."""
+    pool: Pool = "cls"
+    """How token vectors become a text's: cls, mean, or first-last (the mean of the first and last layers)."""
+
+    def similarity(self, net: Net) -> Asked:
+        return Asked()
+
+    def build(self, sizes: Sizes, question, passage) -> Net:
+        return Net(question=question.set(self.pool, self.dropout), passage=passage.set(self.pool, self.dropout))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        z = {"q": self.encode(net, x["question"], "question"), "p": self.encode(net, x["passage"], "passage"), "same": x["same"]}
+        if "negative" in x:
+            z |= {"mined": self.encode(net, x["negative"], "passage"), "same_mined": x["same_negative"]}
+        return z
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        passages = torch.cat([z["p"], z["mined"]]) if "mined" in z else z["p"]
+        same = torch.cat([z["same"], z["same_mined"]]) if "mined" in z else z["same"]
+        loss = info_nce(pairs(z["q"], passages, score=dot).skip(z["same"], same) / self.tau).mean()
+        first = (z["q"].detach() @ passages.detach().T).argmax(1)
+        return {"loss": loss, "accuracy": (same[first] == z["same"]).float().mean()}
+
+    def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
+        """`tower` is "question" or "passage"; "encoder" means what an index holds: passages."""
+        vectors = (net.question if tower == "question" else net.passage)(x)
+        return F.normalize(vectors, dim=1) if self.score == "cosine" else vectors
+
+
+paper = DPR(), Run(
+    data="natural_questions.jsonl", encoder="hf:bert-base-uncased", columns="passage,question,negative", length=256, batch=128, epochs=40,
+    lr=1e-5, weight_decay=0.0, warmup=0.02,
+)  # fmt: skip
+
+reported = {
+    "Natural Questions top-20 accuracy": (78.4, "arXiv:2004.04906, table 2; BM25 has 59.1"),
+    "Natural Questions top-100 accuracy": (85.4, "arXiv:2004.04906, table 2; BM25 has 73.7"),
+    "SQuAD top-20 accuracy": (63.2, "arXiv:2004.04906, table 2; BM25 has 68.8"),
+    "Natural Questions exact match, with its reader": (41.5, "arXiv:2004.04906, table 4"),
+}
+
+tiny = DPR(), Run(data="docstring-questions", encoder="bag", vocabulary=2048, length=64, steps=200, batch=32, lr=3e-2)

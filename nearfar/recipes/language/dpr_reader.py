@@ -1,0 +1,97 @@
+r"""The reader of DPR: the span of a passage that answers a question.
+
+Claim: once the passage is found, two vectors are enough to mark the answer in it: one for its first token, one for its last.
+
+$$P_{\text{start}}(s) = \operatorname{softmax}(P\, w_{\text{start}})_s, \quad
+P_{\text{end}}(t) = \operatorname{softmax}(P\, w_{\text{end}})_t, \quad
+\ell = -\log \sum_{s \in S} P_{\text{start}}(s) - \log \sum_{t \in T} P_{\text{end}}(t)$$
+
+Shapes: question and passage as one row of token ids (n, t) -> P (n, t, encoder.dim) -> scores of beginning and end (n, t, 2); S and
+T are the places where an occurrence of the answer begins and ends.
+
+Requirements: columns named question, passage and answer, as SQuAD's .json has them. --length counts the tokens of both texts. A row
+whose answer was cut off teaches nothing.
+
+Relations: InfoNCE within a row: the tokens of the passage are the candidates, those at the answer the positives. Passages are chosen
+by the retriever (`dpr`, BM25 or both), not by a third vector as in the paper.
+
+Reference: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020, arXiv:2004.04906.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.similarity.questions import Answered
+
+
+@dataclass(frozen=True)
+class DPRReader(Recipe):
+    """An extractive reader."""
+
+    card = Card(
+        title="DPR's reader",
+        paper="arXiv:2004.04906",
+        year=2020,
+        modality="text",
+        similarity="labels",
+        query="what a beginning (an end) of an answer looks like",
+        positive="the tokens of the passage at which an answer begins (ends)",
+        negative="the other tokens of the passage",
+        encoder="one transformer for both texts at once, pre-trained",
+        head="one linear layer, kept",
+        score="dot product",
+        loss="negative log-likelihood of the span",
+        equation=r"\ell = -\log \sum_{s \in S} P_{\text{start}}(s) - \log \sum_{t \in T} P_{\text{end}}(t)",
+    )
+    limits: ClassVar = {"dropout": (0.0, 0.9)}
+
+    dropout: float = 0.1
+    """Share of values that every dropout layer of the encoder drops."""
+
+    def similarity(self, net: Net) -> Answered:
+        return Answered(net.sizes["length"])
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        return Net(encoder=encoder.set("mean", self.dropout), span=nn.Linear(encoder.dim, 2, bias=False))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        begins, ends = self.spans(net, x["tokens"], x["inside"])
+        known = x["begin"].any(1)
+        loss = _missing(begins, x["begin"]) + _missing(ends, x["end"])
+        return {"loss": loss.where(known, 0.0), "known": known.float()}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return z["loss"].sum() / z["known"].sum().clamp_min(1)
+
+    def spans(
+        self, net: Net, tokens: Int64[Tensor, "n t"], inside: Bool[Tensor, "n t"]
+    ) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
+        """Log-probabilities of beginning and end, over the tokens of the passage."""
+        scores = net.span(net.encoder.states(tokens)).float()
+        lowest = torch.finfo(scores.dtype).min
+        begins, ends = scores.masked_fill(~inside[:, :, None], lowest).log_softmax(1).unbind(2)
+        return begins, ends
+
+
+def _missing(log_p: Float[Tensor, "n t"], right: Bool[Tensor, "n t"]) -> Float[Tensor, " n"]:
+    """-log of the probability of all right places together."""
+    return -log_p.masked_fill(~right, torch.finfo(log_p.dtype).min).logsumexp(1)
+
+
+paper = DPRReader(), Run(
+    data="natural_questions.json", encoder="hf:bert-base-uncased", length=350, batch=16, epochs=10, lr=1e-5, weight_decay=0.0, warmup=0.0,
+)  # fmt: skip
+
+reported = {
+    "Natural Questions exact match": (41.5, "arXiv:2004.04906, table 4"),
+    "SQuAD exact match, open domain": (29.8, "arXiv:2004.04906, table 4"),
+}
+
+tiny = DPRReader(), Run(data="docstring-questions", encoder="bert-tiny", vocabulary=2048, length=64, steps=200, batch=32, lr=1e-3)

@@ -1,0 +1,232 @@
+r"""A scikit-learn transformer that learns its features by contrast, without labels.
+
+    from nearfar.sklearn import Embedder
+    make_pipeline(Embedder(), LogisticRegression()).fit(X, y)
+    Embedder(recipe="byol", shape=(28, 28), steps=1000).fit(images.reshape(len(images), -1))
+
+Rows of numbers: SimCLR, with feature cutoff and noise for views. A row is standardised; of each view every feature is lost (becomes its
+mean, 0) with probability `cutoff`, and noise is added,
+
+$$v = m \odot x + \sigma \epsilon, \qquad m_j \sim \mathrm{Bernoulli}(1 - p), \quad \epsilon_j \sim N(0, 1)$$
+
+and the two views of a row must find each other among those of the batch. Images (`shape`): any image recipe of nearfar.
+
+References: Chen et al., arXiv:2002.05709 (SimCLR); Shen et al., arXiv:2009.13818 (feature cutoff).
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32, Float64
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from nearfar.app.settings import Settings, understand
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Rows, Similarity, Sizes, Views
+from nearfar.data.accept import read_all
+from nearfar.data.stores import digest
+from nearfar.heads import mlp
+from nearfar.losses import nt_xent
+from nearfar.similarity.words import CutFeatures
+from nearfar.train.encode import encode_all
+from nearfar.train.fit import train
+from nearfar.train.session import Session, pick_device
+
+WIDTH = 128
+"""Of the hidden layers of the encoder of rows."""
+
+
+class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Features learned by contrast.
+
+    recipe        for rows "simclr"; for images any image recipe by name (`nearfar list`), or a Recipe
+    dim           features that come out, of rows; images have as many as their encoder has
+    shape         (height, width), (channels, height, width) or (height, width, channels) of the image that a row holds; None: no image
+    steps, batch, lr, tau      the length of the training, rows a step (at most all), the learning rate, the temperature (of rows)
+    cutoff, noise              how much the views of rows are changed
+    settings      more settings of an image recipe, its run or machine, by name: {"encoder": "resnet18"}
+    random_state  a whole number names all random numbers; None or a RandomState draws one
+    device        auto, cpu, cuda or cuda:N
+
+    After `fit`: `net_` (the trained net), `recipe_`, `n_features_in_`. Labels are used by recipes that learn from labels only.
+    """
+
+    # Without types: scikit-learn wants wrong values to be found by `fit`, and types are checked at run time where tests run.
+    def __init__(
+        self,
+        recipe="simclr",
+        *,
+        dim=64,
+        shape=None,
+        steps=200,
+        batch=256,
+        lr=2e-3,
+        tau=0.5,
+        cutoff=0.3,
+        noise=0.1,
+        settings=None,
+        random_state=0,
+        device="auto",
+    ):
+        self.recipe = recipe
+        self.dim = dim
+        self.shape = shape
+        self.steps = steps
+        self.batch = batch
+        self.lr = lr
+        self.tau = tau
+        self.cutoff = cutoff
+        self.noise = noise
+        self.settings = settings
+        self.random_state = random_state
+        self.device = device
+
+    def fit(self, X: Any, y: Any = None) -> Embedder:
+        X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
+        chosen, data = self._rows(X) if self.shape is None else self._images(X, y)
+        session = Session(chosen.recipe, chosen.run, chosen.machine, data, pick_device(self.device))
+        train(session)
+        self.recipe_ = session.recipe
+        self.net_ = session.net.cpu().eval().requires_grad_(False)
+        if self.shape is None:
+            self.net_ = self.net_.double()  # so that a row's features do not depend on the rows beside it, beyond the last bits
+            self._n_features_out = self.dim
+        else:
+            self._n_features_out = int(self.net_.encoder.dim)
+        return self
+
+    def transform(self, X: Any) -> Float64[np.ndarray, "n d"]:
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float64, reset=False)
+        if self.shape is None:
+            with torch.no_grad():
+                return self.net_.encoder(torch.from_numpy((X - self.mean_) / self.scale_)).numpy()
+        net, device = self.net_, pick_device(self.device)
+        try:
+            return encode_all(self.recipe_, net.to(device), self._pixels(X), device).double().numpy()
+        finally:
+            net.cpu()
+
+    def _rows(self, X: Float64[np.ndarray, "n f"]) -> tuple[Settings, Any]:
+        if self.recipe != "simclr" or self.settings:
+            raise ValueError("rows of numbers are learned by recipe='simclr', without further settings; images have a shape=")
+        self.mean_, self.scale_ = X.mean(0), X.std(0)
+        self.scale_[self.scale_ < 1e-12 * (1 + np.abs(self.mean_))] = 1.0
+        data = RowData(((X - self.mean_) / self.scale_).astype(np.float32))
+        recipe = RowSimCLR(int(self.dim), float(self.tau), float(self.cutoff), float(self.noise))
+        return understand(recipe, None, None, {"encoder": "rows", **self._run(len(data))}), data
+
+    def _images(self, X: Float64[np.ndarray, "n f"], y: Any) -> tuple[Settings, Any]:
+        assert self.shape is not None
+        if math.prod(self.shape) != X.shape[1]:
+            raise ValueError(f"shape={self.shape} has {math.prod(self.shape)} pixels, X has {X.shape[1]} features")
+        self.low_, self.high_ = float(X.min()), float(X.max())
+        chosen = understand(self.recipe, None, None, {**self._run(len(X)), **(self.settings or {})})
+        if chosen.recipe.card.modality != "image":
+            raise ValueError(f"recipe={chosen.name!r} is for {chosen.recipe.card.modality}, not for images")
+        if chosen.recipe.uses_labels and y is None:
+            raise ValueError(f"recipe={chosen.name!r} learns from labels: fit(X, y)")
+        return chosen, self._pixels(X, y if chosen.recipe.uses_labels else None)
+
+    def _run(self, n: int) -> dict[str, Any]:
+        given = self.random_state
+        seed = int(given) if isinstance(given, numbers.Integral) else int(check_random_state(given).randint(2**31 - 1))
+        return {"steps": int(self.steps), "batch": min(int(self.batch), n), "lr": float(self.lr), "seed": seed}
+
+    def _pixels(self, X: Float64[np.ndarray, "n f"], y: Any = None) -> Any:
+        """Rows as grey levels: the training's smallest value is black, its largest white."""
+        assert self.shape is not None
+        unit = ((X - self.low_) / max(self.high_ - self.low_, 1e-12)).clip(0, 1).reshape(-1, *self.shape)
+        return read_all(unit if y is None else (unit, np.asarray(y))).train
+
+
+@dataclass(frozen=True, eq=False)
+class RowData:
+    """Standardised rows, behind the interface of images."""
+
+    rows: Float32[np.ndarray, "n f"]
+    labels: None = None
+    classes: tuple[str, ...] = ()
+    source: str = "rows of numbers"
+    skipped: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def read(self, ids: np.ndarray) -> Float32[Tensor, "n f"]:
+        return torch.from_numpy(self.rows[ids])
+
+    def unlabelled(self) -> RowData:
+        return self
+
+    @property
+    def fingerprint(self) -> str:
+        return digest(np.ascontiguousarray(self.rows).tobytes())
+
+    def sizes(self) -> dict[str, Any]:
+        return {"n": len(self.rows), "features": self.rows.shape[1]}
+
+
+@dataclass(frozen=True)
+class RowViews(Similarity):
+    """Two views of each row, {"v0": (n, f), "v1": (n, f)}: feature cutoff, then noise."""
+
+    cutoff: float
+    noise: float
+
+    def read(self, data: Any, rows: Rows, key: Key) -> Tensor:
+        return data.read(rows.ids)
+
+    def view(self, raw: Float[Tensor, "n f"], rows: Rows, key: Key) -> Views:
+        slots, width = torch.as_tensor(rows.slots).to(raw.device), raw.shape[1]
+        cut = CutFeatures(width, self.cutoff)
+        return {f"v{v}": raw * cut.kept(slots, key("view", v)) + self.noise * key("noise", v).normal(slots, width) for v in (0, 1)}
+
+
+@dataclass(frozen=True)
+class RowSimCLR(Recipe):
+    """SimCLR on standardised rows, with a small MLP for an encoder."""
+
+    card = Card(
+        title="SimCLR on rows",
+        paper="arXiv:2002.05709",
+        year=2020,
+        modality="rows",
+        similarity="data transformation",
+        query="row without some of its features, with noise",
+        positive="the same row without others",
+        negative="all views of the batch's other rows, 2(N-1)",
+        encoder="MLP, end to end",
+        head="MLP with one hidden layer",
+        score="cosine / tau",
+        loss="NT-Xent (InfoNCE over both views)",
+        equation=r"v = m \odot x + \sigma \epsilon",
+    )
+    limits: ClassVar = {"cutoff": (0.0, 0.99), "noise": (0.0, math.inf), "dim": (1.0, math.inf)}
+
+    dim: int = 64
+    tau: float = 0.5
+    cutoff: float = 0.3
+    noise: float = 0.1
+
+    def similarity(self, net: Net) -> RowViews:
+        return RowViews(self.cutoff, self.noise)
+
+    def build(self, sizes: Sizes) -> Net:
+        encoder = mlp(sizes["features"], WIDTH, WIDTH, self.dim, norm="batch")
+        return Net(encoder=encoder, head=mlp(self.dim, WIDTH, self.dim, norm="batch"))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        z0, z1 = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]))).chunk(2)
+        return {"z0": z0, "z1": z1}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return nt_xent(z["z0"], z["z1"], self.tau)

@@ -1,0 +1,139 @@
+"""`nearfar ask`: from passages to answers on the command line, mistakes in one line, and BM25 that follows the index."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.app.asking import Passage, shown
+from nearfar.app.cli import main
+from nearfar.data.textrows import from_strings
+from nearfar.index import open_index
+from nearfar.index.reader import Span
+
+PASSAGES = [
+    "Rollo led the Vikings to Normandy.",
+    "Honey is made by bees in summer.",
+    "The duke of Normandy conquered England in 1066.",
+    "Ships were built of oak in Norway.",
+]
+QUESTION = "Who conquered England in 1066?"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A retriever, a reader and an index."""
+    folder = tmp_path_factory.mktemp("ask")
+    asked = {"question": ["Who led?", "Who makes it?", "Who conquered?", "What of?"] * 4, "passage": PASSAGES * 4}
+    data = from_strings(asked | {"answer": ["Rollo", "bees", "The duke of Normandy", "oak"] * 4}, "passages")
+    small = {"vocabulary": 300, "length": 32, "batch": 8, "device": "cpu"}
+    nearfar.fit("dpr", data=data, encoder="bag", pool="mean", steps=20, out=folder / "run", **small)
+    nearfar.fit("dpr-reader", data=data, encoder="bert-tiny", steps=4, out=folder / "reader", **small)
+    (folder / "passages.jsonl").write_text("\n".join(json.dumps({"passage": p}) for p in PASSAGES))
+    command = [
+        "index",
+        str(folder / "run"),
+        "--data",
+        str(folder / "passages.jsonl"),
+        "--out",
+        str(folder / "index"),
+        "--metric",
+        "dot",
+        "-q",
+    ]
+    assert main(command) == 0
+    return folder
+
+
+def ask(made, capsys, *flags, question=QUESTION, index="index"):
+    capsys.readouterr()
+    code = main(["ask", str(made / index), question, "--device", "cpu", *flags])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_a_question_is_answered_with_passages(made, capsys):
+    code, out, _ = ask(made, capsys, "--k", "2")
+    assert code == 0
+    assert [line[:2] for line in out.splitlines()[::2]] == ["1.", "2."]
+    assert out.splitlines()[1].strip() == PASSAGES[2]
+
+
+@pytest.mark.parametrize("how", ["hybrid", "dense", "words"])
+def test_json_says_all_and_a_reader_marks_spans(made, capsys, how):
+    code, out, _ = ask(made, capsys, "--how", how, "--reader", str(made / "reader"), "--json")
+    found = json.loads(out)
+    assert (code, found["question"], found["how"]) == (0, QUESTION, how)
+    assert sorted(p["row"] for p in found["passages"]) == [0, 1, 2, 3]
+    scores = [p["score"] for p in found["passages"]]
+    assert scores == sorted(scores, reverse=True)
+    assert found["answer"] == found["passages"][0]["span"]["text"]
+    for passage in found["passages"]:
+        span = passage["span"]
+        assert passage["text"] == PASSAGES[passage["row"]]
+        assert passage["text"][span["start"] : span["end"]] == span["text"] != ""
+
+
+def test_the_answer_is_printed_and_marked(made, capsys):
+    _, out, _ = ask(made, capsys, "--reader", str(made / "reader"), "--k", "1")
+    answer = out.splitlines()[0].removeprefix("answer: ")
+    assert f"»{answer}«" in out
+
+
+def test_words_follow_what_is_added_and_deleted(made, capsys, tmp_path):
+    import shutil
+
+    shutil.copytree(made / "index", tmp_path / "index")
+    _, first, _ = ask(tmp_path, capsys, "--how", "words", "--json", "--k", "1")
+    assert json.loads(first)["passages"][0]["row"] == 2
+    assert (tmp_path / "index" / "bm25.json").exists()
+    opened = open_index(tmp_path / "index")
+    opened.delete(2)
+    _, after, _ = ask(tmp_path, capsys, "--how", "words", "--json")
+    assert sorted(p["row"] for p in json.loads(after)["passages"]) == [0, 1, 3]
+    (tmp_path / "index" / "bm25.json").write_text("nonsense")
+    code, _, _ = ask(tmp_path, capsys, "--how", "words")
+    assert code == 0, "a damaged copy is made anew"
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        (["--k", "0"], "--k"),
+        (["--how", "guess"], "hybrid"),
+        (["--weight", "2"], "between 0"),
+        (["--how", "words", "--weight", "0.3"], "--weight"),
+        (["--reader", "{run}"], "no reader but DPR"),
+        (["--reader", "{none}"], "none"),
+    ],
+)
+def test_mistakes_are_one_line(made, capsys, flags, word):
+    named = [f.format(run=made / "run", none=made / "none") for f in flags]
+    code, out, err = ask(made, capsys, *named)
+    assert (code, out) == (2, "")
+    assert word in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_an_empty_question_a_missing_index_and_one_of_no_texts_are_refused(made, capsys, tmp_path):
+    assert ask(made, capsys, question=" ")[0] == 2
+    assert ask(made, capsys, index="nowhere")[0] == 2
+    nearfar.index.build(np.eye(3, dtype=np.float32), ["a", "b", "c"], tmp_path / "plain")
+    code, _, err = ask(tmp_path, capsys, "--how", "words", index="plain")
+    assert code == 2
+    assert "no index of texts" in err
+
+
+def test_a_long_passage_is_cut_around_its_answer():
+    text = "word " * 200 + "answer here " + "more " * 200
+    start = text.index("answer")
+    line = shown(Passage(0, "p", 1.0, text, Span("answer", start, start + 6, -1.0)), watched=False)
+    assert "»answer«" in line
+    assert line.startswith("…")
+    assert line.endswith("…")
+    assert len(line) < 340
+    assert shown(Passage(0, "p", 1.0, text), watched=False).startswith("word")
+    assert "\x1b[1;7manswer\x1b[0m" in shown(Passage(0, "p", 1.0, "an answer", Span("answer", 3, 9, 0.0)), watched=True)

@@ -1,0 +1,132 @@
+"""Methods tried for a given time and ranked without labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import rankdata
+from sklearn.datasets import load_digits
+
+import nearfar
+from nearfar.app.choose import AGREEMENT, Trial, choose, label_free, label_free_scores, ranked
+from nearfar.app.cli import main
+from nearfar.app.results import splits_of
+from nearfar.core import UsageError
+
+RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "choose.json"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> str:
+    """Digits without labels."""
+    path = tmp_path_factory.mktemp("data") / "digits.npy"
+    np.save(path, (load_digits().images[:80] * 15).astype(np.uint8))
+    return str(path)
+
+
+def trial(name: str, alignment: float, spread: float, rank: float) -> Trial:
+    return Trial(name, 10, 1.0, alignment, -1.0, rank, spread)
+
+
+def test_the_score_is_the_mean_of_two_ranks():
+    generator = np.random.default_rng(0)
+    rows = [dict(zip(("alignment", "spread", "effective_rank"), generator.uniform(0.1, 1, 3), strict=True)) for _ in range(7)]
+    relative = [r["alignment"] / (2 * r["spread"] ** 2) for r in rows]
+    expected = ((7 - rankdata(relative)) / 6 + (rankdata([r["effective_rank"] for r in rows]) - 1) / 6) / 2
+    assert label_free_scores(rows) == pytest.approx(expected)
+    assert label_free_scores(rows[:1] * 3) == pytest.approx([0.5] * 3), "equal ones share"
+
+
+def test_a_collapsed_method_comes_last():
+    best, middle, last = ranked([trial("collapsed", 1e-6, 1e-4, 1.1), trial("good", 0.05, 0.5, 30.0), trial("weak", 0.1, 0.4, 20.0)])
+    assert (best.recipe, middle.recipe, last.recipe) == ("good", "weak", "collapsed")
+    assert best.score == 1
+
+
+def test_the_command_ranks_and_keeps_its_runs(data, tmp_path, capsys):
+    out = tmp_path / "trials"
+    assert (
+        main(
+            [
+                "choose",
+                "--data",
+                data,
+                "--budget",
+                "600",
+                "--steps",
+                "20",
+                "--recipes",
+                "simclr,barlow-twins",
+                "--out",
+                str(out),
+                "--json",
+                "-q",
+            ]
+        )
+        == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert {t["recipe"] for t in found["trials"]} == {"simclr", "barlow-twins"}
+    assert found["best"] == found["trials"][0]["recipe"]
+    assert all(t["steps"] == 20 for t in found["trials"])
+    assert found["caution"] == AGREEMENT
+    for t in found["trials"]:
+        trained = nearfar.load(t["run"])
+        assert trained.step == t["steps"]
+        again = label_free(trained, splits_of(trained))
+        assert again["uniformity"] == pytest.approx(t["uniformity"], abs=1e-5)
+        assert again["alignment"] == pytest.approx(t["alignment"], abs=1e-5)
+
+
+def test_the_table_recommends_and_warns(data):
+    found = choose(data, 600, ["simclr", "barlow-twins"], most=3, seed=1)
+    text = found.render()
+    assert f"Recommended: {found.trials[0].recipe}." in text
+    assert "untrained encoder" in text
+    assert AGREEMENT in text
+    assert found.trials[0].run == ""
+
+
+def test_geometry_is_that_of_unseen_samples_and_needs_no_labels(data):
+    trained = nearfar.fit("simclr", data, steps=2, batch=16)
+    splits = splits_of(trained)
+    found = label_free(trained, splits)
+    h = torch.nn.functional.normalize(trained.encode(splits.test), dim=1)
+    distance = torch.cdist(h, h).square()[~torch.eye(len(h), dtype=torch.bool)]
+    assert found["uniformity"] == pytest.approx(float((-2 * distance).exp().mean().log()), abs=1e-4)
+    assert 0.5 < found["spread"] ** 2 * 2 / float(distance.mean()) <= 1.001, "the mean of deviations is at most their root mean square"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--budget", "0.05"], "say nothing: give about"),
+        (["--budget", "-1"], "greater than 0"),
+        (["--budget", "9", "--steps", "0"], "at least 1"),
+        (["--budget", "9", "--recipes", "simclr"], "at least two different methods"),
+        (["--budget", "9", "--recipes", "simclr,simcse-unsup"], "cannot be tried on the same data"),
+        (["--budget", "9", "--recipes", "simclr,bjol"], "Did you mean 'byol'"),
+    ],
+)
+def test_mistakes_are_one_message(data, flags, words, capsys):
+    assert main(["choose", "--data", data, "-q", *flags]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_methods_without_a_name_are_those_for_the_kind_of_data(data, tmp_path):
+    text = tmp_path / "lines.txt"
+    text.write_text("".join(f"This is line number {i} of a small text.\n" for i in range(60)))
+    with pytest.raises(UsageError, match="for simcse-unsup"):
+        choose(str(text), 0.01, length=8, vocabulary=300, batch=16)
+    with pytest.raises(UsageError, match="for simclr"):
+        choose(data, 0.01, batch=16)
+
+
+def test_the_caution_is_what_was_measured():
+    summary = json.loads(RESULTS.read_text())["summary"]
+    for part in ("all variants", "recipes at their usual settings"):
+        assert f"{summary[f'digits, stored, {part}']['spearman few_labels']['mean']:.2f}" in AGREEMENT

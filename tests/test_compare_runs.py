@@ -1,0 +1,185 @@
+"""Several runs in one table: rows over seeds, costs, settings that differ, numbers that do not compare, a page that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from test_report import Page
+
+from nearfar.app import stored as stored_module
+from nearfar.app.api import fit, load
+from nearfar.app.cli import main
+from nearfar.app.comparing import compare_runs, training_seconds
+from nearfar.app.comparison_page import render_page, write_comparison
+from nearfar.app.results import measure
+from nearfar.app.stored import keep, measured, stored
+from nearfar.core import NearfarError, UsageError
+from nearfar.train.folder import RunFolder
+
+SMALL = {"steps": 3, "batch": 32, "lr": 2e-3}
+
+
+def images(path: Path, count: int) -> str:
+    digits = load_digits()
+    np.savez(path, x=(digits.images[:count] * 15).astype(np.uint8), y=digits.target[:count])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    """Two seeds of SimCLR, one of another temperature, one of another recipe, one on other data."""
+    folder = tmp_path_factory.mktemp("runs")
+    data, other = images(folder / "data.npz", 150), images(folder / "other.npz", 120)
+    asked = {
+        "a0": ("simclr", data, {}), "a1": ("simclr", data, {"seed": 1}), "b": ("simclr", data, {"tau": 0.1}), "c": ("byol", data, {}),
+        "elsewhere": ("simclr", other, {}),
+    }  # fmt: skip
+    for name, (recipe, source, settings) in asked.items():
+        trained = fit(recipe, source, out=folder / name, **SMALL, **settings)
+        keep(trained, measure(trained, draws=2, per_class=2).table)
+    return {name: folder / name for name in asked}
+
+
+def test_runs_that_differ_in_the_seed_are_one_row_with_its_spread(runs):
+    found = compare_runs([runs["a0"], runs["b"], runs["a1"]])
+    assert [row.name for row in found.rows] == ["simclr tau=0.5", "simclr tau=0.1"]
+    assert [len(row.runs) for row in found.rows] == [2, 1]
+    assert found.settings == {"tau": ["0.5", "0.1"]}
+    assert found.differences == []
+    kept = [json.loads((runs[name] / "results.json").read_text())["results"] for name in ("a0", "a1")]
+    knn = [next(r["knn"] for r in results if not r["baseline"]) for results in kept]
+    shown = f"{100 * statistics.fmean(knn):.1f} ± {100 * statistics.stdev(knn):.1f}"
+    assert found.rows[0].cell("knn") == shown
+    assert shown in found.render()
+    row = json.loads(found.to_json())["rows"][0]
+    assert row["knn"]["mean"] == pytest.approx(statistics.fmean(knn))
+    assert row["knn"]["std"] == pytest.approx(statistics.stdev(knn))
+    assert row["n"] == 2
+    assert row["seeds"] == [0, 1]
+    assert "±" not in found.rows[1].cell("knn"), "one run has no spread"
+
+
+def test_floors_count_equal_baselines_once(runs):
+    found = compare_runs([runs["a0"], runs["b"], runs["a1"]])
+    assert {row.name: len(row.values) for row in found.floors} == {"raw pixels": 2, "raw pixels, scaled": 2, "untrained encoder": 2}
+
+
+def test_costs_are_what_the_runs_say(runs):
+    row = compare_runs([runs["a0"], runs["b"]]).rows[0]
+    trained = load(runs["a0"])
+    assert row.of("samples") == [3 * 32]
+    assert row.of("parameters") == [sum(p.numel() for p in trained.net.parameters())]
+    assert row.of("encoder_parameters") == [sum(p.numel() for p in trained.net.encoder.parameters())]
+    seconds = trained.metrics[-1]["time"] if "time" in trained.metrics[-1] else max(m["time"] for m in trained.metrics if "time" in m)
+    assert row.of("seconds") == [seconds]
+    assert row.of("rate") == [pytest.approx(96 / seconds)]
+    follower = compare_runs([runs["c"], runs["a0"]]).rows[0]
+    assert follower.of("parameters")[0] < sum(p.numel() for p in load(runs["c"]).net.parameters()), "a copy that follows is not trained"
+
+
+def test_the_clock_of_a_resumed_run_is_added_up():
+    assert training_seconds([{"time": 1.0}, {"time": 5.0}, {"spread": 1}, {"time": 0.5}, {"time": 2.0}]) == 7.0
+    assert training_seconds([{"time": 3.0}]) == 3.0
+    assert training_seconds([]) is None
+
+
+def test_other_data_are_shown_side_by_side_and_said(runs, capsys):
+    assert main(["compare", str(runs["a0"]), str(runs["elsewhere"]), "-q"]) == 1
+    said = capsys.readouterr()
+    assert "NOT COMPARABLE: other data" in said.out
+    assert "do not compare" in said.err
+    assert len(re.findall(r"^simclr data=", said.out, re.MULTILINE)) >= 2
+    assert main(["compare", str(runs["a0"]), str(runs["elsewhere"]), "--json", "-q"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["comparable"] is False
+    assert "other.npz" in found["differences"][0]
+
+
+def test_data_that_changed_between_runs_are_said(runs, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(runs["b"], copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["data"]["fingerprint"] = "0" * 16
+    (copy / "config.json").write_text(json.dumps(config))
+    keep(load(copy), measured(runs["b"])[0].table)
+    assert any("changed between runs of seed 0" in line for line in compare_runs([runs["a0"], copy]).differences)
+
+
+def test_results_are_measured_once_and_only_trusted_for_the_state_they_are_of(runs, tmp_path, monkeypatch):
+    copy = tmp_path / "copy"
+    shutil.copytree(runs["a0"], copy)
+    (copy / "results.json").unlink()
+    found = compare_runs([copy, runs["b"]])
+    assert found.notes[0] == "Evaluated now, results kept in results.json: copy."
+    assert any("another protocol, draws: 10 (copy); 2 (b)" in line for line in found.differences)
+    monkeypatch.setattr(stored_module, "evaluate", None)
+    assert measured(copy) == (found.rows[0].runs[0].stored, False)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"nearfar": "other"}))
+    assert stored(RunFolder.open(copy)) is None, "another configuration"
+    (copy / "results.json").write_text("{}")
+    with pytest.raises(NearfarError, match="damaged"):
+        stored(RunFolder.open(copy))
+
+
+def test_eval_leaves_its_results_in_the_run(runs, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(runs["a0"], copy)
+    (copy / "results.json").unlink()
+    assert main(["eval", str(copy), "--json", "-q"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    found = stored(RunFolder.open(copy))
+    assert found is not None
+    assert found.table is not None
+    assert {"protocol": found.table.protocol, "results": found.table.results} == printed
+
+
+def test_a_run_that_cannot_be_measured_has_a_cost_and_a_reason(runs, tmp_path):
+    pictures = torch.arange(12 * 64, dtype=torch.uint8).view(12, 8, 8)
+    fit("simclr", pictures, out=tmp_path / "array", steps=2, batch=8)
+    found = compare_runs([tmp_path / "array", runs["a0"]])
+    assert any("array has no numbers: " in note and "was trained on an array" in note for note in found.notes)
+    assert found.rows[0].cell("knn") == "–"
+    assert found.rows[0].of("samples") == [16]
+    assert found.differences
+
+
+def test_mistakes_are_one_message(runs, tmp_path):
+    with pytest.raises(UsageError, match="at least two different runs"):
+        compare_runs([runs["a0"], runs["a0"]])
+    with pytest.raises(UsageError, match="is not a run"):
+        compare_runs([runs["a0"], tmp_path])
+
+
+def test_the_page_is_whole_and_loads_nothing(runs, tmp_path, capsys):
+    path = tmp_path / "page.html"
+    asked = [str(runs[name]) for name in ("a0", "a1", "b", "c")]
+    assert main(["compare", *asked, "--html", str(path), "-q"]) == 0
+    html = path.read_text()
+    page = Page(html)
+    assert page.open == []
+    assert page.ids == {"table", "figure", "settings"}
+    assert not {tag for tag, _ in page.elements} & {"script", "link", "img", "iframe", "use"}
+    assert "http" not in html.replace("http-equiv", "")
+    figures = [a["aria-label"] for tag, a in page.elements if tag == "svg"]
+    assert len(figures) == 2
+    assert "alignment" in figures[0]
+    assert "nan" not in html.lower().replace("finance", "")
+    assert html.count('r="7"') == 4, "a ring for each of three rows and for the untrained encoder"
+
+
+def test_the_page_says_what_does_not_compare_and_escapes_names(runs, tmp_path):
+    evil = tmp_path / "<script>x"
+    shutil.copytree(runs["elsewhere"], evil)
+    found = compare_runs([runs["a0"], evil])
+    write_comparison(tmp_path / "page.html", found)
+    assert "<script>" not in render_page(found)
+    assert "Not comparable" in render_page(found)

@@ -1,0 +1,146 @@
+"""Runs broken on purpose, one fault each: every fault is named, and healthy runs get no finding. The measurements against plain loops."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nearfar.app.api import fit
+from nearfar.app.cli import main
+from nearfar.app.diagnose import AILMENTS, Diagnosis, diagnose, findings
+from nearfar.core import Key
+from nearfar.evaluate.diagnosis import (
+    TWIN,
+    match_rate,
+    meeting_twin,
+    negatives_in_use,
+    rank_share,
+    relative_distances,
+    same_label,
+    twin_counts,
+)
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
+from broken import FAULTS, HEALTHY
+
+STEPS = {
+    "alignment alone": 40, "Barlow Twins, lambda 0.00001": 40, "SimCLR, eight copies of each image": 2, "SimCLR, two classes": 2,
+    "SimCLR, tau 0.005": 40, "SimCLR, tau 10": 40, "SimCLR, turns by 3 degrees": 2, "SimCLR, crumbs": 30,
+    "SimCLR, a constant in its features": 20, "SimCLR, test images in training": 2, "SimCSE without dropout": 2,
+}  # fmt: skip
+"""How long each broken run is trained: as long as its fault needs to show."""
+
+
+def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, d, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_each_fault_is_named(name, tmp_path):
+    case = FAULTS[name]
+    found = diagnose(*case.train(tmp_path, seed=1, steps=STEPS[name], batch=64))
+    assert [finding.name for finding in found.findings] == [case.expected]
+    (finding,) = found.findings
+    assert finding.tries
+    assert all(any(char.isdigit() for char in text) for text in (finding.says, *finding.reason, finding.origin))
+
+
+@pytest.mark.parametrize("name", ["simclr", "barlow-twins", "simcse-unsup"])
+def test_healthy_runs_get_no_finding(name, tmp_path):
+    case = HEALTHY[name]
+    found = diagnose(*case.train(tmp_path, seed=1, steps=15 if name == "simcse-unsup" else 40, batch=64))
+    assert found.findings == []
+    assert "No finding" in found.render()
+    assert "leaked" in found.symptoms
+    assert found.left_out == {"simclr": [], "simcse-unsup": ["views too strong"]}.get(
+        name, ["temperature too low", "temperature too high", "false negatives"]
+    )
+
+
+def test_the_command_says_what_where_and_what_to_try(tmp_path, capsys):
+    run = str(tmp_path / "run")
+    assert main(["fit", "simclr", "--tiny", "--steps", "40", "--batch", "64", "--tau", "10", "--out", run, "-q"]) == 0
+    capsys.readouterr()
+    assert main(["diagnose", run]) == 0
+    text = capsys.readouterr().out
+    assert "TEMPERATURE TOO HIGH" in text
+    assert "try: --tau" in text
+    assert main(["diagnose", run, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [f["name"] for f in found["findings"]] == ["temperature too high"]
+    assert found["symptoms"]["negatives_in_use"] > 0.985
+
+
+def test_advice_names_only_flags_that_the_recipe_has():
+    trained = fit("barlow-twins", "digits", steps=1, batch=16, dim=8)
+    collapsed = findings({"spread": 0.0, "rank_share": 0.0}, trained)
+    assert [f.name for f in collapsed] == ["collapse"], "what collapse brings along is not named beside it"
+    flags = [advice.split()[0] for advice in collapsed[0].tries if advice.startswith("--")]
+    assert flags == ["--norm", "--lam"]
+
+
+def test_every_ailment_explains_its_threshold_and_is_looked_for():
+    for ailment in AILMENTS:
+        assert any(char.isdigit() for char in ailment.origin)
+        assert set(ailment.unless) <= {a.name for a in AILMENTS}
+        ailment.says.format(**{limit.measure: 0.5 for limit in ailment.limits})
+    assert set(Diagnosis([], {}).left_out) == {a.name for a in AILMENTS}
+
+
+def test_match_rate_counts_partners_that_are_nearest():
+    a, b = rows(20, 5), rows(20, 5) + 0.8 * rows(20, 5, 1)
+    mean = torch.cat([a, b]).mean(0)
+    hits = 0
+    for i in range(20):
+        cosines = [float(torch.cosine_similarity(a[i] - mean, b[j] - mean, dim=0)) for j in range(20)]
+        hits += max(range(20), key=cosines.__getitem__) == i
+    assert match_rate(a, b) == pytest.approx(hits / 20)
+    assert 0 < hits < 20
+    assert match_rate(a, a) == 1
+    assert match_rate(torch.ones(6, 3), torch.ones(6, 3)) == 0, "rows that are all equal match nobody"
+
+
+def test_negatives_in_use_is_the_perplexity_of_their_weights():
+    a, b = rows(7, 4), rows(7, 4, 1)
+    shares = []
+    for i in range(7):
+        scores = [float(torch.cosine_similarity(a[i], b[j], dim=0)) / 0.3 for j in range(7) if j != i]
+        total = sum(map(math.exp, scores))
+        entropy = -sum(math.exp(s) / total * math.log(math.exp(s) / total) for s in scores)
+        shares.append(math.exp(entropy) / 6)
+    assert negatives_in_use(a, b, 0.3) == pytest.approx(np.mean(shares), rel=1e-5)
+    assert negatives_in_use(a, b, 1e4) == pytest.approx(1, abs=1e-4)
+    assert negatives_in_use(a, b, 1e-4) == pytest.approx(1 / 6, abs=1e-3)
+
+
+def test_rank_share_of_known_clouds():
+    assert rank_share(rows(4000, 8)) == pytest.approx(1, abs=0.01)
+    line = rows(50, 1) @ rows(1, 8, 1) + 5
+    assert rank_share(line) == pytest.approx(1 / 8, abs=1e-3)
+    assert rank_share(torch.full((10, 4), 3.0)) == 0
+
+
+def test_twins_are_found_among_chunks():
+    x = rows(30, 16)
+    y = torch.cat([x[:5] + 0.01 * rows(5, 16, 1), rows(20, 16, 2), x[:2]])
+    mean = torch.cat([x, y]).mean(0)
+    counts = twin_counts(x, y.split(6), mean)
+    assert counts.tolist() == [2, 2, 1, 1, 1] + [0] * 25
+    distance = float(((x[0] - y[7]) ** 2).sum() / (((x[0] - mean) ** 2).sum() + ((y[7] - mean) ** 2).sum()))
+    assert float(relative_distances(x, y, mean)[0, 7]) == pytest.approx(distance, rel=1e-5)
+    assert distance > TWIN
+
+
+def test_chance_to_meet_a_twin_and_to_share_a_label():
+    draws = Key(0)("draws").uniform(np.arange(20_000), 9)
+    met = (draws < 3 / 99).any(1).mean()
+    assert meeting_twin(torch.full((4,), 3), batch=10, samples=100) == pytest.approx(met, abs=0.01)
+    labels = torch.tensor([0, 0, 1, 2, 2, 2])
+    pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
+    assert same_label(labels) == pytest.approx(sum(bool(labels[i] == labels[j]) for i, j in pairs) / len(pairs))

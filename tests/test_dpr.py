@@ -1,0 +1,159 @@
+"""DPR and its reader: the loss as the paper has it, passages that are no negatives, what both learn, and the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import nearfar
+from nearfar.app.cli import main
+from nearfar.core import Key, Net, Rows, UsageError
+from nearfar.data.textrows import from_strings
+from nearfar.data.tokens import train_tokenizer
+from nearfar.index.reader import Reader
+from nearfar.index.retrieve import encode_questions
+from nearfar.losses import dpr
+from nearfar.recipes.language.dpr import DPR
+from nearfar.recipes.language.dpr_reader import DPRReader
+from nearfar.similarity.questions import Answered, Asked, numbers
+
+SMALL = {"encoder": "bag", "vocabulary": 300, "length": 24}
+
+
+def z_of(n: int = 5, mined: bool = True, **more) -> dict:
+    generator = torch.Generator().manual_seed(0)
+    q, p, m = torch.randn(3, n, 4, generator=generator, dtype=torch.float64)
+    z = {"q": q, "p": p, "same": torch.arange(n)}
+    return (z | {"mined": m, "same_mined": torch.arange(n, 2 * n)} if mined else z) | more
+
+
+def by_hand(z: dict, tau: float = 1.0) -> float:
+    """Each question's softmax over all passages that are not its own text again."""
+    passages = torch.cat([z["p"], z["mined"]]) if "mined" in z else z["p"]
+    same = torch.cat([z["same"], z["same_mined"]]) if "mined" in z else z["same"]
+    total = 0.0
+    for i, q in enumerate(z["q"]):
+        others = [j for j in range(len(passages)) if same[j] != z["same"][i]]
+        scores = torch.stack([passages[i] @ q, *(passages[j] @ q for j in others)]) / tau
+        total -= float(scores.log_softmax(0)[0])
+    return total / len(z["q"])
+
+
+@pytest.mark.parametrize("mined", [True, False])
+def test_the_loss_is_that_of_the_paper(mined):
+    z = z_of(mined=mined)
+    found = DPR().objective(Net(), z, Key(0))["loss"]
+    assert float(found) == pytest.approx(by_hand(z))
+    assert float(found) == pytest.approx(float(dpr(z["q"], z["p"], z.get("mined"))))
+    assert float(DPR(tau=0.2).objective(Net(), z, Key(0))["loss"]) == pytest.approx(by_hand(z, 0.2))
+
+
+def test_a_passage_that_answers_two_questions_is_no_negative_of_either():
+    z = z_of(same=torch.tensor([0, 1, 0, 2, 3]), same_mined=torch.tensor([1, 9, 8, 7, 0]))
+    found = float(DPR().objective(Net(), z, Key(0))["loss"])
+    assert found == pytest.approx(by_hand(z))
+    assert found < by_hand(z_of())
+
+
+def test_equal_texts_have_equal_numbers():
+    a, b, c, d = numbers(["one", "two", "one", ""]).tolist()
+    assert a == c
+    assert len({a, b, d}) == 3
+    assert numbers(["one"]).tolist() == [a]
+
+
+def test_columns_are_found_by_their_names():
+    texts = from_strings({"negative": ["c", "d"], "query": ["a?", "b?"], "positive": ["a", "b"]}, "table")
+    rows = Rows(np.array([1]), np.array([0]), np.array([1]))
+    tokenizer = train_tokenizer(["a b c d ?"], 300)
+    raw = Asked().read(texts.tokenised(tokenizer, 8), rows, Key(0))
+    shown = {name: tokenizer.decode(raw[name][0].tolist()) for name in ("question", "passage", "negative")}
+    assert shown == {"question": "b?", "passage": "b", "negative": "d"}
+    with pytest.raises(UsageError, match="question and passage"):
+        Asked().count(from_strings({"text": ["a"]}, "list"))
+
+
+def test_both_towers_learn_to_find_new_questions_passages():
+    """Questions about things that are named otherwise in the passages: no word in common, unseen combinations at the test."""
+    things = [("dog", "hound"), ("cat", "feline"), ("car", "vehicle"), ("sea", "ocean"), ("rock", "stone"), ("baby", "infant")]
+    does = [("eat", "devours"), ("sleep", "slumbers"), ("shine", "glitters"), ("grow", "expands"), ("fall", "drops"), ("move", "travels")]
+    pairs = [(f"Does your {a} {v} ?", f"My {b} {w} daily .") for a, b in things for v, w in does]
+    test = pairs[::7]
+    learn = [pair for pair in pairs if pair not in test]
+    data = from_strings({"question": [q for q, _ in learn], "passage": [p for _, p in learn]}, "pairs")
+    trained = nearfar.fit("dpr", data=data, **SMALL, pool="mean", dropout=0.0, steps=120, batch=16, lr=2e-2)
+    first = []
+    for who in (trained, trained.untrained()):
+        scores = encode_questions(who, [q for q, _ in test]) @ who.encode([p for _, p in pairs]).T
+        first.append(sum(pairs[int(i)] in test and pairs[int(i)] == t for i, t in zip(scores.argmax(1), test, strict=True)))
+    assert first[0] >= 5
+    assert first[1] <= 2
+
+
+def test_cosine_towers_give_unit_vectors():
+    texts = from_strings({"question": ["a?", "b?"] * 8, "passage": ["a", "b"] * 8}, "pairs")
+    trained = nearfar.fit("dpr", data=texts, **SMALL, score="cosine", tau=0.05, steps=2, batch=4)
+    assert torch.allclose(trained.encode(["a", "b c"]).norm(dim=1), torch.ones(2))
+
+
+def test_the_reader_loss_is_the_probability_of_all_right_places():
+    passages = ["a red box, a red bag", "seven keys", "so many words that the end is far behind them and cut off", "an oak"]
+    data = {"question": ["what?"] * 4, "passage": passages, "answer": ["red", "seven keys", "cut off", "oak"]}
+    trained = nearfar.fit("dpr-reader", data=data, encoder="bert-tiny", vocabulary=300, length=32, steps=1, batch=2)
+    rows = Rows(np.arange(4), np.arange(4), np.arange(4))
+    x = Answered(32).read(from_strings(data, "rows").tokenised(trained.tokenizer, 32), rows, Key(0))
+    assert x["begin"].sum(1).tolist() == [2, 1, 0, 1]
+    with torch.no_grad():
+        z = trained.recipe.embed(trained.net, x, Key(0))
+        begins, ends = trained.recipe.spans(trained.net, x["tokens"], x["inside"])
+    assert torch.allclose(begins.exp().sum(1), torch.ones(4))
+    assert float(begins.exp()[~x["inside"]].sum()) == 0
+    for i in range(4):
+        if x["begin"][i].any():
+            expected = -(begins[i].exp()[x["begin"][i]].sum().log() + ends[i].exp()[x["end"][i]].sum().log())
+            assert float(z["loss"][i]) == pytest.approx(float(expected), rel=1e-5)
+        else:
+            assert float(z["loss"][i]) == float(z["known"][i]) == 0
+    none = DPRReader().objective(trained.net, {"loss": torch.zeros(2), "known": torch.zeros(2)}, Key(0))
+    assert float(none) == 0, "a batch whose answers were all cut off teaches nothing"
+
+
+def test_the_reader_learns_to_mark_what_is_asked_for():
+    """A word before a colour, and a number; the question's kind decides which of them is the answer."""
+    colours, numbers_ = ["red", "green", "blue", "black"], ["seven", "nine", "twelve", "forty"]
+    rows = [
+        (q, f"The old box was {c} and held {n} keys .", a)
+        for c in colours
+        for n in numbers_
+        for q, a in (("Which colour ?", c), ("How many ?", n))
+    ]
+    test, learn = rows[::5], [row for i, row in enumerate(rows) if i % 5]
+    data = from_strings({name: [row[i] for row in learn] for i, name in enumerate(("question", "passage", "answer"))}, "boxes")
+    trained = nearfar.fit("dpr-reader", data=data, encoder="bert-tiny", vocabulary=400, length=32, steps=60, batch=16, lr=2e-3, dropout=0.0)
+    spans = Reader.of(trained).read([q for q, _, _ in test], [p for _, p, _ in test])
+    assert sum(span.text == answer for span, (_, _, answer) in zip(spans, test, strict=True)) >= len(test) - 1
+    assert all(passage[span.start : span.end] == span.text for span, (_, passage, _) in zip(spans, test, strict=True))
+    assert Reader.of(trained).read(["Which colour ?"], [""])[0].text == ""
+
+
+def test_the_command_line_trains_on_squad_and_measures(tmp_path, capsys):
+    articles = []
+    for i in range(100, 112):
+        context, answer = f"Number {i} is near {i + 1}.", {"text": str(i + 1), "answer_start": 19}
+        asked = [{"question": f"What is near {i}, part {j}?", "answers": [answer]} for j in range(3)]
+        articles.append({"title": str(i), "paragraphs": [{"context": context, "qas": asked}]})
+    (tmp_path / "squad.json").write_text(json.dumps({"data": articles}))
+    flags = ["--encoder", "bag", "--vocabulary", "300", "--steps", "4", "--batch", "8", "--device", "cpu", "-q"]
+    run, vectors = str(tmp_path / "run"), str(tmp_path / "v.npy")
+    assert main(["fit", "dpr", "--data", str(tmp_path / "squad.json"), "--out", run, *flags]) == 0
+    assert main(["fit", "--resume", run, "-q"]) == 0
+    assert main(["eval", run, "--json", "-q"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert main(["embed", run, "--data", str(tmp_path / "squad.json"), "--out", vectors, "-q"]) == 0
+    assert np.load(vectors).shape[0] == 36
+    assert main(["report", run, "-q"]) == 0
+    assert main(["fit", "dpr", "--data", "docstrings", "--out", str(tmp_path / "no"), *flags]) == 2
+    assert "question and passage" in capsys.readouterr().err

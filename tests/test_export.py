@@ -1,0 +1,181 @@
+"""Encoders that went home: each is loaded by the library it went to, and gives the run's own vectors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import nearfar
+from nearfar.app.cli import main
+from nearfar.app.export import TARGETS, export
+from nearfar.core import UsageError
+
+TEXTS = ["A first text.", "And another one, which is a good deal longer than the first was", "", "Third: 3rd"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, nearfar.train.trained.Trained]:
+    """Runs of two steps, by what they encode with."""
+    folder = tmp_path_factory.mktemp("runs")
+    sentences = [f"Sentence {i} of the document speaks of the number {i * i}." for i in range(120)]
+    (folder / "text.txt").write_text("\n".join(sentences))
+    rows = zip(sentences[:40], sentences[40:80], sentences[80:], strict=True)
+    (folder / "triples.csv").write_text("\n".join(["anchor,positive,negative", *map(",".join, rows)]))
+    text, triples = folder / "text.txt", folder / "triples.csv"
+    settings = {"preset": "tiny", "steps": 2, "batch": 16}
+    return {
+        "convnet": nearfar.fit("simclr", out=folder / "convnet", **settings),
+        "sobel": nearfar.fit("deepcluster", **settings, encoder="convnet-gn"),
+        "mean": nearfar.fit("simcse-unsup", text, out=folder / "mean", **settings),
+        "cls": nearfar.fit("simcse-unsup", text, pool="cls", **settings),
+        "first-last": nearfar.fit("simcse-unsup", text, pool="first-last", **settings),
+        "dense": nearfar.fit("simcse-sup", triples, columns="anchor,positive,negative", encoder="bert-tiny", **settings),
+        "gru": nearfar.fit("quick-thought", text, encoder="gru", **settings | {"batch": 4}),
+        "word": nearfar.fit("word2vec-skipgram-neg", text, **settings | {"batch": 4}),
+    }
+
+
+def images(n: int) -> np.ndarray:
+    return np.random.default_rng(n).integers(0, 256, (n, 1, 8, 8), dtype=np.uint8)
+
+
+def inputs(run, n: int) -> np.ndarray:
+    """What the exported graph takes, and what `encode` makes the same vectors of."""
+    if run.recipe.card.modality == "image":
+        return images(n)
+    if run.recipe.card.modality == "words":
+        return np.arange(n)
+    return run.inputs.accept(TEXTS[:n])[0].read(np.arange(n)).numpy()
+
+
+def vectors(run, n: int) -> np.ndarray:
+    if run.recipe.card.modality == "image":
+        return run.encode(images(n)).numpy()
+    if run.recipe.card.modality == "words":
+        return run.net.encoder.weight[:n].detach().numpy()
+    return run.encode(TEXTS[:n]).numpy()
+
+
+@pytest.mark.parametrize("name", ["convnet", "mean", "gru"])
+def test_onnx_runs_in_onnxruntime_with_any_batch(runs, name, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export(runs[name], "onnx", tmp_path / "out")
+    session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
+    (taken,) = session.get_inputs()
+    words = json.loads((tmp_path / "out" / "preprocessing.json").read_text())
+    assert (taken.name, taken.shape) == (words["input"], words["shape"])
+    for n in (1, 4):
+        (found,) = session.run(None, {taken.name: inputs(runs[name], n)})
+        assert np.allclose(found, vectors(runs[name], n), atol=2e-6)
+    parts = {parameter.split(".")[1] for parameter in onnx_weights(tmp_path / "out" / "model.onnx")}
+    assert "head" not in parts, "what only training needs stays behind"
+
+
+def onnx_weights(path: Path) -> list[str]:
+    import onnx
+
+    return [tensor.name for tensor in onnx.load(path).graph.initializer if tensor.name.startswith("net.")]
+
+
+@pytest.mark.parametrize("name", ["convnet", "sobel", "first-last", "dense", "word"])
+def test_torch_loads_the_program_without_nearfar_and_without_pickle(runs, name, tmp_path):
+    export(runs[name], "torch", tmp_path / "out")
+    program = tmp_path / "out" / "model.pt2"
+    with zipfile.ZipFile(program) as archive:
+        for entry in archive.infolist():
+            assert b"ctorch" not in (content := archive.read(entry)), "a pickle of tensors names torch"
+            assert not content.startswith(b"\x80\x02"), "a pickle begins so"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        encode = torch.export.load(program).module()
+    for n in (1, 4):
+        assert torch.equal(encode(torch.from_numpy(inputs(runs[name], n))), torch.from_numpy(vectors(runs[name], n)))
+    assert "model.pt2" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_program_needs_torch_alone(runs, tmp_path):
+    """The README's own lines, in a process that cannot import nearfar."""
+    export(runs["convnet"], "torch", tmp_path / "out")
+    np.save(tmp_path / "images.npy", images(4))
+    lines = (tmp_path / "out" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    code = (
+        "import sys; sys.modules['nearfar'] = None\nimport numpy, torch\nimages = torch.from_numpy(numpy.load('../images.npy'))\n"
+        f"{lines}\nnumpy.save('../vectors.npy', vectors.detach().numpy())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path / "out", capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert np.allclose(np.load(tmp_path / "vectors.npy"), vectors(runs["convnet"], 4), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mean", "cls", "dense"])
+def test_sentence_transformers_loads_it(runs, name, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library = pytest.importorskip("sentence_transformers")
+        export(runs[name], "sentence-transformers", tmp_path / "out")
+        model = library.SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True)
+        found = model.encode(TEXTS)
+    assert np.allclose(found, runs[name].encode(TEXTS).numpy(), atol=2e-6)
+    assert model.max_seq_length == runs[name].net.sizes["length"]
+
+
+def test_transformers_loads_text_models(runs, tmp_path):
+    import transformers
+
+    export(runs["mean"], "transformers", tmp_path / "out")
+    model = transformers.AutoModel.from_pretrained(tmp_path / "out", local_files_only=True, add_pooling_layer=False).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
+    batch = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    mask = batch["attention_mask"][..., None]
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state
+    assert torch.allclose((states * mask).sum(1) / mask.sum(1), runs["mean"].encode(TEXTS), atol=2e-6)
+
+
+def test_transformers_loads_image_models(tmp_path):
+    import transformers
+
+    config = transformers.ResNetConfig(num_channels=3, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
+    transformers.ResNetModel(config).save_pretrained(tmp_path / "resnet")
+    run = nearfar.fit("simclr", preset="tiny", steps=2, batch=16, encoder=f"hf:{tmp_path / 'resnet'}")
+    export(run, "transformers", tmp_path / "out")
+    lines = (tmp_path / "out" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    known: dict = {"images": torch.from_numpy(images(4))}
+    exec(lines.replace('"."', repr(str(tmp_path / "out"))), known)
+    assert torch.allclose(known["vectors"], run.encode(images(4)), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "to", "why"),
+    [
+        ("convnet", "transformers", "convnet is no model of transformers"),
+        ("gru", "sentence-transformers", "gru is no text model"),
+        ("dense", "transformers", "a layer after the encoder"),
+        ("first-last", "sentence-transformers", "no pooling over the first and last layers"),
+        ("convnet", "onxx", "Did you mean 'onnx'"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_in_one_line(runs, name, to, why, tmp_path):
+    with pytest.raises(UsageError, match=why) as refused:
+        export(runs[name], to, tmp_path / "out")
+    assert "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir()), "nothing is left of it"
+
+
+def test_the_command_writes_a_new_folder_only(runs, tmp_path, capsys):
+    run, out = str(runs["mean"].folder.path), tmp_path / "out"
+    assert main(["export", run, "--to", "sentence-transformers", "--out", str(out)]) == 0
+    assert capsys.readouterr().out.strip() == str(out)
+    assert main(["export", run, "--to", "torch", "--out", str(out)]) == 2
+    assert "there already" in capsys.readouterr().err
+    assert main(["export", run, "--to", "torch", "--out", str(tmp_path / "no" / "out")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    assert set(TARGETS) == {"onnx", "torch", "transformers", "sentence-transformers"}

@@ -1,0 +1,274 @@
+"""Graphs: readers of every kind, what they refuse, and the arrays that encoders are given."""
+
+from __future__ import annotations
+
+import functools
+import types
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+
+from nearfar.core import NearfarError, Run, UsageError
+from nearfar.data.graphs import Graphs, store_of
+from nearfar.data.graphtexts import read_folds
+from nearfar.data.inputs.graph import GraphInputs, NodeInputs
+from nearfar.data.opengraphs import open_graphs, read_graphs
+from nearfar.data.opennodes import open_nodes, read_nodes
+
+TRIANGLE_AND_TAIL = np.array([[0, 1, 2, 2], [1, 2, 0, 3]])
+TWO_GRAPHS = "2\n3 1\n0 1 1\n5 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n"
+"""A path of three nodes and a link of two, with node labels 0 and 5."""
+
+
+@functools.cache
+def atlas() -> Graphs:
+    return read_graphs("atlas")
+
+
+def dense(packed) -> torch.Tensor:
+    begins, columns, values = packed["links"]
+    table = torch.zeros(len(begins) - 1, len(begins) - 1)
+    for row in range(len(begins) - 1):
+        for at in range(begins[row], begins[row + 1]):
+            table[row, columns[at]] += values[at]
+    return table
+
+
+def normalised(links: np.ndarray, n: int) -> np.ndarray:
+    """The textbook formula, dense."""
+    a = np.eye(n)
+    for i, j in links.T:
+        a[i, j] = a[j, i] = 1
+    d = np.diag(a.sum(1) ** -0.5)
+    return d @ a @ d
+
+
+def test_links_are_normalised_as_the_formula_says():
+    x = np.arange(8, dtype=np.float32).reshape(4, 2)
+    packed = store_of(x, TRIANGLE_AND_TAIL, np.array([0, 4])).whole
+    assert torch.allclose(dense(packed), torch.from_numpy(normalised(TRIANGLE_AND_TAIL, 4)).float())
+    assert torch.equal(packed["x"], torch.from_numpy(x))
+    assert packed["size"].tolist() == [4]
+
+
+def test_direction_repetition_and_loops_of_links_do_not_matter():
+    x = np.ones((4, 1), dtype=np.float32)
+    again = np.concatenate([TRIANGLE_AND_TAIL, TRIANGLE_AND_TAIL[::-1], [[1], [1]]], 1)
+    one, other = (store_of(x, links, np.array([0, 4])) for links in (TRIANGLE_AND_TAIL, again))
+    assert torch.equal(dense(one.whole), dense(other.whole))
+    assert one.fingerprint == other.fingerprint
+    assert one.degrees.tolist() == [2, 2, 3, 1]
+
+
+@given(st.lists(st.integers(0, 993), min_size=1, max_size=12))
+def test_a_batch_of_graphs_is_block_diagonal(ids):
+    data = atlas()
+    packed, whole = data.read(np.array(ids)), dense(data.read(np.array(ids)))
+    size = np.diff(data.store.first)[ids]
+    assert packed["size"].tolist() == size.tolist()
+    assert packed["graph"].tolist() == np.repeat(np.arange(len(ids)), size).tolist()
+    blocks = torch.block_diag(*(dense(data.read(np.array([i]))) for i in ids))
+    assert torch.equal(whole, blocks)
+
+
+def test_the_karate_club_has_34_members_in_two_halves():
+    found = open_nodes("karate")
+    assert (found.train.store.nodes, len(found.train) + len(found.test)) == (34, 34)
+    assert found.train.classes == ("Mr. Hi", "Officer")
+    assert int(found.train.store.degrees.sum()) == 2 * 78
+    assert found.train.store.features == 34, "nodes without features are told apart by their number"
+    assert sorted([*found.train.ids, *found.test.ids]) == list(range(34))
+
+
+def test_the_atlas_has_all_connected_graphs_and_their_diameters():
+    data = atlas()
+    assert len(data) == 2 + 6 + 21 + 112 + 853, "connected graphs of 3 to 7 nodes"
+    assert data.classes == ("2 or less", "3", "4 or more")
+    for i in (0, 17, 500, 993):
+        graph = nx.from_numpy_array(
+            (dense(data.read(np.array([i]))) > 0).numpy() & ~np.eye(int(data.read(np.array([i]))["size"]), dtype=bool)
+        )
+        assert data.classes[data.labels[i]][0] == str(min(max(nx.diameter(graph), 2), 4))
+
+
+def write_npz(path, **fields):
+    np.savez(path, **{"edge_index": TRIANGLE_AND_TAIL, **fields})
+    return path
+
+
+def test_arrays_in_a_file_dense_and_sparse_are_one(tmp_path):
+    x = np.zeros((4, 40), dtype=np.float32)
+    x[[0, 1, 3], [3, 7, 9]] = [2, 5, 1]
+    x[0, 5] = 6
+    rows = csr_matrix(x)
+    sparse = {"x_indptr": rows.indptr, "x_indices": rows.indices, "x_data": rows.data, "x_shape": rows.shape}
+    one, other = read_nodes(write_npz(tmp_path / "a.npz", x=x)).every, read_nodes(write_npz(tmp_path / "b.npz", **sparse)).every
+    assert one.fingerprint == other.fingerprint
+    assert isinstance(one.store.x, csr_matrix)
+    expected = x / np.maximum(x.sum(1, keepdims=True), 1)
+    np.testing.assert_allclose(one.features(), expected, rtol=1e-6)
+
+
+def test_features_with_a_negative_one_are_left_as_they_are(tmp_path):
+    x = np.array([[1, -1], [2, 3], [0, 0], [5, 5]], dtype=np.float64)
+    np.testing.assert_array_equal(read_nodes(write_npz(tmp_path / "a.npz", x=x)).every.features(), x)
+
+
+def test_masks_are_the_split_and_unlabelled_nodes_stay_in_the_graph(tmp_path):
+    masks = {"train": np.array([1, 0, 0, 0], bool), "test": np.array([0, 0, 1, 0], bool)}
+    path = write_npz(tmp_path / "a.npz", y=np.array([7, -1, 9, -1]), **masks)
+    found = open_nodes(path)
+    assert (found.train.ids.tolist(), found.test.ids.tolist(), found.test_ids) == ([0], [2], None)
+    assert found.test.labels.tolist() == [1]
+    assert found.train.classes == ("7", "9")
+    assert len(found.train.read([0])["graph"]) == 4
+    every = read_nodes(path).every
+    assert (len(every), every.labels) == (4, None)
+
+
+def test_a_data_object_a_dict_and_a_networkx_graph_are_read_alike():
+    fields = {"edge_index": torch.from_numpy(TRIANGLE_AND_TAIL), "x": torch.ones(4, 3), "y": torch.tensor([0, 1, 0, 1])}
+    one, other = read_nodes(types.SimpleNamespace(**fields)).labelled, read_nodes(fields).labelled
+    assert one.fingerprint == other.fingerprint
+    graph = nx.Graph(TRIANGLE_AND_TAIL.T.tolist())
+    assert np.array_equal(read_nodes(graph).every.store.links.toarray(), one.store.links.toarray())
+
+
+def test_text_files_of_links_labels_and_features(tmp_path):
+    (tmp_path / "links.txt").write_text("# who knows whom\nanna\tberta\nberta, carl\n\ncarl dora\n")
+    (tmp_path / "labels.txt").write_text("dora x\nanna y\nberta x\n")
+    (tmp_path / "features.txt").write_text("carl 1 1\ndora 2 0\nanna 0 3\nberta -1 4\n")
+    found = read_nodes(tmp_path)
+    assert [found.every.name(i) for i in range(4)] == ["anna", "berta", "carl", "dora"]
+    assert [found.labelled.name(i) for i in range(3)] == ["anna", "berta", "dora"]
+    assert [found.labelled.classes[y] for y in found.labelled.labels] == ["y", "x", "x"]
+    np.testing.assert_array_equal(found.every.features(), [[0, 3], [-1, 4], [1, 1], [2, 0]])
+    assert found.every.store.degrees.tolist() == [1, 2, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "message"),
+    [
+        ("links.txt", "a b\nb c d\n", "links.txt, line 2: 3 entries where 2"),
+        ("labels.txt", "a x\na y\n", "labels.txt, line 2: the node 'a' has a second label"),
+        ("features.txt", "a 1 2\nb 1\n", "features.txt, line 2: 1 features where 2"),
+        ("features.txt", "a 1\nb one\n", "features.txt, line 2: could not convert"),
+        ("features.txt", "a 1\n", "features.txt has no line for the node 'b'"),
+        ("links.txt", b"a b\nb \xff\n", "links.txt, line 2: not UTF-8"),
+    ],
+)
+def test_a_broken_line_is_named(tmp_path, file, text, message):
+    (tmp_path / "links.txt").write_text("a b\n")
+    (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(NearfarError, match=message):
+        read_nodes(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"edge_index": np.array([[0, 9], [1, 1]]), "x": np.ones((4, 1))}, "link 1 is between nodes 9 and 1, but there are 4"),
+        ({"edge_index": np.array([[0.5], [1.0]]), "x": np.ones((4, 1))}, "links are two rows of node numbers"),
+        ({"x": np.ones((4, 2, 2))}, "features are a table of numbers"),
+        ({"x": np.array([[np.nan], [1], [1], [1]])}, "not a finite number"),
+        ({"x": np.ones((4, 1)), "y": np.array([0, 1])}, "labels are one whole number or text for each of 4 nodes"),
+        ({"x": np.ones((4, 1)), "y": np.zeros(4, int), "train": np.ones(3, bool)}, "'train' is one boolean for each of 4 nodes"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(fields, message):
+    with pytest.raises(UsageError, match=message):
+        read_nodes({"edge_index": TRIANGLE_AND_TAIL, **fields})
+
+
+def test_no_pickle_is_read(tmp_path):
+    np.savez(tmp_path / "a.npz", edge_index=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(NearfarError, match="cannot be read as arrays"):
+        read_nodes(tmp_path / "a.npz")
+
+
+def test_graphs_of_one_file_have_tags_as_features(tmp_path):
+    (tmp_path / "SET.txt").write_text(TWO_GRAPHS)
+    data = read_graphs(tmp_path)
+    assert (len(data), data.classes, data.labels.tolist(), data.store.tags) == (2, ("-1", "1"), [1, 0], (0, 5))
+    packed = data.read(np.array([1, 0]))
+    assert packed["x"].tolist() == [[0, 1], [0, 1], [1, 0], [0, 1], [1, 0]]
+    assert packed["size"].tolist() == [2, 3]
+    expected = torch.block_diag(*(torch.from_numpy(normalised(np.array(a).T, n)) for a, n in (([[0, 1]], 2), ([[0, 1], [1, 2]], 3))))
+    assert torch.allclose(dense(packed), expected.float())
+
+
+def test_a_folder_of_tudataset_is_the_same_set(tmp_path):
+    files = {"A": "1, 2\n2, 1\n2, 3\n3, 2\n4, 5\n5, 4\n", "graph_indicator": "1\n1\n1\n2\n2\n"}
+    files |= {"graph_labels": "1\n-1\n", "node_labels": "0\n5\n0\n5\n5\n"}
+    for name, text in files.items():
+        (tmp_path / f"SET_{name}.txt").write_text(text)
+    (tmp_path / "one.text").write_text(TWO_GRAPHS)
+    folder, file = read_graphs(tmp_path), read_graphs(tmp_path / "one.text")
+    assert folder.fingerprint == file.fingerprint
+    assert folder.labels.tolist() == file.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (TWO_GRAPHS.replace("5 2 0 2", "5 2 0 3"), "line 4: a neighbour is none of the graph's nodes 0 … 2"),
+        (TWO_GRAPHS.replace("5 2 0 2", "5 2 0"), "line 4: 1 whole numbers where 2"),
+        (TWO_GRAPHS.replace("2 -1", "2 minus"), "line 6: invalid literal"),
+        (TWO_GRAPHS.rsplit("5", 1)[0], "ends too early"),
+        (TWO_GRAPHS + "1 0\n", "line 9: more lines than 2 graphs have"),
+        ("1\n0 1\n", "graph 0 has no nodes"),
+    ],
+)
+def test_a_broken_set_of_graphs_is_named_by_its_line(tmp_path, text, message):
+    (tmp_path / "SET.txt").write_text(text)
+    with pytest.raises(NearfarError, match=message):
+        read_graphs(tmp_path)
+
+
+def test_new_graphs_get_the_features_of_the_net(tmp_path):
+    (tmp_path / "SET.txt").write_text(TWO_GRAPHS)
+    (tmp_path / "NEW.txt").write_text("1\n2 0\n5 1 1\n5 1 0\n")
+    inputs = GraphInputs(read_graphs(tmp_path / "SET.txt").sizes())
+    assert inputs.accept(tmp_path / "NEW.txt")[0].read([0])["x"].tolist() == [[0, 1], [0, 1]]
+    (tmp_path / "NEW.txt").write_text("1\n1 0\n6 0\n")
+    with pytest.raises(UsageError, match="the node label 6 is none of those"):
+        inputs.accept(tmp_path / "NEW.txt")
+    with pytest.raises(UsageError, match="34 features, and this net was trained on 33"):
+        NodeInputs({"node_features": 33}).accept("karate")
+
+
+def test_splits_are_drawn_stored_and_repeated():
+    first, again = (GraphInputs().open("atlas", Run(seed=3)) for _ in range(2))
+    assert first.test_ids == again.test_ids
+    assert first.train.fingerprint == again.train.fingerprint
+    stored = open_graphs("atlas", seed=99, split=first.test_ids)
+    assert stored.test.fingerprint == first.test.fingerprint
+    share = [np.bincount(part.labels) / len(part) for part in (first.train, first.test)]
+    np.testing.assert_allclose(*share, atol=0.01)
+    assert first.train.unlabelled().fingerprint == first.train.fingerprint
+
+
+def test_cora_is_as_published(data_folder):
+    if not (data_folder / "cora").is_dir():
+        pytest.skip("no Cora here")
+    found = open_nodes(data_folder / "cora")
+    store = found.train.store
+    assert (store.nodes, store.features, int(store.degrees.sum())) == (2708, 1433, 2 * 5278)
+    assert (len(found.train), len(found.test), len(found.train.classes)) == (140, 1000, 7)
+    assert np.bincount(found.train.labels).tolist() == [20] * 7
+    assert isinstance(store.x, csr_matrix)
+
+
+def test_mutag_is_as_published(data_folder):
+    if not (data_folder / "tu" / "MUTAG").is_dir():
+        pytest.skip("no MUTAG here")
+    data, folds = read_graphs(data_folder / "tu" / "MUTAG"), read_folds(data_folder / "tu" / "MUTAG")
+    assert (len(data), data.store.features, sorted(np.bincount(data.labels))) == (188, 7, [63, 125])
+    assert data.store.nodes == 3371
+    assert len(np.unique(np.concatenate([test for _, test in folds]))) == 180, "ten times 18 graphs; 8 are never tested"
+    assert all(sorted([*train, *test]) == list(range(188)) for train, test in folds)

@@ -1,0 +1,272 @@
+"""Indexes against a naive oracle: what is found, what is deleted, what is refused."""
+
+from __future__ import annotations
+
+import ast
+import json
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nearfar.index
+from nearfar.core import NearfarError, UsageError
+from nearfar.index import KINDS, METRICS, Items, Model, build, check_target, open_index
+from nearfar.index.folder import locked
+from nearfar.index.kinds import choose
+
+
+def table(n: int = 400, d: int = 12, seed: int = 0) -> np.ndarray:
+    """Forty clusters: neighbours that an approximate search can be asked for."""
+    draw = np.random.default_rng(seed)
+    return (draw.normal(size=(40, d))[draw.integers(40, size=n)] + 0.3 * draw.normal(size=(n, d))).astype(np.float32)
+
+
+def naive(vectors: dict[int, np.ndarray], query: np.ndarray, k: int, metric: str) -> list[tuple[float, int]]:
+    """(score, row) of the k nearest, in plain Python and double precision."""
+    found = []
+    for row, vector in vectors.items():
+        a, b = vector.astype(float), query.astype(float)
+        if metric == "l2":
+            found.append((float(np.sqrt(((a - b) ** 2).sum())), row))
+        else:
+            long = np.linalg.norm(a) * np.linalg.norm(b) if metric == "cosine" else 1.0
+            found.append((-float(a @ b) / long, row))
+    return [(score if metric == "l2" else -score, row) for score, row in sorted(found)[:k]]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_exact_search_is_that_of_a_loop(metric, tmp_path):
+    x, q = table(), table(5, seed=1)
+    build(x, None, tmp_path / "index", metric=metric)
+    index = open_index(tmp_path / "index")
+    hits = index.search(q, 7)
+    assert hits.scores.shape == hits.rows.shape == (5, 7)
+    for query, scores, rows in zip(q, hits.scores, hits.rows, strict=True):
+        expected = naive(dict(enumerate(x)), query, 7, metric)
+        assert rows.tolist() == [row for _, row in expected]
+        assert scores == pytest.approx([score for score, _ in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["hnsw", "ivf"])
+@pytest.mark.parametrize("metric", METRICS)
+def test_approximate_search_finds_nearly_what_exact_search_finds(kind, metric):
+    x, q = np.split(table(3050), [3000])
+    found = build(x, None, None, kind=kind, metric=metric).search(q, 10)
+    true = build(x, None, None, kind="exact", metric=metric).search(q, 10)
+    recall = np.mean([len(np.intersect1d(a, b)) for a, b in zip(found.rows, true.rows, strict=True)]) / 10
+    assert recall > (0.99 if kind == "hnsw" else 0.7)
+    same = found.rows == true.rows
+    assert np.abs(found.scores - true.scores)[same].max() < 1e-4
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_adding_deleting_and_opening_again_in_any_order(kind, metric, tmp_path):
+    """Against a dict of what must be there. All rows are asked for, so that approximate kinds must find each of them too."""
+    draw = np.random.default_rng(3)
+    x = table(60)
+    expected = dict(enumerate(x))
+    index = build(x, None, tmp_path / "index", kind=kind, metric=metric)
+    given = 60
+    for step in range(9):
+        if step % 3 == 0:
+            gone = draw.choice(sorted(expected), 12, replace=False)
+            assert sorted(index.delete(gone)) == sorted(gone)
+            expected = {row: v for row, v in expected.items() if row not in gone}
+        elif step % 3 == 1:
+            more = table(10, seed=step)
+            assert index.add(more, None).tolist() == list(range(given, given + 10)), "numbers are never given twice"
+            expected |= dict(zip(range(given, given + 10), more, strict=True))
+            given += 10
+        else:
+            index = open_index(tmp_path / "index")
+        assert len(index) == len(expected)
+        query = table(3, seed=99)
+        hits = index.search(query, 1000)
+        for one, scores, rows in zip(query, hits.scores, hits.rows, strict=True):
+            assert sorted(rows) == sorted(expected)
+            assert scores == pytest.approx([score for score, _ in naive(expected, one, 1000, metric)], abs=1e-4)
+        row = int(rows[0])
+        assert index.items([row]) == [{"name": f"row {row}", "row": row, "label": None}]
+        scale = np.linalg.norm(expected[row]) if metric == "cosine" else 1
+        assert index.vectors([row])[0] == pytest.approx(expected[row] / scale, abs=1e-6)
+    index.delete(sorted(expected))
+    assert len(open_index(tmp_path / "index")) == 0
+    assert index.search(query, 5).rows.shape == (3, 0)
+
+
+def test_a_graph_with_most_rows_deleted_still_finds_k():
+    x = table(2000)
+    index = build(x, None, None, kind="hnsw")
+    left = np.arange(0, 2000, 50)
+    index.delete(np.setdiff1d(np.arange(2000), left))
+    hits = index.search(x[:20], 10)
+    assert np.isin(hits.rows, left).all()
+    assert [sorted(rows) for rows in hits.rows] == [sorted(left[np.argsort(-_cosine(x[left], q))[:10]]) for q in x[:20]]
+
+
+def _cosine(x: np.ndarray, q: np.ndarray) -> np.ndarray:
+    return x @ q / np.linalg.norm(x, axis=1) / np.linalg.norm(q)
+
+
+def test_items_are_named_labelled_and_forgotten(tmp_path):
+    names = ["a.png", "b\udce9.png", "twice", "twice"]
+    items = Items.of(names, ["cat", None, "dog", "dog"], ["secret words", "two", "three", "four"], [Path("/x/a"), None, None, None])
+    index = build(table(4), items, tmp_path / "index")
+    assert index.items([0]) == [{"name": "a.png", "row": 0, "label": "cat", "text": "secret words", "path": "/x/a"}]
+    assert index.items([3, 1])[1] == {"name": "b\\udce9.png", "row": 1, "label": None, "text": "two"}
+    with pytest.raises(UsageError, match=r"2 items called 'twice': name one by its row \(2, 3\)"):
+        index.delete("twice")
+    with pytest.raises(UsageError, match="no item called 'zebra'"):
+        index.delete(["a.png", "zebra"])
+    assert len(index) == 4, "nothing is deleted if one of the names is wrong"
+    assert index.delete(["a.png", "row:2", 3]).tolist() == [0, 2, 3]
+    again = open_index(tmp_path / "index")
+    assert not any(b"secret words" in f.read_bytes() for f in (tmp_path / "index").iterdir())
+    with pytest.raises(UsageError, match=r"row 0 of .* was deleted"):
+        again.items([0])
+    with pytest.raises(UsageError, match=r"row 9 of .* is not there: rows are 0 to 3"):
+        again.vectors([9])
+    assert again.add(table(1), ["new"]).tolist() == [4]
+
+
+def test_wrong_vectors_are_refused():
+    x = table(20)
+    index = build(x, None, None)
+    with pytest.raises(UsageError, match="queries have 5 values each; the vectors of this index have 12"):
+        index.search(np.zeros((1, 5), np.float32), 3)
+    with pytest.raises(UsageError, match="row 1 has a value that is no finite number"):
+        index.add(np.array([[0.0] * 12, [np.nan] * 12], np.float32))
+    with pytest.raises(UsageError, match="--k must be at least 1"):
+        index.search(x, 0)
+    with pytest.raises(UsageError, match="20 vectors, but 3 items"):
+        build(x, ["a", "b", "c"], None)
+    with pytest.raises(UsageError, match="no vectors"):
+        build(x[:0], None, None)
+    with pytest.raises(UsageError, match="--metric is cosine, dot, l2"):
+        build(x, None, None, metric="euclid")
+    with pytest.raises(UsageError, match="--kind is exact, hnsw, ivf"):
+        build(x, None, None, kind="tree")
+
+
+def test_a_zero_vector_is_alike_to_nothing_and_large_ones_do_not_overflow():
+    index = build(np.array([[0, 0], [3e30, 0], [0, 1e-30]], np.float32), None, None)
+    hits = index.search(np.array([[2e30, 2e30], [0, 0]], np.float32), 3)
+    assert hits.scores[0] == pytest.approx([np.sqrt(0.5), np.sqrt(0.5), 0], abs=1e-6)
+    assert hits.scores[1].tolist() == [0, 0, 0]
+
+
+def test_the_kind_follows_the_number_of_vectors_and_is_explained(caplog):
+    assert [choose("auto", n)[0] for n in (10, 20_000, 20_001, 2_000_000, 2_000_001)] == ["exact", "exact", "hnsw", "hnsw", "ivf"]
+    assert choose("ivf", 10)[0] == "ivf"
+    with caplog.at_level(logging.INFO, "nearfar"):
+        build(table(20), None, None)
+    assert [r.getMessage() for r in caplog.records] == ["20 vectors: exact search, which is quick up to 20,000"]
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    build(table(30), None, tmp_path / "index", model=Model("run", "f" * 64))
+    return tmp_path / "index"
+
+
+@pytest.mark.parametrize("file", ["vectors-1.faiss", "items-1.arrow", "deleted-1.npy", "manifest.json"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+def test_damage_is_named_in_one_line(folder, file, harm):
+    path = folder / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    if harm == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(bytes(data) if harm == "flip" else bytes(data[: len(data) // 2]))
+    with pytest.raises(NearfarError) as e:
+        open_index(folder)
+    assert file in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_a_manifest_that_was_edited_or_points_elsewhere_is_refused(folder):
+    import hashlib
+
+    sealed = json.loads((folder / "manifest.json").read_text())
+    sealed["body"]["metric"] = "l2"
+    (folder / "manifest.json").write_text(json.dumps(sealed))
+    with pytest.raises(NearfarError, match=r"manifest.json is damaged"):
+        open_index(folder)
+    sealed["body"]["sha256"] = {"../secret.npy": "0"}
+    canonical = json.dumps(sealed["body"], sort_keys=True, separators=(",", ":")).encode()
+    (folder / "manifest.json").write_text(json.dumps({"sha256": hashlib.sha256(canonical).hexdigest(), "body": sealed["body"]}))
+    with pytest.raises(NearfarError, match=r"manifest.json is damaged"):
+        open_index(folder)
+
+
+def test_where_there_is_no_index(tmp_path):
+    with pytest.raises(UsageError, match="there is no such folder"):
+        open_index(tmp_path / "none")
+    (tmp_path / "some").mkdir()
+    with pytest.raises(UsageError, match=r"it has no manifest\.json"):
+        open_index(tmp_path / "some")
+
+
+def test_targets_that_are_taken_are_refused_and_overwriting_replaces(folder, tmp_path):
+    with pytest.raises(UsageError, match="already holds an index"):
+        check_target(folder)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(UsageError, match="other things in it"):
+            check_target(tmp_path / "other", overwrite)
+    with pytest.raises(UsageError, match="is a file"):
+        check_target(tmp_path / "other" / "thesis.txt")
+    with pytest.raises(UsageError, match="there is no folder"):
+        check_target(tmp_path / "no" / "such")
+    old = open_index(folder)
+    build(table(8), None, folder, overwrite=True)
+    assert len(open_index(folder)) == 8
+    assert len(old) == 30
+    assert old.items([29])[0]["name"] == "row 29", "whoever has it open keeps what was there"
+
+
+def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_old(folder, tmp_path, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nearfar.index.local._write_items", full)
+        with pytest.raises(NearfarError, match=r"cannot write the index .*No space left"):
+            build(table(5), None, tmp_path / "new")
+        index = open_index(folder)
+        with pytest.raises(NearfarError, match="No space left on device; it is as it was"):
+            index.add(table(5))
+    assert [p.name for p in tmp_path.iterdir()] == ["index"]
+    again = open_index(folder)
+    assert len(again) == 30
+    again.add(table(5))
+    assert sorted(p.name for p in folder.iterdir()) == ["deleted-2.npy", "items-2.arrow", "lock", "manifest.json", "vectors-2.faiss"]
+
+
+def test_two_writers_do_not_overwrite_each_other(folder):
+    first, second = open_index(folder), open_index(folder)
+    first.add(table(5))
+    with pytest.raises(NearfarError, match="changed by another process since it was opened"):
+        second.delete(0)
+    with locked(folder), pytest.raises(NearfarError, match="another process is changing"):
+        first.delete(0)
+    assert len(open_index(folder)) == 35
+
+
+def test_without_faiss_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UsageError, match="pip install faiss-cpu"):
+        build(table(5), None, None)
+
+
+def test_faiss_and_pymilvus_are_imported_when_they_are_needed():
+    """Training works where they are not installed, and help does not wait for them."""
+    for path in Path(nearfar.index.__file__).parent.glob("*.py"):
+        top = [node for node in ast.parse(path.read_text()).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+        assert not {"faiss", "pymilvus"} & {name.name.split(".")[0] for node in top for name in node.names}, path

@@ -1,0 +1,99 @@
+"""The model card of a run: readable by Hugging Face's own reader, true to the run, refreshed by an evaluation."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from huggingface_hub import ModelCard
+
+import nearfar
+from nearfar.app import api
+from nearfar.app.cli import main
+from nearfar.app.modelcard import write_card
+
+TINY = {"preset": "tiny", "steps": 3, "batch": 16}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return nearfar.fit("simclr", out=tmp_path / "run", tau=0.25, **TINY)
+
+
+def test_a_run_ends_with_a_card_that_hugging_face_reads(run):
+    card = ModelCard.load(run.folder.path / "README.md")
+    assert card.data.library_name == "nearfar"
+    assert card.data.pipeline_tag == "image-feature-extraction"
+    assert {"contrastive-learning", "simclr", "image"} <= set(card.data.tags)
+    assert run.recipe.card.equation in card.text
+    assert "arXiv:2002.05709" in card.text
+    assert "CC BY 4.0" in card.text
+    assert "Not measured yet" in card.text
+    assert "Requirements" not in card.text.split("## Limits")[0]
+    assert "a batch large enough" in card.text.split("## Limits")[1]
+    settings = json.loads(re.search(r"```json\n(.*?)```", card.text, re.DOTALL)[1])
+    assert (settings["tau"], settings["steps"], settings["data"]) == (0.25, 3, "digits")
+    config = run.folder.config()["data"]
+    assert f"training samples: {config['train']:,}; test samples: {config['test']:,}" in card.text
+
+
+def test_the_lines_that_load_it_work(run):
+    text = (run.folder.path / "README.md").read_text()
+    lines = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1].replace('"RUN"', repr(str(run.folder.path)))
+    known = {"images": nearfar.data.open_data("digits").test}
+    exec(lines, known)
+    assert known["vectors"].shape == (len(known["images"]), 128)
+
+
+def test_eval_writes_the_numbers_with_their_protocol(run, capsys):
+    path = str(run.folder.path)
+    assert main(["eval", path]) == 0
+    shown = capsys.readouterr().out
+    card = ModelCard.load(run.folder.path / "README.md")
+    assert shown.strip() in card.text
+    assert "Not measured yet" not in card.text
+    knn = {result.metric_name: result.metric_value for result in card.data.eval_results}["kNN, trained encoder"]
+    assert re.search(rf"trained encoder .*\b{knn:.2f}", shown)
+    assert {result.dataset_name for result in card.data.eval_results} == {"digits"}
+    before = (run.folder.path / "README.md").read_bytes()
+    assert main(["eval", path, "--data", "digits"]) == 0
+    assert (run.folder.path / "README.md").read_bytes() == before, "numbers on other data are not the run's own"
+
+
+def test_a_new_run_in_the_same_folder_forgets_the_old_numbers(run):
+    api.evaluate(run)
+    with pytest.raises(nearfar.UsageError, match="--batch"):
+        nearfar.fit("simclr", out=run.folder.path, overwrite=True, preset="tiny", steps=1, batch=10**6)
+    again = nearfar.fit("simclr", out=run.folder.path, overwrite=True, **TINY)
+    assert "Not measured yet" in (again.folder.path / "README.md").read_text()
+
+
+def test_a_readme_of_somebody_elses_stays(run):
+    path = run.folder.path / "README.md"
+    path.write_text("# my notes")
+    write_card(run)
+    assert path.read_text() == "# my notes"
+
+
+def test_paths_of_the_machine_stay_out_of_it(tmp_path):
+    (tmp_path / "secret").mkdir()
+    lines = "\n".join(f"Sentence {i} speaks of the number {i * i} and of nothing else." for i in range(200))
+    (tmp_path / "secret" / "mine.txt").write_text(lines)
+    (tmp_path / "secret" / "LICENSE.txt").write_text("all rights reserved")
+    run = nearfar.fit("simcse-unsup", tmp_path / "secret" / "mine.txt", out=tmp_path / "run", encoder="bag", vocabulary=300, **TINY_TEXT)
+    card = ModelCard.load(tmp_path / "run" / "README.md")
+    assert "secret" not in str(card)
+    assert "source: mine.txt" in card.text
+    assert "see LICENSE.txt beside the data" in card.text
+    assert card.data.pipeline_tag == "sentence-similarity"
+    assert run.step == 2
+
+
+TINY_TEXT = {"steps": 2, "batch": 16, "length": 16}
+
+
+def test_without_a_folder_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_card(nearfar.fit("simclr", **TINY))
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,202 @@
+"""Retrieval: BM25 against its formula, files that are refused when damaged, fusion against loops, one interface for all."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nearfar
+from nearfar.core import NearfarError, UsageError
+from nearfar.data.questions import Questions
+from nearfar.data.textrows import from_strings
+from nearfar.index import build
+from nearfar.index.base import Hits
+from nearfar.index.lexical import build_bm25, load_bm25, tokenise
+from nearfar.index.reader import Reader, best_span
+from nearfar.index.retrieve import Dense, Hybrid, Lexical, choose_weight, encode_questions, fuse, mined, searched
+
+PASSAGES = (
+    "Rollo led the Vikings to Normandy.",
+    "Normandy is a region in France, and Normandy is green.",
+    "The duke of Normandy conquered England in 1066.",
+    "Bees make honey in summer.",
+)
+QUESTIONS = Questions(
+    questions=("Who led the Vikings?", "Who conquered England?", "What do bees make?"),
+    passages=PASSAGES,
+    gold=((0,), (2,), (3,)),
+    answers=(("Rollo",), ("the duke of Normandy",), ("honey",)),
+    candidates=((), (), ()),
+    documents=np.array([0, 0, 0, 1]),
+)
+
+
+def bm25_by_hand(question: str, passages, k1=1.5, b=0.75) -> list[float]:
+    """Lucene's BM25, as its formula stands in Kamphuis et al. 2020."""
+    words = tokenise(passages)
+    mean = sum(map(len, words)) / len(words)
+    total = [0.0] * len(passages)
+    for word in tokenise([question])[0]:
+        holding = sum(word in w for w in words)
+        idf = math.log(1 + (len(words) - holding + 0.5) / (holding + 0.5))
+        for i, w in enumerate(words):
+            tf = Counter(w)[word]
+            total[i] += idf * tf / (tf + k1 * (1 - b + b * len(w) / mean))
+    return total
+
+
+@pytest.mark.parametrize("question", [*QUESTIONS.questions, "Normandy Normandy green", "1066?"])
+def test_bm25_is_its_formula(question):
+    assert build_bm25(PASSAGES).scores(question).tolist() == pytest.approx(bm25_by_hand(question, PASSAGES), rel=1e-5)
+
+
+def test_bm25_finds_and_orders_ties_by_row():
+    hits = build_bm25(PASSAGES).search([*QUESTIONS.questions, "unheard-of zyx", "the of"], 3)
+    assert hits.rows[:3, 0].tolist() == [0, 2, 3]
+    assert hits.rows[3:].tolist() == [[0, 1, 2]] * 2
+    assert hits.scores[3:].max() == 0
+    assert (np.diff(hits.scores, axis=1) <= 0).all()
+    assert build_bm25(PASSAGES).search(["bees"], 99).rows.shape == (1, 4)
+
+
+def test_bm25_comes_back_from_its_files_as_it_was(tmp_path):
+    words = build_bm25([*PASSAGES, "naïve Ünïcödé wörds 数"])
+    words.save(tmp_path)
+    again = load_bm25(tmp_path)
+    assert (len(again), again.digest) == (5, words.digest)
+    for question in (*QUESTIONS.questions, "wörds"):
+        assert np.array_equal(words.scores(question), again.scores(question))
+
+
+@pytest.mark.parametrize("name", ["bm25.json", "bm25.safetensors"])
+def test_a_damaged_bm25_is_refused_by_name(tmp_path, name):
+    build_bm25(PASSAGES).save(tmp_path)
+    raw = bytearray((tmp_path / name).read_bytes())
+    raw[len(raw) // 2] ^= 1
+    (tmp_path / name).write_bytes(bytes(raw))
+    with pytest.raises(NearfarError, match="damaged"):
+        load_bm25(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(UsageError, match=name):
+        load_bm25(tmp_path)
+
+
+def test_a_bm25_of_another_format_is_refused(tmp_path):
+    from nearfar.index.lexical import _seal
+
+    build_bm25(PASSAGES).save(tmp_path)
+    body = json.loads((tmp_path / "bm25.json").read_text())["body"] | {"format": 99}
+    (tmp_path / "bm25.json").write_text(json.dumps({"sha256": _seal(body), "body": body}))
+    with pytest.raises(NearfarError, match="format 99"):
+        load_bm25(tmp_path)
+
+
+def test_nothing_to_count_and_a_missing_package_are_said(monkeypatch):
+    for passages in ([], ["...", "the"]):
+        with pytest.raises(UsageError, match="passages"):
+            build_bm25(passages)
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    with pytest.raises(UsageError, match=r"nearfar\[search\]"):
+        build_bm25(PASSAGES)
+
+
+LISTS = st.permutations(range(6)).map(lambda rows: np.array([rows[:4]]))
+SCORES = st.lists(st.floats(-5, 5, width=32), min_size=4, max_size=4).map(lambda s: np.array([sorted(s, reverse=True)], dtype=np.float32))
+
+
+@given(LISTS, LISTS, SCORES, SCORES, st.sampled_from([None, 0.0, 0.3, 1.0]))
+def test_fusion_agrees_with_a_loop(rows_a, rows_b, scores_a, scores_b, weight):
+    def parts(rows, scores):
+        if weight is None:
+            return {int(r): 1 / (60 + i + 1) for i, r in enumerate(rows[0])}
+        spread = float(scores.std()) or 1.0
+        return {int(r): float(s - scores.mean()) / spread for r, s in zip(rows[0], scores[0], strict=True)}
+
+    a, b = parts(rows_a, scores_a), parts(rows_b, scores_b)
+    shares = (1, 1) if weight is None else (1 - weight, weight)
+    expected = {r: shares[0] * a.get(r, min(a.values())) + shares[1] * b.get(r, min(b.values())) for r in a.keys() | b.keys()}
+    found = fuse(Hits(scores_a, rows_a), Hits(scores_b, rows_b), weight, 6)
+    assert sorted(found.rows[0].tolist()) == sorted(expected)
+    assert found.scores[0].tolist() == pytest.approx([expected[r] for r in found.rows[0].tolist()], abs=1e-4)
+    assert (np.diff(found.scores[0]) <= 0).all()
+
+
+def test_the_weight_goes_to_the_retriever_that_is_right():
+    right = Hits(np.array([[3.0, 2, 1, 0]] * 3, dtype=np.float32), np.array([[0, 1, 2, 3], [2, 0, 1, 3], [3, 0, 1, 2]]))
+    wrong = Hits(right.scores, right.rows[:, ::-1].copy())
+    assert choose_weight(wrong, right, QUESTIONS) > 0.5
+    assert choose_weight(right, wrong, QUESTIONS) < 0.5
+    assert choose_weight(right, right, QUESTIONS) == 0.5
+
+
+def test_mined_negatives_neither_are_gold_nor_hold_the_answer():
+    found = mined(QUESTIONS, Lexical(build_bm25(PASSAGES)), count=2)
+    assert found[1] == (0, 1)
+    for rows, gold, answers in zip(found, QUESTIONS.gold, QUESTIONS.answers, strict=True):
+        assert not set(rows) & set(gold)
+        assert not any(a.lower() in PASSAGES[r].lower() for r in rows for a in answers)
+
+
+def test_a_search_within_judged_lists_keeps_to_them():
+    scores = np.array([[0.1, 0.9, 0.5], [0.3, 0.2, 0.8]])
+    assert searched([(0, 2), (2, 1, 0)], scores).tolist() == [[2, 0, -1], [2, 0, 1]]
+
+
+@pytest.fixture(scope="module")
+def trained():
+    texts = from_strings({"passage": list(PASSAGES) * 8, "question": ["Who led?", "Where?", "Who won?", "What do bees make?"] * 8}, "p")
+    return nearfar.fit("dpr", data=texts, encoder="bag", pool="mean", vocabulary=300, length=24, steps=40, batch=8, lr=1e-2)
+
+
+@pytest.mark.parametrize("metric", ["dot", "l2", "cosine"])
+def test_dense_search_is_the_score_of_both_towers(trained, metric):
+    vectors = trained.encode(list(PASSAGES))
+    index = build(vectors, list(PASSAGES), None, metric=metric)
+    questions = ["Who led?", "What do bees make?"]
+    hits = Dense(trained, index).search(questions, 4)
+    q = encode_questions(trained, questions)
+    assert not torch.allclose(q, trained.encode(questions)), "a question has a tower of its own"
+    unit = torch.nn.functional.normalize
+    table = {"dot": q @ vectors.T, "l2": -torch.cdist(q, vectors), "cosine": unit(q, dim=1) @ unit(vectors, dim=1).T}[metric]
+    assert hits.rows.tolist() == table.argsort(1, descending=True).tolist()
+    assert (np.diff(hits.scores, axis=1) <= 0).all(), "larger is better, whatever the metric"
+
+
+def test_all_retrievers_answer_alike(trained):
+    lexical, dense = Lexical(build_bm25(PASSAGES)), Dense(trained, build(trained.encode(list(PASSAGES)), None, None, metric="dot"))
+    for retriever in (lexical, dense, Hybrid(lexical, dense), Hybrid(lexical, dense, None)):
+        hits = retriever.search(["What do bees make?", "Where?"], 2)
+        assert hits.rows.shape == hits.scores.shape == (2, 2)
+        assert hits.rows[0, 0] == 3
+    for weight, alone in ((0.0, lexical), (1.0, dense)):
+        rows = Hybrid(lexical, dense, weight).search(["Who led?"], 1).rows
+        assert rows.tolist() == alone.search(["Who led?"], 1).rows.tolist()
+    with pytest.raises(UsageError, match="between 0"):
+        Hybrid(lexical, dense, 1.5)
+    with pytest.raises(UsageError, match="no reader but DPR"):
+        Reader.of(trained)
+
+
+def test_passages_keep_the_numbers_they_have_in_an_index():
+    hits = Lexical(build_bm25(PASSAGES[1:]), np.array([1, 5, 7])).search(["bees"], 1)
+    assert hits.rows.tolist() == [[7]]
+
+
+def test_the_best_span_is_the_best_of_all_allowed_ones():
+    generator = torch.Generator().manual_seed(0)
+    begins, ends = torch.randn(2, 5, 9, generator=generator)
+    inside = torch.rand(5, 9, generator=generator) > 0.3
+    first, last, score = best_span(begins, ends, inside, longest=3)
+    for i in range(5):
+        allowed = [(a, b) for a in range(9) for b in range(a, min(9, a + 3)) if inside[i, a] and inside[i, b]]
+        best = max(allowed, key=lambda ab: float(begins[i, ab[0]] + ends[i, ab[1]]))
+        assert (int(first[i]), int(last[i])) == best
+        assert float(score[i]) == pytest.approx(float(begins[i, best[0]] + ends[i, best[1]]))

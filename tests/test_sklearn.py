@@ -1,0 +1,104 @@
+"""scikit-learn's own contract, and what the learned features are worth in its own tools."""
+
+from __future__ import annotations
+
+import warnings
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_wine
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+from nearfar.core import Key
+from nearfar.core.plan import Rows
+from nearfar.sklearn import Embedder, RowViews
+
+
+def test_every_check_of_scikit_learn_passes():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # skips are looked at below, by name
+        found = check_estimator(Embedder(steps=10), on_fail=None)
+    assert len(found) > 40
+    assert [(c["check_name"], c["exception"]) for c in found if c["status"] not in ("passed", "skipped")] == []
+    skipped = {c["check_name"] for c in found if c["status"] == "skipped"}
+    assert skipped <= {"check_array_api_input"}, "which needs an environment variable before scipy is imported"
+
+
+def test_features_are_better_than_those_of_an_untrained_net():
+    X, y = load_digits(return_X_y=True)
+    parts = train_test_split(X, y, test_size=0.5, random_state=0, stratify=y)
+    scores = {}
+    for name, embedder in {"untrained": Embedder(steps=1, lr=1e-9), "trained": Embedder()}.items():
+        model = make_pipeline(embedder, StandardScaler(), LogisticRegression(max_iter=2000))
+        scores[name] = model.fit(parts[0], parts[2]).score(parts[1], parts[3])
+    assert scores["trained"] > scores["untrained"] + 0.03
+    assert scores["trained"] > 0.93
+
+
+def test_the_same_state_gives_the_same_features_and_another_gives_others():
+    X, _ = load_wine(return_X_y=True)
+    first, again, other = (Embedder(steps=20, random_state=s).fit_transform(X) for s in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.allclose(first, other)
+    drawn = Embedder(steps=2, random_state=np.random.RandomState(0)).fit_transform(X)
+    assert np.isfinite(drawn).all()
+
+
+def test_clone_search_pickle_and_names(tmp_path):
+    X, y = load_wine(return_X_y=True)
+    search = GridSearchCV(make_pipeline(Embedder(steps=5), LogisticRegression()), {"embedder__dim": [4, 9]}, cv=2).fit(X, y)
+    embedder = search.best_estimator_[0]
+    assert clone(embedder).get_params() == embedder.get_params()
+    joblib.dump(search.best_estimator_, tmp_path / "model.joblib")
+    back = joblib.load(tmp_path / "model.joblib")
+    assert np.array_equal(back.predict_proba(X), search.predict_proba(X))
+    assert list(embedder.get_feature_names_out()) == [f"embedder{i}" for i in range(embedder.dim)]
+    assert embedder.set_output(transform="pandas").transform(X).shape == (len(X), embedder.dim)
+
+
+def test_views_lose_the_share_asked_for_and_depend_on_slots_alone():
+    import torch
+
+    views, key, n = RowViews(0.3, 0.0), Key(0), 400
+    raw, slots = torch.ones(n, 50), np.arange(n)
+    rows = Rows(slots, slots, slots)
+    whole = views.view(raw, rows, key)
+    assert abs(1 - float(whole["v0"].mean()) - 0.3) < 0.02
+    assert not torch.equal(whole["v0"], whole["v1"])
+    half = views.view(raw[100:200], rows[100:200], key)
+    assert torch.equal(half["v0"], whole["v0"][100:200])
+    noisy = RowViews(0.0, 0.5).view(raw, rows, key)["v0"] - raw
+    assert abs(float(noisy.std()) - 0.5) < 0.02
+
+
+@pytest.mark.parametrize("recipe", ["simclr", "supcon"])
+def test_images_by_their_shape(recipe):
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:300], y[:300]
+    embedder = Embedder(recipe, shape=(8, 8), steps=4, batch=32, settings={"encoder": "convnet-gn"}).fit(X, y)
+    features = embedder.transform(X)
+    assert features.shape == (300, len(embedder.get_feature_names_out())) == (300, 128)
+    assert np.allclose(embedder.transform(X[5:9]), features[5:9], atol=1e-6)
+    brighter = embedder.transform(X * 100)
+    assert np.isfinite(brighter).all(), "values out of the training's range are cut off"
+
+
+@pytest.mark.parametrize(
+    ("settings", "y", "why"),
+    [
+        ({"shape": (8, 9)}, None, "has 72 pixels, X has 64"),
+        ({"shape": (8, 8), "recipe": "supcon"}, None, "learns from labels"),
+        ({"shape": (8, 8), "recipe": "simcse-unsup"}, None, "is for text, not for images"),
+        ({"recipe": "byol"}, None, "images have a shape="),
+    ],
+)
+def test_mistakes(settings, y, why):
+    X, _ = load_digits(return_X_y=True)
+    with pytest.raises(ValueError, match=why):
+        Embedder(steps=1, **settings).fit(X[:20], y)

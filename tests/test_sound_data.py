@@ -1,0 +1,188 @@
+"""Sounds from files, arrays and names: what is read, how it is labelled and divided, and what is said of what cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import nearfar
+from nearfar.core import Run, UsageError
+from nearfar.data.inputs.audio import AudioInputs, read_sounds
+from nearfar.data.sound import as_clips, of_length
+from nearfar.data.soundfiles import HowSound, resampled
+from nearfar.data.tones import INSTRUMENTS, TUNES, tones
+
+soundfile = pytest.importorskip("soundfile")
+
+
+def tone(hertz: float, seconds: float, rate: int = 8000) -> np.ndarray:
+    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def write(path, wave, rate=8000):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    soundfile.write(path, wave, rate)
+
+
+def opened(where, **run):
+    return AudioInputs().open(str(where), Run(data=str(where), **run))
+
+
+def test_formats_channels_and_rates_become_one(tmp_path):
+    wave = tone(440, 0.5)
+    write(tmp_path / "a.wav", wave)
+    write(tmp_path / "b.flac", np.stack([wave * 1.5, wave * 0.5], 1))
+    write(tmp_path / "c.wav", tone(440, 0.5, 16000), 16000)
+    write(tmp_path / "d.ogg", wave)
+    data = read_sounds(tmp_path, HowSound(rate=8000))
+    clips = data.read(np.arange(4)).float().numpy() / 32767
+    assert data.sizes() == {"n": 4, "rate": 8000, "samples": 4000, "classes": 0}
+    np.testing.assert_allclose(clips[0], wave, atol=1e-4)
+    np.testing.assert_allclose(clips[1], wave, atol=1e-4)
+    np.testing.assert_allclose(clips[2][200:-200], wave[200:-200], atol=5e-3)
+    assert np.corrcoef(clips[3], wave)[0, 1] > 0.95
+    assert [data.name(i) for i in range(4)] == ["a.wav", "b.flac", "c.wav", "d.ogg"]
+
+
+def test_resampling_keeps_what_fits_and_drops_what_does_not():
+    low, high = tone(1000, 0.5, 16000), tone(6000, 0.5, 16000)
+    found = resampled(low + high, 16000, 8000)
+    np.testing.assert_allclose(found[200:-200], tone(1000, 0.5)[200:-200], atol=0.01)
+    assert resampled(low, 16000, 16000) is low
+    assert len(resampled(tone(100, 0.5, 44100), 44100, 8000)) == 4000
+
+
+def test_longer_clips_lose_both_ends_and_shorter_ones_are_filled_up():
+    clip = torch.arange(1, 11, dtype=torch.int16)[None]
+    assert of_length(clip, 4).tolist() == [[4, 5, 6, 7]]
+    assert of_length(clip, 12).tolist() == [[*range(1, 11), 0, 0]]
+
+
+def test_the_default_length_holds_nearly_all_and_seconds_sets_it(tmp_path):
+    for i in range(20):
+        write(tmp_path / f"{i:02}.wav", tone(300, 2.0 if i == 7 else 0.1 + 0.01 * i))
+    assert read_sounds(tmp_path, HowSound()).samples == 2320
+    assert read_sounds(tmp_path, HowSound(seconds=0.25)).samples == 2000
+
+
+def test_names_of_spoken_digits_give_labels_and_speakers(tmp_path):
+    for digit in "0123":
+        for speaker in ("theo", "anna", "lucas"):
+            for take in range(2):
+                write(tmp_path / "recordings" / f"{digit}_{speaker}_{take}.wav", tone(200 + 50 * int(digit), 0.1))
+    for seed, speaker in enumerate(("anna", "lucas", "theo", "anna")):
+        splits = opened(tmp_path, seed=seed)
+        assert splits.train.classes == ("0", "1", "2", "3")
+        assert set(splits.test.groups) == {speaker}
+        assert speaker not in splits.train.groups
+        assert len(splits.test) == 8
+    names = [splits.train.name(i) for i in range(len(splits.train))]
+    assert [splits.train.classes[y] for y in splits.train.labels] == [n.split("/")[1][0] for n in names]
+    again = AudioInputs().open(str(tmp_path), Run(data=str(tmp_path), seed=5), split=splits.test_ids)
+    assert again.test.fingerprint == splits.test.fingerprint
+
+
+def test_a_table_gives_labels_and_folds_whatever_the_extension(tmp_path):
+    for i in range(6):
+        write(tmp_path / "audio" / f"{i}-x.flac", tone(300, 0.1))
+    lines = [f"{i}-x.wav,{i % 3 + 1},{'dog' if i % 2 else 'rain'},take" for i in range(6)]
+    (tmp_path / "esc.csv").write_text("filename,fold,category,extra\n" + "\n".join(lines) + "\n")
+    splits = opened(tmp_path, seed=1)
+    assert splits.train.classes == ("dog", "rain")
+    assert set(splits.test.groups) == {"2"}
+    assert [splits.test.name(i) for i in range(2)] == ["audio/1-x.flac", "audio/4-x.flac"]
+    (tmp_path / "esc.csv").write_text("filename,fold,category,extra\n" + "\n".join(lines[:-1]) + "\n")
+    with pytest.raises(UsageError, match=r"esc\.csv has no line for the file audio/5-x\.flac"):
+        opened(tmp_path)
+
+
+def test_sub_folders_are_classes_and_are_divided_like_images(tmp_path):
+    for name in ("cat", "dog"):
+        for i in range(5):
+            write(tmp_path / name / f"1_take_{i}.wav", tone(300, 0.1))
+    splits = opened(tmp_path)
+    assert splits.train.classes == ("cat", "dog")
+    assert splits.train.groups is None
+    assert sorted(splits.test.labels) == [0, 1]
+
+
+def test_a_broken_file_is_named_or_left_out(tmp_path):
+    for i in range(3):
+        write(tmp_path / f"{i}.wav", tone(300, 0.1))
+    (tmp_path / "torn.wav").write_bytes((tmp_path / "0.wav").read_bytes()[:20])
+    write(tmp_path / "void.wav", np.zeros(0, np.float32))
+    with pytest.raises(UsageError, match=r"torn\.wav: it cannot be decoded .*--on-error skip"):
+        opened(tmp_path)
+    data = read_sounds(tmp_path, HowSound(on_error="skip"))
+    assert data.skipped == ("torn.wav", "void.wav")
+    assert len(data) == 3
+    soundfile.write(tmp_path / "nan.wav", np.full(100, np.nan), 8000, subtype="FLOAT")
+    with pytest.raises(UsageError, match=r"nan\.wav: it holds values that are not numbers"):
+        read_sounds([tmp_path / "nan.wav"], HowSound())
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("tone", "Did you mean 'tones'"),
+        (np.zeros((2, 3, 4), np.float32), r"sounds have the shape \(n, time\)"),
+        (np.full((2, 30), 1.5, np.float32), r"beyond \[-1, 1\]"),
+        (np.zeros((2, 30), np.int64), "int16 or floats"),
+        ({"a": 1}, "cannot read sounds from a dict"),
+    ],
+)
+def test_what_cannot_be_read_is_said(spec, message):
+    with pytest.raises(UsageError, match=message):
+        read_sounds(spec, HowSound())
+
+
+def test_a_folder_without_sounds_says_what_it_holds(tmp_path):
+    (tmp_path / "notes.txt").write_text("nothing")
+    with pytest.raises(UsageError, match=r"no sounds in .*looked for \.wav .*found 1 \.txt"):
+        read_sounds(tmp_path, HowSound())
+    with pytest.raises(UsageError, match="cannot read sounds from the file"):
+        read_sounds(tmp_path / "notes.txt", HowSound())
+
+
+def test_arrays_are_brought_to_the_net():
+    wave = torch.sin(torch.arange(3000) / 9).repeat(3, 1)
+    data = read_sounds((wave, ["a", "b", "a"]), HowSound(rate=8000, samples=4000))
+    assert data.sizes() == {"n": 3, "rate": 8000, "samples": 4000, "classes": 2}
+    torch.testing.assert_close(as_clips(wave, "x").float() / 32767, wave, atol=1e-4, rtol=0)
+
+
+def test_subsets_share_the_clips_and_keep_names_and_fingerprints():
+    data = tones()
+    part = data.subset([5, 3])
+    assert part.store is data.store
+    assert part.name(1) == data.name(3)
+    assert part.fingerprint == part.unlabelled().fingerprint != data.fingerprint
+    assert part.unlabelled().labels is None
+
+
+def test_tones_are_the_same_everywhere_and_complete():
+    data = tones()
+    assert data.classes == tuple(TUNES)
+    assert set(data.groups or ()) == set(INSTRUMENTS)
+    assert (np.bincount(data.labels) == 80).all()
+    assert int(data.read([7]).abs().max()) > 1000
+    louder = data.read(np.arange(len(data))).double().square().mean(1).sqrt()
+    assert louder.min() > 100
+
+
+def test_spoken_digits_as_they_are_kept(data_folder):
+    if not (data_folder / "fsdd").is_dir():
+        pytest.skip("the spoken digits are not here")
+    splits = opened(data_folder / "fsdd", seed=2)
+    assert (len(splits.train), len(splits.test), set(splits.test.groups)) == (2500, 500, {"lucas"})
+    assert (np.bincount(splits.test.labels) == 50).all()
+
+
+def test_a_run_is_evaluated_on_the_instrument_it_did_not_hear(tmp_path):
+    trained = nearfar.fit("nandan-vepa", preset="tiny", steps=2, batch=16, seed=3, out=tmp_path / "run")
+    from nearfar.app.results import splits_of
+
+    splits = splits_of(nearfar.load(tmp_path / "run"))
+    assert set(splits.test.groups) == {"reed"}
+    assert trained.encode(splits.test).shape == (128, trained.net.encoder.dim)

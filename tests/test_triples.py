@@ -1,0 +1,207 @@
+"""Triples: files and their mistakes, splits, corruptions, the hinge against its plain form, what a step touches, the command line."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import nearfar
+from nearfar.app.cli import main
+from nearfar.app.results import measure
+from nearfar.core import Key, Machine, NearfarError, Rows, Run, UsageError
+from nearfar.data.triples import Triples, open_triples
+from nearfar.losses.hinge import translation_hinge
+from nearfar.losses.translation import translation_rows
+from nearfar.recipes.graph.transe import TransE
+from nearfar.similarity.triples import Corrupted, head_shares
+from nearfar.train.fit import train
+from nearfar.train.session import Session
+
+FAMILY = [("ann", "mother of", "bob"), ("ann", "mother of", "cat"), ("bob", "brother of", "cat"), ("cat", "sister of", "bob")]
+
+
+def write(path, triples):
+    path.write_text("".join("\t".join(triple) + "\n" for triple in triples))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for split, triples in {"train": FAMILY[:3], "valid": FAMILY[2:3], "test": FAMILY[:1]}.items():
+        write(tmp_path / f"{split}.txt", triples)
+    return tmp_path
+
+
+def test_a_folder_brings_its_splits_and_everything_true_is_known(folder):
+    write(folder / "test.txt", [("ann", "brother of", "bob")])
+    found = open_triples(folder)
+    assert found.train.entities == ("ann", "bob", "cat")
+    assert found.train.relations == ("brother of", "mother of")
+    assert found.train.triples.tolist() == [[0, 1, 1], [0, 1, 2], [1, 0, 2]]
+    assert found.test.triples.tolist() == [[0, 0, 1]]
+    assert [0, 0, 1] in found.train.known.tolist()
+    assert found.test_ids is None
+    assert found.train.fingerprint == open_triples(folder).train.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("test.txt", "ann\tmother of\tzoe\n", ["test.txt, line 1", "entity 'zoe'"]),
+        ("test.txt", "ann\tmother of\tbob\n\nann\taunt of\tbob\n", ["test.txt, line 3", "relation 'aunt of'"]),
+        ("valid.txt", "ann\tmother of\n", ["valid.txt, line 1", "separated by tabs"]),
+        ("train.txt", "ann mother of bob\n", ["train.txt, line 1", "separated by tabs"]),
+        ("train.txt", "", ["train.txt"]),
+    ],
+)
+def test_mistakes_are_named_with_file_and_line(folder, file, content, said):
+    (folder / file).write_text(content)
+    with pytest.raises(NearfarError) as error:
+        open_triples(folder)
+    assert all(part in str(error.value) for part in said)
+
+
+def test_bytes_that_are_no_text_are_named(folder):
+    (folder / "train.txt").write_bytes(b"ann\tmother of\tbob\nann\tm\xff\tbob\n")
+    with pytest.raises(NearfarError, match=r"train.txt, line 2: not UTF-8"):
+        open_triples(folder)
+
+
+@pytest.mark.parametrize("spec", ["nowhere", 7, [], [("a", "b")], [("a", "b", 3)]])
+def test_what_is_no_source_of_triples_is_said(spec):
+    with pytest.raises(UsageError):
+        open_triples(spec)
+
+
+def test_a_single_file_is_split_by_key_and_no_test_name_is_new(tmp_path):
+    rng = np.random.default_rng(0)
+    triples = [(f"e{a}", f"r{r}", f"e{b}") for a, r, b in rng.integers(0, 30, (200, 3))]
+    write(tmp_path / "all.tsv", triples + triples[:50])
+    found = open_triples(tmp_path / "all.tsv", seed=3)
+    train, test = found.train.triples, found.test.triples
+    assert len(train) + len(test) == len(set(triples)), "each triple counts once"
+    assert not {tuple(t) for t in train} & {tuple(t) for t in test}
+    assert np.isin(test[:, [0, 2]], train[:, [0, 2]]).all()
+    assert np.isin(test[:, 1], train[:, 1]).all()
+    again = open_triples(tmp_path / "all.tsv", seed=99, split=found.test_ids)
+    assert np.array_equal(again.test.triples, test), "the stored split, whatever the seed"
+    other = open_triples(tmp_path / "all.tsv", seed=4).test.triples
+    assert not np.array_equal(other, test)
+
+
+def test_the_standard_library_is_a_knowledge_graph():
+    found = open_triples("python")
+    names = found.train.entities
+    said = {(names[h], found.train.relations[r], names[t]) for h, r, t in found.train.known}
+    assert ("logging.StreamHandler", "inherits", "logging.Handler") in said
+    assert ("logging.Handler", "defined in", "logging") in said
+    assert ("emit()", "of", "logging.StreamHandler") in said
+    assert len(found.test.triples) > 300
+
+
+def drawn(how, data, k=64):
+    ids = np.arange(len(data.triples))
+    similarity = Corrupted(len(data), k, how)
+    rows = Rows(ids, ids + 1000, ids)
+    return similarity.view(similarity.read(data, rows, Key(0)), rows, Key(0)("view"))
+
+
+def test_corruptions_change_one_end_to_another_entity_and_are_keyed_by_row():
+    data = open_triples([(f"h{i % 7}", "r", f"t{i}") for i in range(40)]).train
+    x = drawn("uniform", data)
+    true = torch.where(x["of_head"], x["head"][:, None], x["tail"][:, None])
+    assert (x["other"] != true).all()
+    assert x["other"].unique().tolist() == list(range(len(data)))
+    assert 0.45 < float(x["of_head"].float().mean()) < 0.55
+    ids = np.array([5, 3])
+    similarity = Corrupted(len(data), 64)
+    part = similarity.view(similarity.read(data, Rows(ids, ids + 1000, ids), Key(0)), Rows(ids, ids + 1000, ids), Key(0)("view"))
+    assert torch.equal(part["other"], x["other"][[5, 3]])
+
+
+def test_bernoulli_corrupts_the_end_that_is_less_often_true_by_chance():
+    many = [("h", "has", f"t{i}") for i in range(9)]
+    one = [(f"a{i}", "is", f"b{i}") for i in range(9)]
+    data = open_triples([*many, *one], split=[]).train
+    share = head_shares(data)
+    assert share[data.relations.index("has")] == pytest.approx(0.9)
+    assert share[data.relations.index("is")] == pytest.approx(0.5)
+    x = drawn("bernoulli", data)
+    of_has = x["of_head"][x["relation"] == data.relations.index("has")]
+    assert 0.85 < float(of_has.float().mean()) < 0.95
+
+
+@pytest.mark.parametrize("p", [1, 2])
+def test_the_hinge_over_tables_is_the_plain_one_with_its_gradient(p):
+    torch.manual_seed(0)
+    tables = [torch.randn(9, 5, dtype=torch.float64, requires_grad=True), torch.randn(3, 5, dtype=torch.float64, requires_grad=True)]
+    head, kind, tail = torch.randint(0, 9, (20,)), torch.randint(0, 3, (20,)), torch.randint(0, 9, (20,))
+    other, of_head = torch.randint(0, 9, (20, 4)), torch.rand(20, 4) < 0.5
+    weight = torch.randn(20, dtype=torch.float64)
+    found = translation_rows(*tables, head, kind, tail, other, of_head, 1.5, p)
+    grads = [g.to_dense() for g in torch.autograd.grad((found * weight).sum(), tables)]
+
+    def distance(h, t):
+        return torch.linalg.vector_norm(tables[0][h] + tables[1][kind].view(len(kind), *[1] * (h.ndim - 1), 5) - tables[0][t], p, dim=-1)
+
+    corrupt_head, corrupt_tail = torch.where(of_head, other, head[:, None]), torch.where(of_head, tail[:, None], other)
+    wanted = translation_hinge(distance(head, tail), distance(corrupt_head, corrupt_tail), 1.5)
+    torch.testing.assert_close(found, wanted)
+    for mine, true in zip(grads, torch.autograd.grad((wanted * weight).sum(), tables), strict=True):
+        torch.testing.assert_close(mine, true)
+
+
+def test_a_step_has_no_dense_gradient_and_moves_only_its_own_rows():
+    n, rng = 200_000, np.random.default_rng(0)
+    facts = np.stack([rng.integers(0, n, 500), np.zeros(500, dtype=np.int64), rng.integers(0, n, 500)], axis=1)
+    data = Triples(tuple(map(str, range(n))), ("r",), facts, facts[:0], facts)
+    run = Run(batch=64, steps=1, optimizer="adagrad", lr=0.1, warmup=0.0)
+    session = Session(TransE(dim=8), run, Machine(device="cpu"), data, torch.device("cpu"))
+    before, grads = session.net.encoder.weight.detach().clone(), []
+    session.optimizers[0].register_step_pre_hook(lambda *_: grads.extend(p.grad for p in session.net.parameters()))
+    train(session)
+    assert all(grad.is_sparse and len(grad._values()) <= 3 * 64 for grad in grads)
+    after = session.net.encoder.weight.detach()
+    moved = (after != before).any(1)
+    assert 64 < int(moved.sum()) <= 3 * 64
+    torch.testing.assert_close(after[moved].norm(dim=1), torch.ones(int(moved.sum())))
+
+
+def test_a_trained_table_completes_what_it_was_not_told():
+    """Everybody of a town lives in its country: of some the country is held out, and follows from the town."""
+    triples = [(f"country {c}", "has", f"town {c}{t}") for c in range(4) for t in range(3)]
+    people = [(f"p{i:03d}", i % 4, i % 3) for i in range(96)]
+    triples += [(p, "lives in", f"town {c}{t}") for p, c, t in people] + [(p, "citizen of", f"country {c}") for p, c, t in people]
+    trained = nearfar.fit("transe", triples, dim=16, batch=64, epochs=80, optimizer="adagrad", lr=0.2, warmup=0.0)
+    rows = {r["representation"]: r for r in measure(trained, triples).table.results}
+    assert rows["trained table"]["hits10"] > 1.5 * rows["frequency"]["hits10"]
+    assert rows["trained table"]["mrr"] > 2 * rows["untrained table"]["mrr"]
+
+
+def test_names_are_encoded_and_unknown_ones_refused():
+    trained = nearfar.fit("transe", preset="tiny", steps=2)
+    vectors = trained.encode(["logging.Handler", "object"])
+    assert vectors.shape == (2, 32)
+    assert torch.equal(trained.encode("object"), vectors[1:])
+    with pytest.raises(UsageError, match=r"Did you mean 'logging\.Handler'"):
+        trained.encode(["logging.Handlr"])
+
+
+def test_the_command_line_from_fit_to_report(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fit", "transe", "--tiny", "--steps", "60", "--out", "run", "-q"]) == 0
+    assert main(["fit", "--resume", "run", "-q"]) == 0
+    capsys.readouterr()
+    assert main(["eval", "run", "--json", "-q"]) == 0
+    table = json.loads(capsys.readouterr().out)
+    assert [row["representation"] for row in table["results"]] == ["frequency", "untrained table", "trained table"]
+    assert {"mrr", "hits1", "hits3", "hits10"} <= table["results"][0].keys()
+    assert main(["embed", "run", "--data", "python", "--out", "vectors.npy", "-q"]) == 0
+    assert np.load("vectors.npy").shape == (len(open_triples("python").train), 32)
+    assert main(["report", "run", "-q"]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "hits@10" in page
+    assert "Nearest neighbours" in page
+    assert "Positive pairs" not in page

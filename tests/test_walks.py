@@ -1,0 +1,131 @@
+"""Graphs from files and objects, and walks: along edges, with the probabilities of the paper, keyed, without a loop over nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.io import savemat
+from scipy.sparse import coo_matrix, csr_matrix
+
+from nearfar.core import Key, NearfarError, Rows, UsageError
+from nearfar.data.edges import graph_of, open_edges
+from nearfar.similarity.walks import Walks, steps_of, walk
+from nearfar.similarity.windows import TILE
+
+
+def neighbours(graph, i):
+    return graph.neighbours[graph.starts[i] : graph.starts[i + 1]].tolist()
+
+
+def test_an_edge_list_counts_both_ways_and_once(tmp_path):
+    (tmp_path / "edges.txt").write_text("# friends\nann bob\nbob ann  # again\nbob\tcat\ncat,cat\ncat ann\n")
+    graph = open_edges(tmp_path / "edges.txt")
+    assert graph.nodes == ("ann", "bob", "cat")
+    assert [neighbours(graph, i) for i in range(3)] == [[1, 2], [0, 2], [0, 1]]
+    assert graph.weights is None
+    assert graph.strength.tolist() == [2, 2, 2]
+
+
+def test_weights_are_read_and_add_up(tmp_path):
+    (tmp_path / "edges.csv").write_text("a,b,2\nb,c,0.5\nb,a,1\n")
+    graph = open_edges(tmp_path / "edges.csv")
+    assert graph.weights.tolist() == [3, 3, 0.5, 0.5]
+    assert graph.strength.tolist() == [3, 3.5, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a b\na\n", "line 2: two names"),
+        ("a b 1\na c\n", "line 2: two names and a weight"),
+        ("a b -1\n", "line 1: the weight '-1'"),
+        ("a b x\n", "line 1: the weight 'x'"),
+        ("a a\n", "no edges"),
+        ("", "no edges"),
+    ],
+)
+def test_mistakes_are_named_with_file_and_line(tmp_path, text, said):
+    (tmp_path / "edges.txt").write_text(text)
+    with pytest.raises(NearfarError, match=said):
+        open_edges(tmp_path / "edges.txt")
+
+
+def test_the_same_graph_from_every_source(tmp_path):
+    networkx = pytest.importorskip("networkx")
+    karate = open_edges("karate")
+    matrix = csr_matrix((np.ones(len(karate.neighbours)), karate.neighbours, karate.starts), shape=(34, 34))
+    ends = torch.from_numpy(np.stack(coo_matrix(matrix).coords).astype(np.int64))
+    savemat(tmp_path / "karate.mat", {"network": matrix, "group": csr_matrix(karate.groups.astype(float))})
+    plain = networkx.Graph(networkx.karate_club_graph().edges())
+    assert len(open_edges("miserables")) == 77
+    for found in (open_edges(matrix), open_edges(ends), open_edges(tmp_path)):
+        assert np.array_equal(found.neighbours, karate.neighbours)
+        assert np.array_equal(found.starts, karate.starts)
+    assert np.array_equal(open_edges(tmp_path / "karate.mat").groups, karate.groups)
+    assert len(open_edges(plain).neighbours) == 2 * plain.number_of_edges()
+
+
+@pytest.mark.parametrize("spec", ["nowhere", 3, coo_matrix((2, 3)), torch.zeros(3, 4)])
+def test_what_is_no_graph_is_said(spec):
+    with pytest.raises(UsageError):
+        open_edges(spec)
+
+
+def test_a_mat_file_that_is_none_is_said(tmp_path):
+    (tmp_path / "x.mat").write_bytes(b"not a matrix" * 20)
+    with pytest.raises(NearfarError, match=r"x\.mat"):
+        open_edges(tmp_path / "x.mat")
+
+
+def biased(graph, before, now, p, q):
+    """The paper's transition probabilities, by a loop."""
+    weights = np.zeros(len(graph))
+    for place in range(graph.starts[now], graph.starts[now + 1]):
+        x = graph.neighbours[place]
+        w = 1.0 if graph.weights is None else graph.weights[place]
+        weights[x] = w * (1 / p if x == before else 1.0 if x in neighbours(graph, before) else 1 / q)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize(("p", "q"), [(1.0, 1.0), (0.25, 0.25), (4.0, 0.5), (0.1, 10.0)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_steps_have_the_probabilities_of_the_paper(p, q, weighted):
+    a, b = np.array([0, 0, 0, 1, 1, 2, 3, 4]), np.array([1, 2, 3, 2, 4, 3, 5, 5])
+    graph = graph_of("abcdef", a, b, np.arange(1, 9) if weighted else None)
+    n = 20_000
+    paths = walk(steps_of(graph), torch.zeros(n, dtype=torch.long), 3, p, q, Key(0), torch.arange(n)).numpy()
+    first = np.bincount(paths[:, 1], minlength=6) / n
+    weights = np.array([0.0, 1, 2, 3, 0, 0]) if weighted else np.array([0.0, 1, 1, 1, 0, 0])
+    assert np.abs(first - weights / weights.sum()).max() < 0.015
+    for now in (1, 2, 3):
+        third = paths[paths[:, 1] == now, 2]
+        wanted = biased(graph, 0, now, p, q)
+        assert np.abs(np.bincount(third, minlength=6) / len(third) - wanted).max() < 4 / np.sqrt(len(third))
+
+
+def test_walks_follow_edges_and_depend_on_their_slot_alone():
+    graph = open_edges("karate")
+    steps, origin, slots = steps_of(graph), torch.arange(34), torch.arange(34) + 7
+    paths = walk(steps, origin, 30, 0.5, 2.0, Key(1), slots)
+    assert paths.shape == (34, 30)
+    assert torch.equal(paths[:, 0], origin)
+    assert bool(steps.joined(paths[:, :-1], paths[:, 1:]).all())
+    part = walk(steps, origin[[5, 2]], 30, 0.5, 2.0, Key(1), slots[[5, 2]])
+    assert torch.equal(part, paths[[5, 2]])
+    assert not torch.equal(walk(steps, origin, 30, 0.5, 2.0, Key(2), slots), paths)
+
+
+def test_rows_are_walks_from_every_node_that_has_an_edge():
+    graph = graph_of("abcd", np.array([0, 1]), np.array([1, 3]))  # nobody knows c
+    walks = Walks(length=40, walks=3, window=4, noise=8)
+    assert walks.count(graph) == 9
+    ids = np.arange(9)
+    raw = walks.read(graph, Rows(ids, ids, ids), Key(0))
+    tiles = -(-40 // TILE)
+    assert raw["word"].shape == (9 * tiles, TILE + 8)
+    assert raw["row"].tolist() == [i for i in range(9) for _ in range(tiles)]
+    assert 2 not in raw["word"][raw["sentence"] > 0]
+    starts = raw["word"][::tiles, 4]
+    assert starts.tolist() == [0, 1, 3] * 3
+    assert not (raw["noise"] == 2).any(), "a node without edges is no noise either"
