@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from results_more import NOTHING, SECTIONS
+
 Result = Callable[[str], dict[str, Any] | None]
 Table = Callable[[list[str], list[list[str]]], str]
 
@@ -28,6 +30,9 @@ def results_page(root: Path, result: Result, table: Table) -> str:
     parts += _section("Losses on a CPU", "benchmarks/losses.py", LOSSES_CPU, _losses_cpu(result("losses_cpu"), table))
     parts += _section("Batches larger than memory", "benchmarks/chunks.py", CHUNKS, _chunks(result("chunks"), table))
     parts += _section("Folders of JPEG files", "benchmarks/jpegs.py", JPEGS, _jpegs(result("jpegs"), table))
+    for title, script, name, text, make in SECTIONS:
+        found = result(name)
+        parts += _section(title, script, text, NOTHING if found is None else make(found, table))
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -51,9 +56,6 @@ JPEGS = "224 to 500 pixels a side, two views of 224 pixels: reading, decoding an
 
 def _section(title: str, script: str, text: str, body: str) -> list[str]:
     return [f"## {title}", "", f"{text} `python {script}`", "", body, ""]
-
-
-NOTHING = "_not measured yet_"
 
 
 def _cifar(root: Path, table: Table) -> str:
