@@ -2,6 +2,7 @@
 # make test     install and run the whole test suite
 # make install  build .venv with the `nearfar` command
 # make lint     ruff and pyright
+# make test-browser   the explorer in a real Chromium (Debian: apt install chromium)
 #
 # torch from another index (smaller CPU wheels, or a certain CUDA):  make demo TORCH_INDEX=<address of the index>
 # On most machines `pip install torch` brings several GB of CUDA packages; an index of CPU wheels avoids them.
@@ -13,13 +14,16 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 TORCH_INDEX ?=
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo test lint install install-dev clean
+.PHONY: demo test test-browser lint install install-dev clean
 
 demo: install
 	$(BIN)/nearfar demo --out demo --overwrite
 
 test: install-dev
 	$(BIN)/python -m pytest
+
+test-browser: install-dev
+	NEARFAR_BROWSER=1 $(BIN)/python -m pytest tests/browser
 
 lint: install-dev
 	$(BIN)/ruff check .
