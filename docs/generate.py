@@ -67,10 +67,25 @@ def digits_table() -> str:
 
 
 def methods_table() -> str:
-    rows = [(name, recipes.method(name).recipe.card) for name in recipes.names()]
-    return markdown(["method", "positive", "negative", "loss"], [[f"`{n}`", c.positive, c.negative, c.loss] for n, c in rows]).replace(
-        "--:", "---"
-    )
+    """The methods by what they learn from; each name leads to its section of docs/methods.md."""
+    by_modality: dict[str, list[str]] = {}
+    for name in recipes.names():
+        card = recipes.method(name).recipe.card
+        by_modality.setdefault(card.modality, []).append(f"[`{name}`](docs/methods.md#{_anchor(f'{card.title} ({name})')})")
+    order = sorted(by_modality, key=lambda m: (list(MODALITIES).index(m) if m in MODALITIES else 99, m))
+    return markdown(["data", "methods"], [[MODALITIES.get(m, m), ", ".join(by_modality[m])] for m in order]).replace("--:", "---")
+
+
+MODALITIES = {
+    "image": "images", "image-text": "images with captions", "text": "texts", "words": "words", "audio": "sounds",
+    "nodes": "nodes of a graph", "graphs": "small graphs", "walks": "networks", "triples": "knowledge graphs",
+}  # fmt: skip
+"""In the order of the table."""
+
+
+def _anchor(title: str) -> str:
+    """As GitHub and mkdocs make it of a heading."""
+    return re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title.lower())).strip("-")
 
 
 def measured_table() -> str:

@@ -86,6 +86,8 @@ def test_text_of_formulas(latex, text):
     "latex",
     [
         r"\unknown{x}",
+        r"\begin{matrix} a \end{matrix}",
+        r"\begin{cases} a & b",
         "{",
         "}",
         "x_",
@@ -102,6 +104,11 @@ def test_what_is_beyond_the_vocabulary_is_shown_as_source(latex):
     with pytest.raises(UnknownLatex):
         to_mathml(latex)
     assert equation(latex).startswith("<pre><code>")
+
+
+def test_cases_are_a_table_behind_a_brace():
+    drawn = ET.fromstring(to_mathml(r"\begin{cases} 1 & x = \text{log\_det} \\ 0 & \text{else} \end{cases}"))
+    assert [["".join(cell.itertext()) for cell in row] for row in drawn.iter("mtr")] == [["1", "x=log_det"], ["0", "else"]]
 
 
 def test_source_and_text_are_escaped():

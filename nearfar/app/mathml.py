@@ -1,7 +1,7 @@
 r"""LaTeX of the equations on recipe cards to MathML, which browsers draw without help.
 
 A recursive descent over a small, closed vocabulary: fractions, roots, scripts, limits, Greek, alphabets, accents,
-delimiters, named operators, text. Anything else raises `UnknownLatex`, and `equation` shows the source instead:
+delimiters, named operators, text, cases. Anything else raises `UnknownLatex`, and `equation` shows the source instead:
 a formula is drawn right or not at all.
 """
 
@@ -22,16 +22,17 @@ OPERATORS = {
     "geq": "≥", "ll": "≪", "gg": "≫", "approx": "≈", "sim": "∼", "equiv": "≡", "propto": "∝", "to": "→", "rightarrow": "→",
     "leftarrow": "←", "mapsto": "↦", "setminus": "∖", "cup": "∪", "cap": "∩", "subset": "⊂", "subseteq": "⊆", "odot": "⊙",
     "oplus": "⊕", "otimes": "⊗", "circ": "∘", "star": "⋆", "ast": "∗", "mid": "∣", "parallel": "∥", "forall": "∀", "exists": "∃",
-    "ldots": "…", "dots": "…", "cdots": "⋯", "colon": ":", "prime": "′", "wedge": "∧", "vee": "∨",
+    "ldots": "…", "dots": "…", "cdots": "⋯", "colon": ":", "prime": "′", "wedge": "∧", "vee": "∨", "mp": "∓", "simeq": "≃",
 }  # fmt: skip
 DELIMITERS = {
     "lVert": "‖", "rVert": "‖", "Vert": "‖", "|": "‖", "lvert": "|", "rvert": "|", "vert": "|", "langle": "⟨", "rangle": "⟩",
     "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "{": "{", "}": "}", "lbrace": "{", "rbrace": "}",
 }  # fmt: skip
 LARGE = {"sum": "∑", "prod": "∏", "int": "∫", "bigcup": "⋃", "bigcap": "⋂"}
-FUNCTIONS = {"exp", "log", "ln", "cos", "sin", "tanh", "det", "dim", "tr", "Pr"}
+FUNCTIONS = {"arg", "exp", "log", "ln", "cos", "sin", "tanh", "det", "dim", "tr", "Pr"}
 LIMIT_FUNCTIONS = {"max", "min", "sup", "inf", "lim", "argmax", "argmin"}
-SPACES = {",": 0.167, ":": 0.222, ";": 0.278, "!": -0.167, " ": 0.25, "quad": 1.0, "qquad": 2.0}
+SPACES = {",": 0.167, ":": 0.222, ";": 0.278, "!": -0.167, " ": 0.25, "thinspace": 0.167, "thickspace": 0.278, "quad": 1.0, "qquad": 2.0}
+IN_TEXT = {"\\ ": "\u00a0", "\\,": "\u00a0", "~": "\u00a0", "\\_": "_"}
 ACCENTS = {"hat": "^", "widehat": "^", "tilde": "~", "widetilde": "~", "bar": "¯", "overline": "¯", "vec": "→", "dot": "˙"}
 SIZES = {"big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "bigm", "Bigm"}
 ALPHABETS = {"mathbb": (0x1D538, 0x1D552, 0x1D7D8), "mathcal": (0x1D49C, 0x1D4B6, None), "mathbf": (0x1D400, 0x1D41A, 0x1D7CE)}
@@ -168,9 +169,11 @@ class _Parser:
             return f"<munder>{self.atom()}{below}</munder>"
         if name == "left":
             return self.fenced()
+        if name == "begin":
+            return self.cases()
         if name in SIZES:
             return self.atom()
-        if name in ("text", "mathrm", "textrm", "mathsf", "mathtt"):
+        if name in ("text", "mathrm", "textrm", "texttt", "mathsf", "mathtt"):
             return f"<mtext>{escape(self.words())}</mtext>"
         if name in ("operatorname", "operatorname*"):
             return self.function(self.words())
@@ -198,6 +201,25 @@ class _Parser:
             raise UnknownLatex(f"{token} is no delimiter")
         return f'<mo fence="true" stretchy="true">{mark}</mo>'
 
+    def cases(self) -> str:
+        """Lines of cells behind a brace, the one environment there is."""
+        lines = [[""]]
+        opened = self.words()
+        while self.peek() != "\\end":
+            if self.peek() == "&":
+                self.take()
+                lines[-1].append("")
+            elif self.peek() == "\\\\":
+                self.take()
+                lines.append([""])
+            else:
+                lines[-1][-1] += self.scripted()
+        self.take()
+        if opened != "cases" or self.words() != opened:
+            raise UnknownLatex(f"an environment {opened}")
+        rows = "".join(f"<mtr>{''.join(f'<mtd>{cell}</mtd>' for cell in line)}</mtr>" for line in lines)
+        return f'<mrow><mo fence="true" stretchy="true">{{</mo><mtable style="text-align: left">{rows}</mtable></mrow>'
+
     def words(self) -> str:
         """Plain words in braces."""
         self.take("{")
@@ -206,10 +228,9 @@ class _Parser:
             raise UnknownLatex("text without an end")
         words = words[: words.index("}")]
         self.at += len(words) + 1
-        plain = ["\u00a0" if t.isspace() or t in ("\\ ", "\\,", "~") else t for t in words]
-        if any(t.startswith("\\") or t in "{_^$" for t in plain):
+        if any(t.startswith("\\") or t in "{_^$" for t in words if t not in IN_TEXT):
             raise UnknownLatex("a formula within text")
-        return "".join(plain)
+        return "".join("\u00a0" if t.isspace() else IN_TEXT.get(t, t) for t in words)
 
     def styled(self, alphabet: str) -> str:
         """Letters and digits of another alphabet: \\mathbb{E}."""
