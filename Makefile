@@ -2,6 +2,7 @@
 # make test     install and run the whole test suite
 # make install  build .venv with the `nearfar` command
 # make lint     ruff and pyright
+# make docs     build the pages of the documentation into site/, to be opened from there
 # make test-browser   the explorer in a real Chromium (Debian: apt install chromium)
 #
 # torch from another index (smaller CPU wheels, or a certain CUDA):  make demo TORCH_INDEX=<address of the index>
@@ -14,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 TORCH_INDEX ?=
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo test test-browser lint install install-dev clean
+.PHONY: demo test test-browser lint docs install install-dev clean
 
 demo: install
 	$(BIN)/nearfar demo --out demo --overwrite
@@ -29,6 +30,9 @@ lint: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
+
+docs: $(VENV)/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 install: $(VENV)/.installed
 install-dev: $(VENV)/.installed-dev
@@ -47,5 +51,9 @@ $(VENV)/.installed-dev: $(VENV)/.installed pyproject.toml
 	$(PIP) --editable '.[dev]'
 	touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed pyproject.toml
+	$(PIP) --editable '.[docs]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info
+	rm -rf $(VENV) demo site build dist *.egg-info

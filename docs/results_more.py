@@ -66,14 +66,16 @@ METRICS = {"few_labels": "5 labels a class", "linear": "all labels", "knn": "kNN
 def sound(found: Found, table: Table) -> str:
     rows = []
     for row in found["summary"]:
-        gains = [
-            f"{100 * row[f'gain over {floor}']:+.1f} ± {100 * row[f'standard error, {floor}']:.1f}"
-            for floor in ("untrained encoder", "log-mel statistics")
-        ]
-        verdict = "**short**" if row["short"] else "above"
+        floors = ("untrained encoder", "log-mel statistics")
+        gains = [_plus_minus(row[f"gain over {floor}"], row[f"standard error, {floor}"]) for floor in floors]
+        verdict = "**open**" if row["seeds"] < 3 else "**short**" if row["short"] else "above"
         name = f"`{row['experiment']}`, {METRICS[row['metric']]}"
         rows.append([name, str(row["seeds"]), percent(row["trained encoder"]), *gains, verdict])
     return table(["recipe and data", "seeds", "trained", "over the untrained encoder", "over log-mel statistics", "verdict"], rows)
+
+
+def _plus_minus(gain: float, error: float | None) -> str:
+    return f"{100 * gain:+.1f}" + (f" ± {100 * error:.1f}" if error is not None else "")
 
 
 def questions(found: Found, table: Table) -> str:

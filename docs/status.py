@@ -75,7 +75,9 @@ def heard(found: dict[str, Any], experiment: str, metric: str) -> float | None:
     """How far training is above the better of both floors, in points, after twice the paired standard error is taken off."""
     rows = [row for row in found["summary"] if (row["experiment"], row["metric"]) == (experiment, metric)]
     floors = ("untrained encoder", "log-mel statistics")
-    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors) if rows else None
+    if not rows or rows[0]["seeds"] < SEEDS:
+        return None
+    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors)
 
 
 def hybrid_gain(found: dict[str, Any]) -> float:

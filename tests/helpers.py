@@ -65,7 +65,8 @@ def tiny_session(name: str, exact: bool = False, machine: Machine | None = None,
     recipe, run = recipes.method(name).tiny
     if exact:
         recipe = exactly(recipe)
-        changes = {"encoder": {"image": "convnet-gn", "graphs": "gin-3x16-ln"}.get(recipe.card.modality, run.encoder), **changes}
+        by_modality = {"image": "convnet-gn", "image-text": "convnet-gn", "graphs": "gin-3x16-ln"}
+        changes = {"encoder": by_modality.get(recipe.card.modality, run.encoder), **changes}
     if "batch" in changes:
         changes["batch"] = batch_for(name, changes["batch"])
     splits = opened_for(type(recipe), run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 import nearfar
 from nearfar.app.cli import main
+from nearfar.app.kinds.questions import questions_of
+from nearfar.app.results import measure
 from nearfar.core import Key, Net, Rows, UsageError
 from nearfar.data.textrows import from_strings
 from nearfar.data.tokens import train_tokenizer
@@ -139,6 +142,42 @@ def test_the_reader_learns_to_mark_what_is_asked_for():
     assert Reader.of(trained).read(["Which colour ?"], [""])[0].text == ""
 
 
+THINGS = [("dog", "hound"), ("cat", "feline"), ("car", "vehicle"), ("sea", "ocean"), ("rock", "stone"), ("baby", "infant")]
+
+
+def test_an_evaluation_ranks_all_passages_for_the_questions_of_the_test_split(monkeypatch):
+    """No word in common: BM25 is blind, and the towers are right by what they have learned. Checked against a loop."""
+    rows = [(f"Where is a {a} number {i} ?", f"One {b} is {i} here .") for a, b in THINGS for i in range(5)]
+    data = {"question": [q for q, _ in rows], "passage": [p for _, p in rows], "negative": [p for _, p in rows[1:] + rows[:1]]}
+    trained = nearfar.fit("dpr", data=data, **SMALL, pool="mean", dropout=0.0, steps=60, batch=8, lr=2e-2)
+    found = measure(trained, data)
+    bm25, before, after = found.table.results
+    passages = list(dict.fromkeys(p for _, p in rows))
+    test = [(q, found.splits.test.texts([i], "passage")[0]) for i, q in enumerate(found.splits.test.texts(column="question"))]
+    scores = encode_questions(trained, [q for q, _ in test]) @ trained.encode(passages).T
+    ranks = [1 + int((row > row[passages.index(p)]).sum()) for row, (_, p) in zip(scores, test, strict=True)]
+    assert after["top1"] == pytest.approx(np.mean([r <= 1 for r in ranks]))
+    assert after["top5"] == pytest.approx(np.mean([r <= 5 for r in ranks]))
+    assert after["mrr"] == pytest.approx(np.mean([1 / r for r in ranks]))
+    assert after["mrr"] > before["mrr"]
+    assert bm25["baseline"]
+    assert before["baseline"]
+    assert not after["baseline"]
+    assert found.test.shape == found.untrained.shape == (len(test), after["width"])
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    without = measure(trained, data).table
+    assert [row["representation"] for row in without.results] == ["untrained towers", "trained towers"]
+    assert "nearfar[search]" in without.render()
+
+
+def test_a_question_is_right_with_any_passage_that_answers_it_anywhere():
+    train = from_strings({"question": ["a?", "b?"], "passage": ["one", "two"], "negative": ["six", "one"]}, "train")
+    test = from_strings({"question": ["a?", "a?", "c?"], "passage": ["three", "three", "two"]}, "test")
+    asked = questions_of(train, test)
+    assert asked.passages == ("one", "two", "six", "three")
+    assert dict(zip(asked.questions, asked.gold, strict=True)) == {"a?": (0, 3), "c?": (1,)}
+
+
 def test_the_command_line_trains_on_squad_and_measures(tmp_path, capsys):
     articles = []
     for i in range(100, 112):
@@ -151,7 +190,10 @@ def test_the_command_line_trains_on_squad_and_measures(tmp_path, capsys):
     assert main(["fit", "dpr", "--data", str(tmp_path / "squad.json"), "--out", run, *flags]) == 0
     assert main(["fit", "--resume", run, "-q"]) == 0
     assert main(["eval", run, "--json", "-q"]) == 0
-    assert json.loads(capsys.readouterr().out)
+    table = json.loads(capsys.readouterr().out)
+    assert [row["representation"] for row in table["results"]] == ["BM25", "untrained towers", "trained towers"]
+    assert (table["protocol"]["questions"], table["protocol"]["passages"]) == (6, 12)
+    assert table["results"][0]["top5"] == 1, "the number that is asked about stands in two passages"
     assert main(["embed", run, "--data", str(tmp_path / "squad.json"), "--out", vectors, "-q"]) == 0
     assert np.load(vectors).shape[0] == 36
     assert main(["report", run, "-q"]) == 0

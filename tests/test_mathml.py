@@ -94,7 +94,6 @@ def test_text_of_formulas(latex, text):
         "x_1_2",
         r"\frac{a}",
         r"\left( x",
-        r"\begin{cases} a \end{cases}",
         "a & b",
         r"\text{x",
         r"\mathbb{\frac12}",

@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nearfar
+from nearfar.app.cli import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.data.questions import Questions
+from nearfar.data.opentext import open_texts
+from nearfar.data.questions import Questions, read_questions
 from nearfar.data.textrows import from_strings
 from nearfar.index import build
 from nearfar.index.base import Hits
@@ -37,6 +39,9 @@ QUESTIONS = Questions(
     candidates=((), (), ()),
     documents=np.array([0, 0, 0, 1]),
 )
+
+
+ASKED = QUESTIONS.questions, QUESTIONS.gold, QUESTIONS.answers
 
 
 def bm25_by_hand(question: str, passages, k1=1.5, b=0.75) -> list[float]:
@@ -143,6 +148,30 @@ def test_mined_negatives_neither_are_gold_nor_hold_the_answer():
     for rows, gold, answers in zip(found, QUESTIONS.gold, QUESTIONS.answers, strict=True):
         assert not set(rows) & set(gold)
         assert not any(a.lower() in PASSAGES[r].lower() for r in rows for a in answers)
+
+
+def test_mined_negatives_become_a_table_to_train_on(tmp_path, capsys):
+    rows = [{"question": q, "passage": PASSAGES[g], "answers": list(a)} for q, (g,), a in zip(*ASKED, strict=True)]
+    data, out = tmp_path / "asked.jsonl", tmp_path / "pairs.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"question": "Where?", "passage": PASSAGES[1], "answer": "e"}]))
+    assert main(["mine", str(data), "--out", str(out)]) == 0
+    said = capsys.readouterr()
+    assert "3 rows of 3 questions" in said.out
+    assert "1 of 4 questions left out" in said.err, "every passage holds the letter e"
+    found = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["question"] for row in found] == list(QUESTIONS.questions)
+    for row, asked in zip(found, rows, strict=True):
+        assert {name: row[name] for name in asked} == asked
+        assert row["negative"] != row["passage"]
+        assert not any(answer.lower() in row["negative"].lower() for answer in row["answers"])
+    assert open_texts(str(out)).train.columns == ("passage", "question", "negative")
+    assert read_questions(out).gold == read_questions(data).gold[:3]
+    assert main(["mine", str(data), "--out", str(tmp_path / "pairs.csv")]) == 2
+    assert ".jsonl" in capsys.readouterr().err
+    data.write_text(json.dumps(rows[0]) + "\n")
+    assert main(["mine", str(data), "--out", str(tmp_path / "none.jsonl")]) == 2
+    assert "no negative" in capsys.readouterr().err
+    assert not (tmp_path / "none.jsonl").exists()
 
 
 def test_a_search_within_judged_lists_keeps_to_them():

@@ -156,7 +156,8 @@ def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
         if given.get(one) and given.get(other):
             raise UsageError(f"give {_flag(one)} or {_flag(other)}, not both")
     if not (given.keys() & {"data", "tiny", "config"}):
-        raise UsageError("--data is missing: 'digits', a folder of images, CIFAR-10 or MNIST files, or a .npy/.npz (--tiny needs none)")
+        known = "'digits', a folder of images or sounds, a file of texts, a graph, …"
+        raise UsageError(f"--data is missing: {known} (`nearfar fit --help` names all; --tiny needs none)")
 
 
 def _own_recipe(parser: Parser) -> None:
@@ -168,10 +169,13 @@ def _device(parser: Parser) -> None:
 
 
 def evaluate(argv: Sequence[str]) -> None:
-    about = "Measure a run against its untrained encoder and raw pixels: probes, neighbours, geometry."
+    about = (
+        "Measure a run on its test split, beside the untrained encoder and simple baselines (raw pixels, counted words, BM25, …).\n"
+        "Images, texts, sounds, graphs: probes, neighbours, geometry. Questions: retrieval. Triples: link prediction. Words: similarity."
+    )
     parser = Parser("nearfar eval", "RUN [--data DATA] [--json]", about)
     parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
-    parser.add_argument("--data", metavar="DATA", help="labelled data. Default: those of the run.")
+    parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes. Default: the data of the run.")
     parser.add_argument("--json", action="store_true", help="the numbers with their protocol, as JSON")
     _device(parser)
     _own_recipe(parser)

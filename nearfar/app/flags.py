@@ -168,8 +168,9 @@ class Parser(argparse.ArgumentParser):
 
     def add_fields(self, title: str, kind: type) -> None:
         """A group of flags, one for each field of a dataclass."""
-        group = self.add_argument_group(title)
-        for flag in flags_of(kind):
+        flags = flags_of(kind)
+        group = self.add_argument_group(title, None if flags else "none")  # argparse leaves out a group that has nothing in it
+        for flag in flags:
             text = flag.full_help.replace("%", "%%")
             if flag.kind is bool:
                 group.add_argument(flag.dashed, action=argparse.BooleanOptionalAction, help=text)

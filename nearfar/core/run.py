@@ -16,11 +16,16 @@ class Run:
 
     data: str = ""
     """What to learn from. Images: 'digits', a folder of images, CIFAR-10 or MNIST files, or a .npy/.npz of uint8 images. Texts:
-    'docstrings', a .txt of one sentence a line, a .csv, .tsv, .jsonl or .parquet, or a folder of such files."""
+    'docstrings', a .txt of one sentence a line, a .csv, .tsv, .jsonl or .parquet, or a folder of such files; questions: such a table
+    with question and passage, or SQuAD's .json. Sounds: 'tones', a folder of wav, flac, ogg. Graphs: 'karate', 'atlas', a .npz with
+    edge_index, a list of edges, TU's text files; triples: 'python', lines of head, relation, tail with tabs between.
+    Images with captions: 'digits-captions', a table with the columns image and caption, Flickr8k's folder."""
     encoder: str = "auto"
-    """convnet, resnet18, resnet34, resnet50 (convnet-gn etc.: group instead of batch norm; resnet18-imagenet etc.: ImageNet stem),
-    hf:NAME-OR-FOLDER for any image model of transformers; auto: convnet up to 40 pixels, resnet18 above. For texts: bert-tiny,
-    bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag, hf:NAME-OR-FOLDER; auto: bert-tiny."""
+    """For images: convnet, resnet18, resnet34, resnet50 (convnet-gn etc.: group instead of batch norm; resnet18-imagenet etc.: ImageNet
+    stem); auto: convnet up to 40 pixels, resnet18 above. For texts: bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random
+    weights), gru, bag; auto: bert-tiny. For sounds: mel, mel-deep, mel-transformer, wave, wave-512; auto: mel. For these three also
+    hf:NAME-OR-FOLDER, a model of transformers. For graphs: gcn-1x512, gin-3x32, gin-3x32-ln (layers x width); auto: gcn-1x512 for
+    nodes, gin-3x32 for whole graphs. Words, walks and triples learn a table: auto."""
     image_size: int | None = None
     """Images are scaled and cropped to this many pixels a side. Default: their own size if all agree, else 64."""
     rate: int | None = None
@@ -28,7 +33,8 @@ class Run:
     seconds: float | None = None
     """Sounds are cut or filled up with silence to this length. Default: 95 in 100 of them fit in whole."""
     columns: str | None = None
-    """Which columns of a table are texts, in order, as in anchor,positive,negative; label=NAME and score=NAME name those."""
+    """Which columns of a table are texts, in order, as in anchor,positive,negative; label=NAME and score=NAME name those. Of images with
+    captions: image,caption."""
     tokenizer: str = "auto"
     """NAME-OR-FOLDER of a tokenizer of transformers; auto: that of --init or of an hf: encoder, else one trained on the training texts."""
     vocabulary: int = 8192

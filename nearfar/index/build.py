@@ -49,7 +49,7 @@ def build(
         raise UsageError("there are no vectors to build an index of")
     named = Items.given(items, len(table))
     chosen, why = choose(kind, len(table))
-    log.info(why)
+    log.log(logging.INFO if kind == "auto" else logging.DEBUG, why)
     made_by = model_of(model) if isinstance(model, Trained) else model
     what: dict[str, Any] = {"kind": chosen, "metric": chosen_metric, "model": made_by, "overwrite": overwrite}
     if out is not None and is_store(out):

@@ -13,6 +13,7 @@ KINDS = {
     "audio": "audio.AudioKind",
     "graphs": "graph.GraphKind",
     "image": "image.ImageKind",
+    "image-text": "image_text.ImageTextKind",
     "nodes": "graph.NodeKind",
     "text": "text.TextKind",
     "triples": "triples.TripleKind",

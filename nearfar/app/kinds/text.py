@@ -1,4 +1,4 @@
-"""Texts: counted words are the baseline."""
+"""Texts: counted words are the baseline. Questions and their passages are measured by what is found (`questions`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.app.kinds.base import Kind, Pair, encode
+from nearfar.app.kinds.base import Evaluation, Kind, Pair, Progress, encode
+from nearfar.app.kinds.questions import has_towers, retrieval
+from nearfar.app.results import splits_of
 from nearfar.core import Key
 from nearfar.data import Texts
 from nearfar.evaluate import Features
@@ -23,6 +25,12 @@ MOST_TEXTS = 20_000
 
 
 class TextKind(Kind):
+    def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation | None:
+        if not has_towers(trained):
+            return None
+        splits = splits_of(trained, data, progress)
+        return retrieval(trained, splits, self.chosen(splits.train, Key(trained.run.seed)("evaluate")), progress)
+
     def chosen(self, train: Texts, key: Key) -> Texts:
         return train if len(train) <= MOST_TEXTS else train.subset(np.sort(key("chosen").permutation(len(train))[:MOST_TEXTS]))
 

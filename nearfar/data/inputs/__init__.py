@@ -17,6 +17,7 @@ INPUTS = {
     "audio": "audio.AudioInputs",
     "graphs": "graph.GraphInputs",
     "image": "image.ImageInputs",
+    "image-text": "image_text.ImageTextInputs",
     "nodes": "graph.NodeInputs",
     "text": "text.TextInputs",
     "triples": "triples.TripleInputs",

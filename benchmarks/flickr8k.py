@@ -1,0 +1,120 @@
+"""CLIP on Flickr8k: photographs find their captions and captions their photographs; written for a GPU.
+
+    python benchmarks/flickr8k.py --device cuda [--experiments scratch,minilm] [--seeds 0,1,2] [--validate]
+
+Rows accumulate in benchmarks/results/flickr8k.json: those that are there are not run again unless --again is given.
+Data: Flickr8k (8,091 photographs at 64 pixels, five captions each) in $NEARFAR_DATA/flickr8k or ~/.cache/nearfar/flickr8k; for the
+experiment `minilm`, a text tower with pre-trained weights in $NEARFAR_DATA/minilm.
+Protocol: the published split (6,000 to learn from, 1,000 to test on); last step; recall at 1, 5 and 10 both ways, an image among the
+captions of all test images (each text once, any of its five counts), a caption among all test images. Floors in the same run: chance,
+borrowed words (captions of the training photographs nearest in raw pixels), the untrained encoders. Settings are looked at with
+--validate only: the 1,000 development images take the place of the test images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+from statistics import mean, stdev
+
+from common import RESULTS, write
+
+from nearfar.app.api import fit
+from nearfar.app.kinds.image_text import measured
+from nearfar.app.results import measure
+from nearfar.core import UsageError
+from nearfar.data.arrays import How
+from nearfar.data.captionsets import read_flickr8k
+from nearfar.train.trained import Trained
+
+CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
+COMMON = {
+    "encoder": "resnet18",
+    "batch": 512,
+    "epochs": 60,
+    "weight_decay": 0.2,
+    "length": 40,
+    "precision": "bf16",
+    "crop": 0.5,
+    "dim": 256,
+}
+SETTINGS = {
+    "scratch": COMMON | {"text_encoder": "bert-mini", "vocabulary": 4096, "lr": 1e-3},
+    "bag": COMMON | {"text_encoder": "bag", "vocabulary": 4096, "lr": 1e-3},
+    "minilm": COMMON | {"text_encoder": f"hf:{CACHE / 'minilm'}", "tokenizer": str(CACHE / "minilm"), "lr": 5e-4},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--experiments", default="scratch,bag")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--validate", action="store_true", help="print numbers of the development images and write nothing")
+    args = parser.parse_args()
+    path = RESULTS / "flickr8k.json"
+    for name in args.experiments.split(","):
+        if name not in SETTINGS:
+            raise UsageError(f"--experiments {name}: there are {', '.join(SETTINGS)}")
+        for seed in map(int, args.seeds.split(",")):
+            rows = json.loads(path.read_text())["rows"] if path.exists() else []
+            known = any((r["experiment"], r["seed"]) == (name, seed) for r in rows)
+            if known and not args.again and not args.validate:
+                continue
+            found = row(name, seed, args.device, args.validate)
+            show(found)
+            if not args.validate:
+                rows = [r for r in rows if (r["experiment"], r["seed"]) != (name, seed)] + [found]
+                rows.sort(key=lambda r: (r["experiment"], r["seed"]))
+                write("flickr8k", {"settings": _portable(), "summary": summary(rows), "rows": rows})
+
+
+def row(name: str, seed: int, device: str, validate: bool) -> dict:
+    source = str(CACHE / "flickr8k")
+    began = time.perf_counter()
+    trained = fit("clip", source, seed=seed, device=device, **SETTINGS[name])
+    seconds = round(time.perf_counter() - began, 1)
+    about = {"experiment": name, "seed": seed, "seconds": seconds, "steps": trained.step}
+    if validate:
+        return about | {"results": [on_development(trained)]}
+    table = measure(trained).table
+    return about | {"protocol": table.protocol, "results": table.results}
+
+
+def on_development(trained: Trained) -> dict:
+    """The trained encoders on the images for choosing settings; nothing of the test split is opened."""
+    found = read_flickr8k(CACHE / "flickr8k", How(trained.net.sizes["size"]), "flickr8k", test="dev").test
+    return {"representation": "trained encoders"} | measured(found, trained.encode(found), trained.encode, ("a photo of a {}",))
+
+
+def show(found: dict) -> None:
+    print(f"{found['experiment']} seed {found['seed']}: {found['steps']} steps in {found['seconds']} s")
+    for r in found["results"]:
+        numbers = "  ".join(f"{k} {100 * v:.1f}" for k, v in r.items() if k.startswith("to_"))
+        print(f"  {r['representation']:20} {numbers}", flush=True)
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """For each experiment, measure and representation the mean and the standard deviation over seeds."""
+    values: dict[tuple[str, str, str], list[float]] = {}
+    for r in rows:
+        for x in r["results"]:
+            for metric in r["protocol"]["accuracies"]:
+                values.setdefault((r["experiment"], metric, x["representation"]), []).append(x[metric])
+    return [
+        {"experiment": e, "metric": m, "representation": who, "mean": mean(v), "std": stdev(v) if len(v) > 1 else None, "seeds": len(v)}
+        for (e, m, who), v in sorted(values.items())
+    ]
+
+
+def _portable() -> dict:
+    """The settings without the folder of this machine."""
+    return json.loads(json.dumps(SETTINGS).replace(str(CACHE), "$NEARFAR_DATA"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Across modalities: does a picture find its captions and a caption its pictures, and do words alone name its class?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+from torch.nn import functional as F
+
+from nearfar.core import NearfarError, UsageError
+from nearfar.evaluate.knn import nearest
+
+EncodeTexts = Callable[[list[str]], Tensor]
+"""Texts to vectors in the space of the images."""
+AT_ONCE = 1024
+"""Queries that are compared with all keys at a time."""
+
+
+def recall_at(
+    queries: Float[Tensor, "n d"], keys: Float[Tensor, "m d"], right: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
+) -> dict[int, float]:
+    r"""The share of queries that have a right key among the k nearest by cosine; `right` are pairs (query, key), any of a query's counts.
+
+    Of equal scores every order is equally likely, and the expectation over orders is what is returned: with g wrong keys above the
+    best right one, and e wrong and o right ones equal to it, \( 1 - \binom{e}{t} / \binom{e + o}{t} \) with t = k - g places left.
+    Vectors that are all alike therefore give chance, exactly.
+    """
+    queries, keys = F.normalize(queries.double(), dim=1), F.normalize(keys.double(), dim=1)
+    if len(torch.unique(right[:, 0])) != len(queries):
+        raise NearfarError("recall_at: every query needs a right key")
+    right = right[right[:, 0].argsort(stable=True)].to(queries.device)
+    hits = {k: [] for k in ks}
+    for start in range(0, len(queries), AT_ONCE):
+        own = right[(right[:, 0] >= start) & (right[:, 0] < start + AT_ONCE)]
+        counts = _places((queries[start : start + AT_ONCE] @ keys.T).float(), own - torch.tensor([start, 0], device=own.device))
+        for k in ks:
+            hits[k].append(_hit(*counts, k))
+    return {k: float(torch.cat(found).mean()) for k, found in hits.items()}
+
+
+def _places(scores: Float[Tensor, "n m"], right: Int64[Tensor, "p 2"]) -> tuple[Tensor, Tensor, Tensor]:
+    """For each row how many wrong keys lie above its best right one, how many wrong ones and how many right ones are equal to it."""
+    row, own = right[:, 0], scores[right[:, 0], right[:, 1]]
+    best = torch.full((len(scores),), -torch.inf, device=scores.device).scatter_reduce(0, row, own, "amax")
+    above = (scores > best[:, None]).sum(1)
+    right_equal = torch.zeros_like(above).index_add(0, row, (own == best[row]).long())
+    return above, (scores == best[:, None]).sum(1) - right_equal, right_equal
+
+
+def _hit(above: Tensor, wrong_equal: Tensor, right_equal: Tensor, k: int) -> Float64[Tensor, " n"]:
+    places = (k - above).clamp_min(0).double()
+    wrong, right = wrong_equal.double(), right_equal.double()
+    missed = torch.exp(_log_choose(wrong, places.minimum(wrong)) - _log_choose(wrong + right, places.minimum(wrong + right)))
+    return torch.where(places > wrong, 1.0, 1 - missed)
+
+
+def _log_choose(n: Tensor, k: Tensor) -> Tensor:
+    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
+
+
+def class_vectors(classes: Sequence[str], prompts: Sequence[str], encode: EncodeTexts) -> Float[Tensor, "c d"]:
+    """Each class as the mean of the unit vectors of its prompts ("a photo of a {}"), of unit length again."""
+    if not prompts or not all("{}" in prompt for prompt in prompts):
+        raise UsageError(f"--prompts {','.join(prompts)}: each needs a {{}}, where the name of the class goes")
+    vectors = encode([prompt.replace("{}", name) for prompt in prompts for name in classes])
+    return F.normalize(F.normalize(vectors, dim=1).unflatten(0, (len(prompts), len(classes))).mean(0), dim=1)
+
+
+def zero_shot(images: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], classes: Float[Tensor, "c d"]) -> float:
+    """The accuracy of naming the class whose vector is nearest by cosine; of k equal ones the right one counts 1 / k."""
+    scores = (F.normalize(images.double(), dim=1) @ F.normalize(classes.double(), dim=1).T).float()
+    best = scores == scores.amax(1, keepdim=True)
+    return float((best[torch.arange(len(labels), device=labels.device), labels].double() / best.sum(1)).mean())
+
+
+def borrowed_words(
+    pixels: Float[Tensor, "n d"], train_pixels: Float[Tensor, "m d"], train_captions: list[list[str]], neighbours: int = 10
+) -> tuple[Float[Tensor, "n w"], EncodeTexts]:
+    """The floor that needs no learning: a picture is the words said of the training pictures nearest to it in raw pixels.
+
+    Both sides are tf-idf vectors of the training captions' words; a picture is the mean over its nearest neighbours' captions.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    counter = TfidfVectorizer(max_features=4096, sublinear_tf=True, token_pattern=r"\w+")
+    counter.fit([text for own in train_captions for text in own])
+
+    def encode(texts: list[str]) -> Tensor:
+        return torch.from_numpy(counter.transform(texts).toarray()).float()
+
+    _, index = nearest(train_pixels, pixels, min(neighbours, len(train_pixels)))
+    said = F.normalize(encode([" ".join(own) for own in train_captions]), dim=1)
+    return said[index.cpu()].mean(1), encode

@@ -1,0 +1,123 @@
+r"""CLIP: pictures and sentences in one space, learned from nothing but which sentence stands beside which picture.
+
+Claim: predicting which caption goes with which image is enough to learn images from natural language; classes are then named in
+words, without a single labelled example.
+
+$$\mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ij}}} + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right],
+\qquad s_{ij} = e^{t} \cos(W_I f(I_i), W_T g(T_j))$$
+
+Shapes: images (n, c, h, w) and token ids (n, u) -> f (n, image encoder's dim), g (n, text encoder's dim) -> z_I, z_T (n, dim).
+
+Requirements: images with captions; of several captions of an image one is drawn each time. Two equal captions in a batch are each
+other's negatives, as in the paper. The only augmentation is a random crop. Towers may be pre-trained: --encoder hf:NAME, or --init RUN
+of a run on images; --text-encoder hf:NAME with its --tokenizer.
+
+Relations: `dpr` between two modalities instead of two texts, in both directions, with the cosine and a learned temperature; `simclr`
+with a caption as the second view. No non-linear head: the paper found no difference to a linear one.
+
+Reference: Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021, arXiv:2103.00020.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
+from nearfar.encoders import Pool, make_text_encoder
+from nearfar.losses import clip
+from nearfar.scores import Temperature, unit_dot
+from nearfar.similarity.augment import Augment
+from nearfar.similarity.captions import Described
+from nearfar.similarity.compose import Compose
+from nearfar.similarity.motions import Crop
+
+
+@dataclass(frozen=True)
+class CLIP(Recipe):
+    """Contrastive language-image pre-training."""
+
+    card = Card(
+        title="CLIP",
+        paper="arXiv:2103.00020",
+        year=2021,
+        modality="image-text",
+        similarity="multisensory",
+        query="image, caption",
+        positive="the caption of the image, the image of the caption",
+        negative="the other captions, the other images of the batch",
+        encoder="ResNet or ViT for images, transformer for texts",
+        head="one linear map each",
+        score="cosine, learned temperature",
+        loss="InfoNCE in both directions",
+        equation=r"\mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ij}}}"
+        r" + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right], \quad s_{ij} = e^{t} \cos(W_I f(I_i), W_T g(T_j))",
+    )
+    limits: ClassVar = {"dropout": (0.0, 0.9), "crop": (0.01, 1.0)}
+
+    text_encoder: str = "bert-tiny"
+    """What reads the captions: bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag, or hf:NAME-OR-FOLDER
+    for any text model of transformers (with --tokenizer NAME-OR-FOLDER, and its files at hand whenever the run is loaded)."""
+    dim: int = 128
+    """Width of the space that images and texts share."""
+    tau: float = 0.07
+    """Temperature at the start; it is learned, and the scale 1 / tau held at 100 at most."""
+    crop: float = 0.6
+    """Smallest share of an image that a random crop leaves."""
+    dropout: float = 0.1
+    """Share of values that every dropout layer of the text encoder drops."""
+    pool: Pool = "mean"
+    """How token vectors become a text's: cls, mean, or first-last (the mean of the first and last layers)."""
+
+    prompts: tuple[str, ...] = ("a photo of a {}", "a picture of the {}")
+    """How a class is put into words when images are classified without labels; the mean of all is taken."""
+
+    def similarity(self, net: Net) -> Described:
+        return Described(Augment((Compose(Crop(net.sizes["size"], scale=(self.crop, 1.0))),)))
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        if self.text_encoder.startswith("hf:") and sizes["text"]["tokenizer"] == "auto":
+            raise UsageError(f"--text-encoder {self.text_encoder} reads its own tokens: add --tokenizer {self.text_encoder[3:]}")
+        text_encoder = make_text_encoder(self.text_encoder, sizes["text"]).set(self.pool, self.dropout)
+        return Net(
+            encoder=encoder,
+            text_encoder=text_encoder,
+            W_I=nn.Linear(encoder.dim, self.dim, bias=False),
+            W_T=nn.Linear(text_encoder.dim, self.dim, bias=False),
+            temperature=Temperature(self.tau, largest=100.0),
+        )
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {"image": self.encode(net, x["v0"], "image"), "text": self.encode(net, x["v1"], "text")}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        scale = net.temperature()
+        return {"loss": clip(z["image"], z["text"], scale, score=unit_dot), "tau": 1 / scale.detach()}
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        net.temperature.hold()
+
+    def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
+        """`tower` is "image" or "text"; "encoder" means the one that takes x: pictures have four axes, token ids two."""
+        if tower == "text" or (tower == "encoder" and x.ndim == 2):
+            return F.normalize(net.W_T(net.text_encoder(x)), dim=1)
+        return F.normalize(net.W_I(net.encoder(x)), dim=1)
+
+
+paper = CLIP(text_encoder="bert-medium", dim=1024, crop=0.9, dropout=0.0), Run(
+    data="captions.parquet", encoder="resnet50-imagenet", image_size=224, vocabulary=49152, length=76, batch=32768, epochs=32,
+    lr=5e-4, weight_decay=0.2, warmup=0.005, precision="bf16",
+)  # fmt: skip
+
+reported = {
+    "ImageNet zero-shot top-1, ViT-L/14 at 336 px": (76.2, "arXiv:2103.00020, table 1"),
+    "Flickr30k zero-shot text to image R@1": (68.7, "arXiv:2103.00020, table 13"),
+    "Flickr30k zero-shot image to text R@1": (88.0, "arXiv:2103.00020, table 13"),
+}
+
+tiny = CLIP(text_encoder="bag", dim=64, prompts=("the digit {}", "this is a {}")), Run(
+    data="digits-captions", vocabulary=512, length=16, steps=200, batch=64, lr=2e-3,
+)  # fmt: skip

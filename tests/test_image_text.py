@@ -1,0 +1,276 @@
+"""Pictures with captions: readers and their errors, splits, what is drawn, recall and zero-shot against loops and known answers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import nearfar
+from nearfar.app.kinds.image_text import Shown
+from nearfar.app.results import evaluate
+from nearfar.core import Key, NearfarError, Rows, Run, UsageError
+from nearfar.data.arrays import How
+from nearfar.data.captions import Grouped
+from nearfar.data.captionsets import DIGITS
+from nearfar.data.inputs.image_text import ImageTextInputs
+from nearfar.data.opencaptions import open_captioned, read_captioned
+from nearfar.data.textrows import BrokenRow
+from nearfar.evaluate.crossmodal import borrowed_words, class_vectors, recall_at, zero_shot
+from nearfar.similarity.augment import Augment
+from nearfar.similarity.captions import Described
+from nearfar.similarity.compose import Compose
+
+COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0)}
+
+
+@pytest.fixture
+def pictures(tmp_path) -> Path:
+    (tmp_path / "pictures").mkdir()
+    for name, colour in COLOURS.items():
+        Image.new("RGB", (8, 8), colour).save(tmp_path / "pictures" / f"{name}.png")
+    return tmp_path
+
+
+def table(folder: Path, name: str, rows: list[dict]) -> Path:
+    path = folder / name
+    if path.suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif path.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+    return path
+
+
+def described(data) -> dict[str, list[str]]:
+    return {data.name(i): data.captions_of(i) for i in range(len(data))}
+
+
+EXPECTED = {"pictures/red.png": ["a red square", "it is red"], "pictures/blue.png": ["a blue square"]}
+
+
+def test_one_caption_a_row_or_a_list_of_them_is_the_same(pictures):
+    said = [("a red square", "red"), ("a blue square", "blue"), ("it is red", "../pictures/red")]
+    flat = [{"image": f"pictures/{image}.png", "caption": text} for text, image in said]
+    listed = [{"image": image, "caption": texts} for image, texts in EXPECTED.items()]
+    sources = [table(pictures, "a.csv", flat), table(pictures, "b.jsonl", listed), table(pictures, "c.parquet", listed)]
+    for path in sources:
+        data = read_captioned(str(path), How()).train
+        assert described(data) == EXPECTED, path
+        assert data.read([1])[0, :, 0, 0].tolist() == [0, 0, 255]
+
+
+def test_columns_are_named_and_labels_read(pictures):
+    kinds = dict.fromkeys(COLOURS, "colour") | {"white": "grey", "black": "grey"}
+    rows = [{"where": f"pictures/{name}.png", "what": f"all {name}", "kind": kind} for name, kind in kinds.items()]
+    path = table(pictures, "t.csv", rows)
+    with pytest.raises(UsageError, match="--columns image,caption"):
+        read_captioned(path, How())
+    data = read_captioned(path, How(), "where,what,label=kind").train
+    assert data.classes == ("colour", "grey")
+    assert data.labels.tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"image": "pictures/none.png", "caption": "x"}, "there is no image"),
+        ({"image": "pictures/red.png", "caption": ["x", " "]}, "a caption is empty"),
+        ({"image": "pictures/red.png", "caption": []}, "a caption is empty"),
+        ({"image": "pictures/red.png", "caption": 3}, "'caption' is no text, nor a list of texts: 3"),
+        ({"image": None, "caption": "x"}, "'image' is no path"),
+        ("[1, 2]", "not a JSON object"),
+        ("{", "not JSON"),
+    ],
+)
+def test_a_broken_row_is_named_by_file_and_line_or_left_out(pictures, row, says):
+    good = [{"image": image, "caption": texts} for image, texts in EXPECTED.items()]
+    path = table(pictures, "t.jsonl", good)
+    path.write_text(path.read_text() + (row if isinstance(row, str) else json.dumps(row)) + "\n")
+    with pytest.raises(BrokenRow, match=r"t\.jsonl, line 3: ") as e:
+        read_captioned(path, How())
+    assert says in str(e.value)
+    data = read_captioned(path, How(on_error="skip")).train
+    assert described(data) == EXPECTED
+    assert len(data.skipped) == 1
+
+
+def test_a_broken_image_is_named_or_left_out_with_its_captions(pictures):
+    (pictures / "pictures" / "red.png").write_bytes(b"no image")
+    path = table(pictures, "t.jsonl", [{"image": f"pictures/{n}.png", "caption": [n, f"a {n} one"]} for n in COLOURS])
+    with pytest.raises(UsageError, match=r"red\.png"):
+        read_captioned(path, How())
+    data = read_captioned(path, How(on_error="skip")).train
+    assert described(data) == {f"pictures/{n}.png": [n, f"a {n} one"] for n in COLOURS if n != "red"}
+
+
+def test_two_labels_of_one_image_are_an_error(pictures):
+    rows = [{"image": "pictures/red.png", "caption": c, "label": c} for c in ("x", "y")]
+    with pytest.raises(BrokenRow, match=r"line 3.*label 'y' here and 'x'"):
+        read_captioned(table(pictures, "t.csv", rows), How())
+
+
+def test_a_test_image_that_was_trained_on_is_an_error(pictures):
+    for part, names in (("train", ("red", "blue")), ("test", ("green", "red"))):
+        table(pictures, f"{part}.csv", [{"image": f"pictures/{n}.png", "caption": n} for n in names])
+    with pytest.raises(UsageError, match=r"red\.png is in the training table and in the test table"):
+        read_captioned(pictures, How())
+
+
+def test_flickr8k_keeps_its_published_split(pictures):
+    (pictures / "pictures").rename(pictures / "images")
+    tokens = [f"{name}.png#{i}\t{name} number {i} ." for name in COLOURS for i in range(5)]
+    (pictures / "Flickr8k.token.txt").write_text("\n".join(tokens) + "\n")
+    for part, names in (("train", ("red", "green", "blue")), ("dev", ("white",)), ("test", ("black",))):
+        (pictures / f"Flickr_8k.{part}Images.txt").write_text("".join(f"{n}.png\n" for n in names))
+    found = open_captioned(pictures, How())
+    assert described(found.test) == {"black.png": [f"black number {i} ." for i in range(5)]}
+    assert list(described(found.train)) == ["red.png", "green.png", "blue.png"]
+    (pictures / "Flickr8k.token.txt").write_text("\n".join(["red.png a caption", *tokens]) + "\n")
+    with pytest.raises(BrokenRow, match=r"Flickr8k\.token\.txt, line 1: "):
+        open_captioned(pictures, How())
+
+
+def test_emojis_are_divided_with_all_their_drawings(tmp_path):
+    lines = ["image\tname\tshort_names\tcategory\tsubcategory"]
+    for vendor in ("one", "two"):
+        (tmp_path / vendor).mkdir()
+    for i in range(20):
+        lines.append(f"{i}.png\tNUMBER-SIGN {i}\tsign_{i},number_{i}\t{'odd' if i % 2 else 'even'}\tx")
+        for vendor in ("one", "two") if i else ("two",):
+            Image.new("RGB", (8, 8), (i, i, 7)).save(tmp_path / vendor / f"{i}.png")
+    (tmp_path / "emoji.tsv").write_text("\n".join(lines) + "\n")
+    found = open_captioned(tmp_path, How(), seed=3)
+    shown = [{part.name(i).split("/")[1] for i in range(len(part))} for part in (found.train, found.test)]
+    assert not shown[0] & shown[1]
+    assert len(shown[1]) == len(found.test.things) == 4
+    assert len(found.train) + len(found.test) == 39
+    assert read_captioned(tmp_path, How()).train.captions_of(0) == ["number sign 0", "sign 0", "number 0"]
+    again = open_captioned(tmp_path, How(), split=found.test_ids)
+    assert described(again.test) == described(found.test)
+
+
+def test_pictures_and_captions_are_drawn_evenly_by_key_and_belong_together():
+    groups = Grouped.by(np.array([0, 1, 1, -1, 1, 0]), 2)
+    assert [groups.of(g).tolist() for g in (0, 1)] == [[0, 5], [1, 2, 4]]
+    drawn = groups.draw(np.ones(3000, dtype=np.int64), np.arange(3000), Key(0))
+    assert np.allclose([np.mean(drawn == m) for m in (1, 2, 4)], 1 / 3, atol=0.03)
+    data = ImageTextInputs().open("digits-captions", Run(vocabulary=300, length=16)).train
+    ids = np.arange(50)
+    seen, other = (Described(Augment((Compose(),))).read(data, Rows(ids, ids + s, ids), Key(0)) for s in (0, 1000))
+    said = [data.tokenizer.decode(row) for row in seen["text"].tolist()]
+    assert all(DIGITS[data.labels[i]] in text for i, text in enumerate(said))
+    assert seen["text"].tolist() != other["text"].tolist()
+
+
+def naive_recall(scores: torch.Tensor, right: set[tuple[int, int]], k: int) -> float:
+    """All orders of equal scores, one by one."""
+    total = 0.0
+    for q, row in enumerate(scores.tolist()):
+        hits = orders = 0
+        for order in itertools.permutations(range(len(row))):
+            if all(row[a] >= row[b] for a, b in itertools.pairwise(order)):
+                orders += 1
+                hits += any((q, key) in right for key in order[:k])
+        total += hits / orders
+    return total / len(scores)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_recall_is_the_mean_over_all_orders_of_equal_scores(seed):
+    draw = np.random.default_rng(seed)
+    angles = torch.from_numpy(draw.integers(0, 3, 6) * 0.5)  # few directions: many scores are equal
+    keys = torch.stack([angles.cos(), angles.sin()], 1)
+    queries = torch.from_numpy(draw.normal(size=(5, 2)))
+    right = {(q, int(draw.integers(6))) for q in range(5)} | {(q, int(draw.integers(6))) for q in range(5)}
+    found = recall_at(queries, keys, torch.tensor(sorted(right)), (1, 2, 4, 6))
+    scores = (torch.nn.functional.normalize(queries, dim=1) @ keys.T).float()
+    for k, value in found.items():
+        assert value == pytest.approx(naive_recall(scores, right, k), abs=1e-9)
+
+
+def test_recall_of_alike_vectors_is_chance_and_of_equal_spaces_is_one():
+    right = torch.arange(40)[:, None].expand(-1, 2)
+    alike = torch.ones(40, 3)
+    assert recall_at(alike, alike, right) == pytest.approx({1: 1 / 40, 5: 5 / 40, 10: 10 / 40})
+    z = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    assert recall_at(z, z, right) == {1: 1.0, 5: 1.0, 10: 1.0}
+    with pytest.raises(NearfarError, match="every query"):
+        recall_at(z, z, right[1:])
+
+
+def test_zero_shot_takes_the_mean_of_the_prompts_directions():
+    vectors = {"a cat": [3.0, 0], "the cat": [0, 1.0], "a dog": [-1.0, 0], "the dog": [-1.0, 0]}
+    classes = class_vectors(("cat", "dog"), ("a {}", "the {}"), lambda texts: torch.tensor([vectors[t] for t in texts]))
+    assert torch.allclose(classes, torch.tensor([[0.5**0.5, 0.5**0.5], [-1.0, 0.0]]))
+    images = torch.tensor([[1.0, 1.0], [-1.0, -0.1], [-1.0, 0.0]])
+    assert zero_shot(images, torch.tensor([0, 1, 0]), classes) == pytest.approx(2 / 3)
+    assert zero_shot(torch.zeros(3, 2), torch.tensor([0, 1, 0]), classes) == pytest.approx(1 / 2)
+    with pytest.raises(UsageError, match=r"each needs a \{\}"):
+        class_vectors(("cat",), ("a photo",), lambda texts: torch.zeros(1, 2))
+
+
+def test_borrowed_words_are_those_of_the_nearest_training_pictures():
+    train = torch.eye(3)
+    said = [["a red square"], ["a green circle"], ["a blue line"]]
+    images, encode = borrowed_words(torch.tensor([[0.1, 1.0, 0.0]]), train, said, neighbours=1)
+    scores = (images @ encode(["red", "the green circle", "unknown"]).T)[0]
+    assert int(scores.argmax()) == 1
+    assert scores[2] == 0
+
+
+def test_a_trained_net_takes_pictures_and_words_and_is_measured_beside_its_floors(tmp_path):
+    run = nearfar.fit("clip", preset="tiny", steps=60, out=tmp_path / "run")
+    images = torch.zeros(3, 8, 8, dtype=torch.uint8)
+    assert run.encode(images).shape == run.encode(["the digit one", "this is a two", "x"]).shape == (3, 64)
+    for vectors in (run.encode(images), run.encode(["the digit one"])):
+        assert torch.allclose(vectors.norm(dim=1), torch.ones(len(vectors)))
+    rows = {r["representation"]: r for r in evaluate(nearfar.load(tmp_path / "run")).results}
+    assert rows["chance"]["zero_shot"] == pytest.approx(0.1)
+    assert rows["chance"]["to_text_1"] == pytest.approx(0.1, abs=1e-6)
+    for metric in ("zero_shot", "to_text_1", "to_image_5"):
+        assert rows["trained encoders"][metric] > 0.3 + rows["chance"][metric]
+        assert rows["trained encoders"][metric] > 0.3 + rows["untrained encoders"][metric]
+
+
+def test_the_scale_is_learned_and_held_at_a_hundred():
+    run = nearfar.fit("clip", preset="tiny", steps=3, batch=32, tau=0.005, lr=0.5, warmup=0.0)
+    assert float(run.net.temperature().detach()) <= 100.0 + 1e-3
+    moved = nearfar.fit("clip", preset="tiny", steps=3, batch=32, tau=0.07)
+    assert float(moved.net.temperature().detach()) != pytest.approx(1 / 0.07, abs=1e-6)
+
+
+def test_a_pretrained_text_encoder_asks_for_its_tokenizer():
+    with pytest.raises(UsageError, match="add --tokenizer some/folder"):
+        nearfar.fit("clip", preset="tiny", steps=1, text_encoder="hf:some/folder")
+
+
+def test_the_image_tower_may_begin_with_a_run_on_images(tmp_path):
+    donor = nearfar.fit("simclr", preset="tiny", steps=2, batch=32, out=tmp_path / "images")
+    run = nearfar.fit("clip", preset="tiny", steps=1, batch=32, lr=1e-12, init=str(tmp_path / "images"))
+    theirs, mine = donor.net.encoder.state_dict(), run.net.encoder.state_dict()
+    assert all(torch.allclose(theirs[name], mine[name], atol=1e-6) for name in theirs if name.endswith("weight"))
+
+
+def test_names_of_image_files_are_never_taken_for_texts(tmp_path):
+    run = nearfar.fit("clip", preset="tiny", steps=1, batch=32)
+    with pytest.raises(UsageError, match=r"missing\.png"):
+        run.encode([str(tmp_path / "missing.png")])
+
+
+def test_a_report_shows_pictures_and_escaped_words():
+    shown = [Shown(torch.zeros(3, 8, 8)), Shown(torch.ones(3, 8, 8)), Shown(text="a <b> & c"), Shown(text="plain")]
+    sheet = shown[0].sheet(shown)
+    assert 'role="img"' in sheet.cell(1, "one view")
+    assert "a &lt;b&gt; &amp; c" in sheet.cell(2, "the other view")
+    assert "plain" in sheet.cell(3, "the other view")
+    assert "data:image/png" in sheet.style
