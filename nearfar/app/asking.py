@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from nearfar.app import terminal
+from nearfar.app.commands import parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import NearfarError, UsageError
 from nearfar.index.base import Index
@@ -62,8 +62,7 @@ def ask_parser() -> Parser:
 
 
 def ask(argv: Sequence[str]) -> None:
-    given = ask_parser().parse(argv)
-    terminal.console_logging(verbose=given.pop("verbose", False), quiet=given.get("quiet", False))
+    given = parse_flags(ask_parser(), argv)
     if given["k"] < 1:
         raise UsageError(f"--k must be at least 1, got {given['k']}")
     if not given["question"].strip():

@@ -18,7 +18,7 @@ from nearfar.recipes import Method
 from nearfar.train.launch import RankLost, follows
 
 
-def _parse(parser: Parser, argv: Sequence[str], positional: str | None = None) -> dict[str, Any]:
+def parse_flags(parser: Parser, argv: Sequence[str], positional: str | None = None) -> dict[str, Any]:
     """The flags given; -v and -q have taken effect."""
     given = parser.parse(argv, positional)
     given["quiet"] = given.get("quiet", False) or follows()
@@ -31,7 +31,7 @@ def list_methods(argv: Sequence[str]) -> None:
     parser.add_argument("--modality", metavar="NAME", help="only methods for this kind of data, such as image")
     parser.add_argument("--json", action="store_true", help="a JSON list of objects")
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app import cards
 
     rows = [cards.row(recipes.method(name)) for name in recipes.names()]
@@ -52,7 +52,7 @@ def card(argv: Sequence[str]) -> None:
     parser.add_argument("recipe", metavar="RECIPE", help="a name that `nearfar list` shows, or a Python file of your own")
     parser.add_argument("--json", action="store_true", help="the same as a JSON object")
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app import cards
 
     method = recipes.method(given["recipe"])
@@ -108,7 +108,7 @@ def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
 
 def fit(argv: Sequence[str]) -> None:
     recipe, word = _chosen_recipe(argv)
-    given = _parse(fit_parser(recipes.method(recipe) if recipe else None), argv, positional=word)
+    given = parse_flags(fit_parser(recipes.method(recipe) if recipe else None), argv, positional=word)
     quiet = given.pop("quiet", False)
     if "resume" in given:
         _check_resume(given, word)
@@ -160,11 +160,11 @@ def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
         raise UsageError(f"--data is missing: {known} (`nearfar fit --help` names all; --tiny needs none)")
 
 
-def _own_recipe(parser: Parser) -> None:
+def add_own_recipe(parser: Parser) -> None:
     parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
 
 
-def _device(parser: Parser) -> None:
+def add_device(parser: Parser) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
 
 
@@ -177,10 +177,10 @@ def evaluate(argv: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
     parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes. Default: the data of the run.")
     parser.add_argument("--json", action="store_true", help="the numbers with their protocol, as JSON")
-    _device(parser)
-    _own_recipe(parser)
+    add_device(parser)
+    add_own_recipe(parser)
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app import api
 
     trained = api.load(given["run"], given["device"], given.get("recipe"))
@@ -208,10 +208,10 @@ def embed(argv: Sequence[str]) -> None:
         "Default: local.",
     )
     parser.add_argument("--workers", **value_of(int), help="processes of --engine ray. Default: as many as the cluster has room for.")
-    _device(parser)
-    _own_recipe(parser)
+    add_device(parser)
+    add_own_recipe(parser)
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app import api
 
     trained = api.load(given["run"], given["device"], given.get("recipe"))
@@ -227,9 +227,9 @@ def export(argv: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
     parser.add_argument("--to", required=True, metavar="LIBRARY", help="onnx, torch, transformers or sentence-transformers")
     parser.add_argument("--out", required=True, metavar="FOLDER", help="the folder to make")
-    _own_recipe(parser)
+    add_own_recipe(parser)
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app import api
 
     print(api.export(api.load(given["run"], "cpu", given.get("recipe")), given["to"], given["out"]))
@@ -242,9 +242,9 @@ def report(argv: Sequence[str]) -> None:
         "Write RUN/report.html: the method, the course of the training, the numbers, the pictures. It works offline.",
     )
     parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
-    _own_recipe(parser)
+    add_own_recipe(parser)
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app import api
 
     print(
@@ -259,7 +259,7 @@ def demo(argv: Sequence[str]) -> None:
     parser.add_argument("--seed", default=0, **value_of(int), help="names every random number. Default: 0.")
     parser.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app import api
 
     quiet = given.get("quiet", False)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from nearfar.app import terminal
+from nearfar.app.commands import parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import UsageError
 from nearfar.core.files import writable_target
@@ -47,7 +48,7 @@ def _model_flags(parser: Parser) -> None:
 
 
 def index(argv: Sequence[str]) -> None:
-    given = _parse(index_parser(), argv)
+    given = parse_flags(index_parser(), argv)
     if "add" in given or "delete" in given:
         _check_change(given)
         _change(given)
@@ -127,7 +128,7 @@ def search_parser() -> Parser:
 
 
 def search(argv: Sequence[str]) -> None:
-    given = _parse(search_parser(), argv)
+    given = parse_flags(search_parser(), argv)
     if given["k"] < 1:
         raise UsageError(f"--k must be at least 1, got {given['k']}")
     page = writable_target(given["html"]) if "html" in given else None
@@ -164,11 +165,3 @@ def _line(hit: dict[str, Any], labelled: bool) -> list[str]:
     text = " ".join(hit["text"].split()) if "text" in hit else hit["name"]
     text = text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "…"
     return [f"{hit['score']:.4f}", str(hit["row"]), *([hit["label"] or ""] if labelled else []), text]
-
-
-def _parse(parser: Parser, argv: Sequence[str]) -> dict[str, Any]:
-    """The flags given; -v and -q have taken effect."""
-    given = parser.parse(argv)
-    given["quiet"] = given.get("quiet", False)
-    terminal.console_logging(verbose=given.pop("verbose", False), quiet=given["quiet"])
-    return given

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from nearfar.app import terminal
-from nearfar.app.commands import _device, _own_recipe, _parse
+from nearfar.app.commands import add_device, add_own_recipe, parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import NearfarError, UsageError
 
@@ -22,10 +22,10 @@ def compare(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--html", metavar="FILE", help="write the table and the figures as a page that a browser opens offline")
     parser.add_argument("--json", action="store_true", help="the numbers as JSON")
-    _device(parser)
-    _own_recipe(parser)
+    add_device(parser)
+    add_own_recipe(parser)
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app.comparing import compare_runs
     from nearfar.app.comparison_page import write_comparison
 
@@ -45,10 +45,10 @@ def diagnose(argv: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
     parser.add_argument("--data", metavar="DATA", help="again, if the run was trained on an array")
     parser.add_argument("--json", action="store_true", help="findings and all measurements as JSON")
-    _device(parser)
-    _own_recipe(parser)
+    add_device(parser)
+    add_own_recipe(parser)
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     from nearfar.app.api import load
     from nearfar.app.diagnose import diagnose as examine
 
@@ -67,9 +67,9 @@ def choose(argv: Sequence[str]) -> None:
     parser.add_argument("--encoder", default="auto", metavar="NAME", help="as in `nearfar fit`, the same for all. Default: auto.")
     parser.add_argument("--seed", default=0, **value_of(int), help="names every random number. Default: 0.")
     parser.add_argument("--json", action="store_true", help="the ranking as JSON")
-    _device(parser)
+    add_device(parser)
     parser.add_common()
-    given = _parse(parser, argv)
+    given = parse_flags(parser, argv)
     if given["budget"] <= 0:
         raise UsageError(f"--budget is a number of seconds greater than 0, got {given['budget']:g}")
     if given.get("steps", 1) < 1:

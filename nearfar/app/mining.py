@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from nearfar.app import terminal
+from nearfar.app.commands import parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import UsageError
 from nearfar.core.files import atomic_write, writable_target
@@ -30,8 +30,7 @@ def mine_parser() -> Parser:
 
 
 def mine(argv: Sequence[str]) -> None:
-    given = mine_parser().parse(argv)
-    terminal.console_logging(verbose=given.get("verbose", False), quiet=given.get("quiet", False))
+    given = parse_flags(mine_parser(), argv)
     if given["depth"] < 1:
         raise UsageError(f"--depth must be at least 1, got {given['depth']}")
     if not given["out"].endswith(".jsonl"):

@@ -20,7 +20,7 @@ import numpy as np
 from nearfar.core.errors import UsageError
 from nearfar.data.arrays import How, number_classes
 from nearfar.data.captions import Captioned, Grouped
-from nearfar.data.folder import _read as read_listed
+from nearfar.data.folder import read_listed
 from nearfar.data.images import Images
 from nearfar.data.split import Splits
 from nearfar.data.textrows import Collected

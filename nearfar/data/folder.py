@@ -49,15 +49,15 @@ def read_folder(folder: Path, how: How, source: str) -> Splits:
     the look decodes every file to find the broken ones; with "stop" it reads headers only.
     """
     parts, depth = _parts(_image_paths(folder))
-    return _read(folder, parts, depth, how, source)
+    return read_listed(folder, parts, depth, how, source)
 
 
 def read_files(paths: Sequence[str | os.PathLike], how: How, source: str) -> Splits:
     """Image files in the order given, by the rules of folders; without labels."""
-    return _read(Path(), [[os.path.expanduser(os.fspath(path)) for path in paths]], None, how, source)
+    return read_listed(Path(), [[os.path.expanduser(os.fspath(path)) for path in paths]], None, how, source)
 
 
-def _read(folder: Path, parts: list[list[str]], depth: int | None, how: How, source: str) -> Splits:
+def read_listed(folder: Path, parts: list[list[str]], depth: int | None, how: How, source: str) -> Splits:
     """Paths relative to `folder`, for training and perhaps for testing; the folders at `depth` name classes."""
     headers, skipped = _look(folder, [path for part in parts for path in part], how)
     kept = [[path for path in part if path in headers] for part in parts]

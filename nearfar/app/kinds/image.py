@@ -19,7 +19,7 @@ LARGEST_RAW = 32
 
 class ImageKind(Kind):
     def baselines(self, train: Images, test: Images, views: Pair | None) -> dict[str, Features]:
-        return raw_pixels(_raw(train), _raw(test), None if views is None else (_small(views[0]), _small(views[1])))
+        return raw_pixels(raw_images(train), raw_images(test), None if views is None else (_small(views[0]), _small(views[1])))
 
     def encode(self, trained: Trained, views: Pair) -> Pair:
         return encode(trained, views[0]), encode(trained, views[1])
@@ -34,7 +34,7 @@ class ImageKind(Kind):
         return views
 
 
-def _raw(data: Images) -> Tensor:
+def raw_images(data: Images) -> Tensor:
     """All images as floats, averaged down where they are large; in parts, so that the full size never stands in memory."""
     return torch.cat([_small(_unit(data, np.arange(i, min(i + 512, len(data))))) for i in range(0, len(data), 512)])
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nearfar.app.kinds.base import Evaluation, Kind, Pair, Progress
-from nearfar.app.kinds.image import _raw as raw_pixels_of
+from nearfar.app.kinds.image import raw_images
 from nearfar.app.kinds.tables import protocol, row
 from nearfar.app.results import splits_of
 from nearfar.app.sprites import Sheet, sprite_sheet
@@ -43,7 +43,7 @@ class ImageTextKind(Kind):
         if test is None:
             raise UsageError(f"{train.source} has no test split and is too small to draw one: nothing to evaluate on")
         chosen, untrained = _chosen(train, Key(trained.run.seed)("evaluate")), trained.untrained()
-        pixels = [raw_pixels_of(part.images).flatten(1) for part in (test, chosen)]
+        pixels = [raw_images(part.images).flatten(1) for part in (test, chosen)]
         vectors = [who.encode(test, progress=progress) for who in (trained, untrained)]
         rivals: dict[str, tuple[Tensor, EncodeTexts]] = {
             "chance": (torch.ones(len(test), 1), lambda texts: torch.ones(len(texts), 1)),

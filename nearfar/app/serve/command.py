@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.app import terminal
+from nearfar.app.commands import parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import UsageError
 from nearfar.core.errors import MissingExtra
@@ -39,9 +40,8 @@ def serve(argv: Sequence[str]) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
     parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
     parser.add_common()
-    given = parser.parse(argv)
-    quiet = given.get("quiet", False)
-    terminal.console_logging(verbose=given.get("verbose", False), quiet=quiet)
+    given = parse_flags(parser, argv)
+    quiet = given["quiet"]
     require()
     from nearfar.app.maps import check
 
