@@ -87,7 +87,7 @@ def questions(found: Found, table: Table) -> str:
     parts = [first, second]
     reader = summary.get("reader") or {}
     if reader:
-        parts.append(table(["reader, XQuAD", "exact", "F1"], [[n, _cell(row["exact"]), _cell(row["f1"])] for n, row in reader.items()]))
+        parts.append(table(["reader, XQuAD", "exact", "F1"], [[n, _cell(row["EM"]), _cell(row["F1"])] for n, row in reader.items()]))
     lines = [
         f"- {name}: MRR {d['MRR']['difference']:+.3f} [{d['MRR']['low']:.3f}, {d['MRR']['high']:.3f}]"
         for name, d in summary["xquad"]["differences"].items()
