@@ -188,6 +188,18 @@ def test_a_page_of_texts_escapes_them_and_one_of_arrays_shows_pictures(ask, home
     assert np.asarray(Image.open(io.BytesIO(decoded(page.sources("img")[0])))).tolist() == [[200] * 8] * 8
 
 
+def test_a_sound_finds_itself(ask, home):
+    soundfile = pytest.importorskip("soundfile")
+    (home / "pitches").mkdir()
+    for pitch in (220, 330, 440, 550):
+        soundfile.write(home / "pitches" / f"{pitch}.wav", 0.5 * np.sin(2 * np.pi * pitch * np.arange(8000) / 8000), 8000)
+    fit("nandan-vepa", preset="tiny", steps=1, batch=8, out=home / "sound-run")
+    ask("index sound-run --data pitches --out sound-index -q")
+    (found,) = hits(ask("search sound-index pitches/440.wav --k 1 --json"))
+    assert found["name"] == "440.wav"
+    assert found["score"] == pytest.approx(1, abs=1e-5)
+
+
 def test_a_page_of_sounds_has_players(ask, home):
     sound = b"RIFF\x24\x00\x00\x00WAVEfmt "
     (home / "one.wav").write_bytes(sound)
