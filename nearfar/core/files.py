@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import stat
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from nearfar.core.errors import UsageError
+from nearfar.core.errors import NearfarError, UsageError
 
 
 def writable_target(path: str | os.PathLike) -> Path:
@@ -71,3 +72,19 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextlib.contextmanager
+def only_one(lock: Path, cannot: str, busy: str) -> Iterator[None]:
+    """Within the block no other process holds `lock`; it ends with the process, however that ends. `cannot` and `busy`: what is said
+    where the file cannot be made, and where somebody else holds it."""
+    try:
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as e:
+        raise NearfarError(f"{cannot}: {e.strerror}") from e
+    with os.fdopen(file) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as e:
+            raise NearfarError(busy) from e
+        yield

@@ -12,19 +12,18 @@ one step, then removes the old ones: whoever reads sees the state before or the 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.core.files import flush_folder, write_json
+from nearfar.core.files import flush_folder, only_one, write_json
 
 FORMAT = 1
 Writers = Mapping[str, Callable[[Path], None]]
@@ -110,19 +109,9 @@ def verify(folder: str | os.PathLike) -> Manifest:
     return manifest
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Only one process changes an index; the lock ends with the process, however it ends."""
-    try:
-        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError as e:
-        raise NearfarError(f"cannot change {folder}: {e.strerror}") from e
-    with os.fdopen(file) as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as e:
-            raise NearfarError(f"another process is changing {folder}: try again when it is done") from e
-        yield
+def locked(folder: Path) -> AbstractContextManager[None]:
+    """Only one process changes an index."""
+    return only_one(folder / "lock", f"cannot change {folder}", f"another process is changing {folder}: try again when it is done")
 
 
 def _write(folder: Path, state: int, about: dict[str, Any], writers: Writers) -> Manifest:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from nearfar.core import NearfarError, UsageError
-from nearfar.core.files import atomic_write, writable_target, write_json
+from nearfar.core.files import atomic_write, only_one, writable_target, write_json
 from nearfar.data.tokens import Tokenizer
 
 FORMAT = 1
@@ -77,19 +75,9 @@ class RunFolder:
                 item.unlink(missing_ok=True)
             shutil.rmtree(self.checkpoints, ignore_errors=True)
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Only one process trains in a folder; the lock ends with the process, however it ends."""
-        try:
-            file = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        except OSError as e:
-            raise NearfarError(f"cannot lock {self.path}: {e.strerror}") from e
-        with os.fdopen(file) as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as e:
-                raise NearfarError(f"another process is training in {self.path}") from e
-            yield
+    def lock(self) -> AbstractContextManager[None]:
+        """Only one process trains in a folder."""
+        return only_one(self.path / "lock", f"cannot lock {self.path}", f"another process is training in {self.path}")
 
     def write_config(self, config: dict[str, Any]) -> None:
         write_json(self.config_file, {"format": FORMAT, **config})

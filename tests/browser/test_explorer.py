@@ -81,8 +81,10 @@ def test_colours_by_cluster_and_by_number(open_page, server):
     page.get_by_label("Clusters").fill("4")
     page.get_by_label("Clusters").press("Enter")
     page.wait_for_function("document.querySelectorAll('.under .legend button').length === 4")
+    assert page.locator(".under .legend button").count() == 4
     page.get_by_label("Colour").select_option("crowding")
     page.wait_for_selector(".ramp")
+    assert page.locator(".under .legend button").count() == 0, "a number has a ramp instead of a legend"
 
 
 def test_the_keyboard_reaches_everything(open_page, server):
@@ -96,11 +98,13 @@ def test_the_keyboard_reaches_everything(open_page, server):
     page.wait_for_function(f"document.querySelector('.plot')._fullLayout.xaxis.range[1] === {before[1]}")
     page.keyboard.press("Enter")
     page.wait_for_selector("aside .hits li")
+    assert page.locator("aside .hits li").count() == 12
     page.locator("#tab-map").focus()
     page.keyboard.press("ArrowRight")
     page.wait_for_selector("#tab-compare[aria-selected=true]")
     page.keyboard.press("4")
     page.wait_for_selector("#tab-curves[aria-selected=true]")
+    assert page.locator("[role=tab][aria-selected=true]").count() == 1
 
 
 def test_two_runs_side_by_side_and_who_moved(open_page, server):
@@ -171,3 +175,4 @@ def test_texts_are_shown_as_they_are_and_never_run(open_page, tmp_path):
 def test_the_documentation_works_offline(open_page, server):
     page = open_page(f"{server.address}/docs").page
     page.wait_for_selector(".opblock-summary-path >> text=/search")
+    assert {"/embed", "/search", "/health"} <= {path.strip() for path in page.locator(".opblock-summary-path").all_inner_texts()}

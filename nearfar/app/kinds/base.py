@@ -49,13 +49,13 @@ class Kind(ABC):
         """The training samples that probes and neighbours use."""
         return train
 
-    @abstractmethod
     def baselines(self, train: Any, test: Any, views: Pair | None) -> dict[str, Features]:
-        """What is known of the samples without learning anything."""
+        """What is known of the samples without learning anything: what the standard probes compare with."""
+        return {}
 
-    @abstractmethod
     def encode(self, trained: Trained, views: Pair) -> Pair:
         """The representations of two views."""
+        return encode(trained, views[0]), encode(trained, views[1])
 
     @abstractmethod
     def summary(self, train: Any) -> str:
@@ -65,9 +65,9 @@ class Kind(ABC):
     def shown(self, data: Any) -> Callable[[Tensor], Any]:
         """Samples by their numbers, of any shape, as a report shows them."""
 
-    @abstractmethod
     def shown_pair(self, trained: Trained, views: Pair) -> tuple[Any, Any]:
         """Two views as a report shows them."""
+        return views
 
 
 @torch.no_grad()

@@ -12,7 +12,6 @@ from torch import Tensor
 from nearfar.app.kinds.base import Kind, Pair
 from nearfar.data.graphs import Graphs, Nodes
 from nearfar.evaluate import Features
-from nearfar.train.trained import Trained
 
 COLUMNS = 2048
 """Counts that a baseline keeps, at most: those of what is most frequent in the training split."""
@@ -21,14 +20,8 @@ ROUNDS = 3
 
 
 class _GraphKind(Kind):
-    def encode(self, trained: Trained, views: Pair) -> Pair:
-        raise NotImplementedError("graphs are compared with their parts: there are no two views")
-
     def shown(self, data: Nodes | Graphs) -> Callable[[Tensor], Any]:
         return lambda ids: np.array([_said(data, int(i)) for i in ids.reshape(-1)], dtype=object).reshape(ids.shape).tolist()
-
-    def shown_pair(self, trained: Trained, views: Pair) -> tuple[Any, Any]:
-        raise NotImplementedError("graphs are compared with their parts: there are no two views")
 
 
 class NodeKind(_GraphKind):

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.app.kinds.base import Kind, Pair, encode
+from nearfar.app.kinds.base import Kind, Pair
 from nearfar.data import Images
 from nearfar.evaluate import Features, raw_pixels
-from nearfar.train.trained import Trained
 
 LARGEST_RAW = 32
 """Raw pixels as a baseline are averaged down to this many a side: a probe on more takes longer than the training."""
@@ -21,17 +20,11 @@ class ImageKind(Kind):
     def baselines(self, train: Images, test: Images, views: Pair | None) -> dict[str, Features]:
         return raw_pixels(raw_images(train), raw_images(test), None if views is None else (_small(views[0]), _small(views[1])))
 
-    def encode(self, trained: Trained, views: Pair) -> Pair:
-        return encode(trained, views[0]), encode(trained, views[1])
-
     def summary(self, train: Images) -> str:
         return f"{len(train):,} training images of {train.shape[2]} x {train.shape[1]} pixels"
 
     def shown(self, data: Images) -> Callable[[Tensor], Tensor]:
         return lambda ids: _unit(data, ids.reshape(-1).numpy()).unflatten(0, ids.shape)
-
-    def shown_pair(self, trained: Trained, views: Pair) -> Pair:
-        return views
 
 
 def raw_images(data: Images) -> Tensor:

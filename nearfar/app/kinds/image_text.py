@@ -18,7 +18,7 @@ from nearfar.app.results import splits_of
 from nearfar.app.sprites import Sheet, sprite_sheet
 from nearfar.core import Key, UsageError
 from nearfar.data.captions import Captioned
-from nearfar.evaluate import Features, Table
+from nearfar.evaluate import Table
 from nearfar.evaluate.crossmodal import EncodeTexts, borrowed_words, class_vectors, recall_at, zero_shot
 from nearfar.train.trained import Trained
 
@@ -60,12 +60,6 @@ class ImageTextKind(Kind):
             notes.append(ZERO_SHOT.format(classes=len(test.classes), prompts=" / ".join(f"'{p}'" for p in prompts)))
         table = Table(results, protocol(trained, notes, accuracies=titles))
         return Evaluation(table, splits, chosen, trained.encode(chosen, progress=progress), vectors[0], vectors[1])
-
-    def baselines(self, train: Any, test: Any, views: Pair | None) -> dict[str, Features]:
-        raise NotImplementedError("pictures with captions measure themselves")
-
-    def encode(self, trained: Trained, views: Pair) -> Pair:
-        raise NotImplementedError("a picture and a caption are no two views of one encoder")
 
     def shown_pair(self, trained: Trained, views: Pair) -> tuple[list[Shown], list[Shown]]:
         assert trained.tokenizer is not None

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.app.kinds.base import Evaluation, Kind, Pair, Progress
+from nearfar.app.kinds.base import Evaluation, Kind, Progress
 from nearfar.core import Key, UsageError
 from nearfar.data import Splits
 from nearfar.data.corpus import Words, numbers
-from nearfar.evaluate import Features, Table
+from nearfar.evaluate import Table
 from nearfar.train.trained import Trained
 
 SHOWN, AMONG = 2000, 20_000
@@ -26,15 +26,6 @@ class TableKind(Kind):
 
     @abstractmethod
     def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation: ...
-
-    def baselines(self, train: Any, test: Any, views: Pair | None) -> dict[str, Features]:
-        raise NotImplementedError("a table measures itself")
-
-    def encode(self, trained: Trained, views: Pair) -> Pair:
-        raise NotImplementedError("rows of a table have no views")
-
-    def shown_pair(self, trained: Trained, views: Pair) -> tuple[Any, Any]:
-        raise NotImplementedError("rows of a table have no views")
 
     def shown(self, data: Any) -> Callable[[Tensor], Any]:
         return lambda ids: np.array([data.name(int(i)) for i in ids.reshape(-1)], dtype=object).reshape(ids.shape).tolist()
