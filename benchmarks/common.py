@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import platform
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +33,26 @@ def write(name: str, result: dict[str, Any]) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
     return path
+
+
+def known(name: str) -> list[dict[str, Any]]:
+    """The rows that are there."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text())["rows"] if path.exists() else []
+
+
+def add(name: str, row: dict[str, Any], by: Sequence[str], about: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Add a row, instead of an earlier one with the same values of `by`, which also order the rows; all of them are returned.
+
+    `about`: what is said of all rows beside them. Processes that measure at the same time take turns.
+    """
+    RESULTS.mkdir(exist_ok=True)
+    turn = os.open(RESULTS, os.O_RDONLY)
+    try:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        rows = [r for r in known(name) if any(r[key] != row[key] for key in by)] + [{**row, "machine": machine()}]
+        rows.sort(key=lambda r: [r[key] for key in by])
+        write(name, {**about(rows), "rows": rows})
+        return rows
+    finally:
+        os.close(turn)

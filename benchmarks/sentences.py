@@ -1,0 +1,205 @@
+"""Sentences: a masked language model of our own, trained on Wikipedia, and what contrast makes of its vectors; written for a GPU.
+
+    python benchmarks/sentences.py --device cuda [--seeds 0,1,2] [--methods bert,simcse-unsup] [--runs FOLDER]
+    python benchmarks/sentences.py --device cuda --trial simcse-unsup:0 --set lr=1e-4,tau=0.1
+
+Rows accumulate in benchmarks/results/sentences.json: those that are there are not run again unless --again is given.
+Data, in $NEARFAR_DATA or ~/.cache/nearfar: wiki-en (sentences of Wikipedia, four documents in five of them), senteval (SNLI's
+development and test pairs, which simcse-sup and sentence-bert learn from; the STS sets and the transfer tasks that all are measured on).
+Protocol: `bert` is trained from scratch, last step; simcse, sentence-bert and whitening begin from that run of the same seed. STS: cosine,
+Spearman, "all". TREC, MRPC and SST by SentEval's protocol. Floors in the same run: the masked language model's own vectors (the mean of
+the last layer, and of the first and the last) for those that begin from it, the untrained encoder, counted words, letters, random word
+vectors.
+Settings are chosen by trials, on STS-B's development pairs alone, and written below before the rows are made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import time
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from common import add, known, machine
+
+import nearfar
+from nearfar.core import Key
+from nearfar.data.senteval import ClassifiedPairs, read_snli, read_sts_benchmark
+from nearfar.evaluate.lexical import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.evaluate.sts import Encode, PairScore, cosine_of, measure_sts, read_sts_sets
+from nearfar.evaluate.transfer import measure_transfer
+from nearfar.train.trained import Trained
+
+CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
+WIKI, SENTEVAL = CACHE / "wiki-en", CACHE / "senteval"
+COMMON: dict[str, Any] = {"precision": "bf16", "length": 32, "log_every": 100}
+METHODS: dict[str, dict[str, Any]] = {
+    "bert": {
+        "encoder": "bert-small", "vocabulary": 16384, "batch": 1024, "epochs": 30, "lr": 1e-3, "weight_decay": 0.01, "warmup": 0.05,
+    },
+    "simcse-unsup": {"batch": 256, "epochs": 1, "lr": 1e-4, "weight_decay": 0.0, "pool": "mean"},
+    "bert-whitening": {"pool": "mean"},
+    "simcse-sup": {"batch": 256, "epochs": 3, "lr": 1e-4, "weight_decay": 0.0, "pool": "mean"},
+    "sentence-bert": {"batch": 64, "epochs": 2, "lr": 1e-4, "weight_decay": 0.01, "pool": "mean"},
+    "quick-thought": {"encoder": "gru", "vocabulary": 16384, "batch": 64, "span": 16, "epochs": 2, "lr": 1e-3, "clip": 1.0},
+}  # fmt: skip
+FROM_SCRATCH = ("bert", "quick-thought")
+TRANSFER = ("TREC", "MRPC", "SST")
+TRAINED, BEGAN = "trained encoder", "masked language model"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--methods", default=",".join(METHODS))
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--runs", type=Path, default=Path("runs/sentences"))
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--trial", help="METHOD:SEED: print the numbers of STS-B's development pairs, and keep nothing")
+    parser.add_argument("--set", default="", help="for a trial: settings, as lr=1e-4,tau=0.1")
+    args = parser.parse_args()
+    if args.trial:
+        name, seed = args.trial.split(":")
+        return trial(name, int(seed), args.set, args.runs, args.device)
+    for seed in map(int, args.seeds.split(",")):
+        for name in args.methods.split(","):
+            if args.again or not any((r["method"], r["seed"]) == (name, seed) for r in known("sentences")):
+                found = row(name, seed, args.runs, args.device)
+                show(found)
+                add("sentences", found, ("method", "seed"), lambda rows: {"settings": METHODS, "summary": summary(rows)})
+
+
+def row(name: str, seed: int, runs: Path, device: str) -> dict[str, Any]:
+    began = time.perf_counter()
+    trained = train(name, seed, runs, device, {})
+    seconds = time.perf_counter() - began
+    encoders = {TRAINED: trained.encode} | beginnings(trained) | {"untrained encoder": trained.untrained().encode}
+    encoders["random word vectors"] = random_words(Key(seed))
+    results = [measured(title, cosine_of(encode), encode) for title, encode in encoders.items()]
+    return {
+        "method": name, "seed": seed, "seconds": round(seconds, 1), "machine": machine(), "steps": trained.step,
+        "settings": COMMON | METHODS[name], "results": [*results, *counted()],
+    }  # fmt: skip
+
+
+def trial(name: str, seed: int, changes: str, runs: Path, device: str) -> None:
+    """Other settings, judged on STS-B's development pairs."""
+    given = dict(pair.split("=", 1) for pair in changes.split(",") if pair)
+    began = time.perf_counter()
+    trained = train(name, seed, runs, device, {k: value(v) for k, v in given.items()}, keep=name == "bert")
+    dev = read_sts_benchmark(SENTEVAL, "dev")
+    for title, encode in ({TRAINED: trained.encode} | beginnings(trained)).items():
+        found = 100 * measure_sts({"dev": {"dev": dev}}, cosine_of(encode)).of("dev")
+        print(f"{name}:{seed} {changes or 'as it is'}: {title}, STS-B dev {found:.2f}, {time.perf_counter() - began:.0f} s", flush=True)
+
+
+def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any], keep: bool = False) -> Trained:
+    """The run; those that begin from `bert` need its run of this seed, which is kept for them, and made where it is missing."""
+    settings = {"seed": seed, "device": device} | COMMON | METHODS[name] | changes
+    stored = runs / f"bert-{seed}"
+    if name not in FROM_SCRATCH:
+        if not stored.exists():
+            train("bert", seed, runs, device, {})
+        settings["init"] = str(stored)
+    out = stored if name == "bert" else None
+    return nearfar.fit(name, data=learned_from(name), out=out, overwrite=keep, save_every=1_000_000, **settings)
+
+
+def learned_from(name: str) -> Any:
+    if name == "simcse-sup":
+        return triples([read_snli(SENTEVAL, split) for split in ("dev", "test")])
+    if name == "sentence-bert":
+        dev, test = (read_snli(SENTEVAL, split) for split in ("dev", "test"))
+        labels = [str(label) for label in (*dev.labels, *test.labels)]
+        return {"first": dev.first + test.first, "second": dev.second + test.second, "label": labels}
+    return str(WIKI)
+
+
+def triples(parts: list[ClassifiedPairs]) -> dict[str, list[str]]:
+    """SNLI's premises with a hypothesis that they entail and one that contradicts them, each in the order of the file."""
+    said: dict[str, dict[str, list[str]]] = {}
+    for pairs in parts:
+        for premise, hypothesis, label in zip(pairs.first, pairs.second, pairs.labels, strict=True):
+            said.setdefault(premise, {}).setdefault(pairs.classes[label], []).append(hypothesis)
+    rows = [
+        (premise, yes, no)
+        for premise, by in said.items()
+        for yes, no in zip(by.get("entailment", []), by.get("contradiction", []), strict=False)
+    ]
+    return dict(zip(("anchor", "positive", "negative"), map(list, zip(*rows, strict=True)), strict=True))
+
+
+def beginnings(trained: Trained) -> dict[str, Encode]:
+    """The encoder that a run was given, pooled in two ways; nothing for a run from scratch."""
+    if trained.run.init is None:
+        return {}
+    found = {}
+    for pool in ("mean", "first-last"):
+        donor = nearfar.load(trained.run.init, device=str(trained.device))
+        donor.net.encoder.set(pool, 0.0)
+        found[f"{BEGAN}, {pool}"] = donor.encode
+    return found
+
+
+def measured(title: str, score: PairScore, encode: Encode | None = None) -> dict[str, Any]:
+    """STS for whatever compares two texts; transfer tasks for what gives vectors."""
+    dev = measure_sts({"dev": {"dev": read_sts_benchmark(SENTEVAL, "dev")}}, score)
+    sets = measure_sts(read_sts_sets(SENTEVAL), score)
+    found = {"representation": title, "STS-B dev": dev.of("dev"), **{n: sets.of(n) for n in sets.data}, "STS average": sets.average()}
+    if encode is not None:
+        found |= {r.task: r.accuracy for r in measure_transfer(SENTEVAL, on_device(encode), Key(0), TRANSFER)}
+    return found
+
+
+@functools.cache
+def counted() -> list[dict[str, Any]]:
+    """What needs no vectors and no seed."""
+    return [measured("tf-idf", tf_idf_cosine), measured("letter trigrams", ngram_jaccard)]
+
+
+def on_device(encode: Encode) -> Encode:
+    """Vectors where the probes are fast."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return lambda texts: encode(texts).to(device)
+
+
+def show(found: dict[str, Any]) -> None:
+    print(f"{found['method']}, seed {found['seed']}: {found['steps']} steps, {found['seconds']} s")
+    for r in found["results"]:
+        numbers = "  ".join(f"{name} {100 * r[name]:.1f}" for name in ("STS-B dev", "STS-B", "STS average", *TRANSFER) if name in r)
+        print(f"  {r['representation']:20} {numbers}", flush=True)
+
+
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each method, measure and floor: what training gained, over seeds, with the standard error of the paired differences."""
+    found = []
+    for name in (m for m in METHODS if any(r["method"] == m for r in rows)):
+        tables = [{x["representation"]: x for x in r["results"]} for r in rows if r["method"] == name]
+        for metric in [k for k in tables[0][TRAINED] if k != "representation"]:
+            for floor in (f for f in tables[0] if f != TRAINED and metric in tables[0][f]):
+                gains = [t[TRAINED][metric] - t[floor][metric] for t in tables]
+                error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
+                found.append({
+                    "method": name, "metric": metric, "floor": floor, "seeds": len(gains),
+                    "trained": mean(t[TRAINED][metric] for t in tables),
+                    "value of the floor": mean(t[floor][metric] for t in tables), "gain": mean(gains), "error": error,
+                    "above": len(gains) >= 3 and error is not None and mean(gains) > 2 * error,
+                })  # fmt: skip
+    return found
+
+
+def value(text: str) -> Any:
+    """What a setting on the command line means: JSON where it is, else the text itself."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+if __name__ == "__main__":
+    main()
