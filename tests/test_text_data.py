@@ -171,13 +171,46 @@ def test_what_cannot_be_read_says_so(tmp_path):
         read_texts(tmp_path / "no.parquet")
 
 
-def test_a_folder_of_hugging_face_datasets_needs_their_package(tmp_path, monkeypatch):
-    import sys
+def saved_to_disk(folder, shards, names):
+    """A folder as `datasets` writes it."""
+    import pyarrow as pa
 
-    (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(UsageError, match=r"nearfar\[language\]"):
-        read_texts(tmp_path)
+    folder.mkdir(parents=True)
+    files = [f"data-{i:05d}-of-{len(shards):05d}.arrow" for i in range(len(shards))]
+    for file, rows in zip(files, shards, strict=True):
+        table = pa.table({"text": [text for text, _ in rows], "label": pa.array([label for _, label in rows], pa.int64())})
+        with pa.OSFile(str(folder / file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table)
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": file} for file in files], "_fingerprint": "x"}))
+    features = {"text": {"dtype": "string", "_type": "Value"}, "label": {"names": names, "_type": "ClassLabel"}}
+    (folder / "dataset_info.json").write_text(json.dumps({"features": features}))
+
+
+def test_a_folder_of_hugging_face_datasets_is_read_with_its_splits_and_classes(tmp_path):
+    saved_to_disk(tmp_path / "d" / "train", [[("one", 1), ("two", 0)], [("three", 1)]], ["dull", "bright"])
+    saved_to_disk(tmp_path / "d" / "test", [[("four", 0)]], ["dull", "bright"])
+    (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    found = read_texts(tmp_path / "d")
+    assert found.train.texts() == ["one", "two", "three"]
+    assert [found.train.classes[i] for i in found.train.labels] == ["bright", "dull", "bright"]
+    assert found.test.texts() == ["four"]
+    assert found.test.classes == found.train.classes
+    assert read_texts(tmp_path / "d" / "train").train.texts() == ["one", "two", "three"]
+
+
+def test_a_damaged_folder_of_hugging_face_datasets_is_named(tmp_path):
+    saved_to_disk(tmp_path / "d", [[("one", 0), ("two", 0)]], ["dull"])
+    file = tmp_path / "d" / "data-00000-of-00001.arrow"
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match=r"cannot read .*data-00000-of-00001\.arrow"):
+        read_texts(tmp_path / "d")
+    (tmp_path / "d" / "state.json").write_text('{"_data_files": [{"filename": "../other.arrow"}]}')
+    with pytest.raises(UsageError, match="not the name of a file in that folder"):
+        read_texts(tmp_path / "d")
+    (tmp_path / "d" / "state.json").write_text("{}")
+    with pytest.raises(UsageError, match="no proper '_data_files'"):
+        read_texts(tmp_path / "d")
 
 
 def test_docstrings_are_sentences_of_modules_in_order():

@@ -12,12 +12,13 @@ import numpy as np
 
 from nearfar.core.errors import UsageError, did_you_mean
 from nearfar.core.keys import Key
+from nearfar.data.arrowfolder import is_dataset_folder, load_dataset_folder
 from nearfar.data.docstrings import docstring_pairs, docstring_triples, docstrings
 from nearfar.data.questions import docstring_questions, read_questions
 from nearfar.data.split import Splits, divide, draw_test_ids
 from nearfar.data.text import Texts
 from nearfar.data.textrows import Collected, from_strings, read_lines
-from nearfar.data.texttables import TABLES, is_dataset_folder, load_dataset_folder, read_table, take_rows
+from nearfar.data.texttables import TABLES, read_table, take_rows
 
 NAMES: dict[str, Callable[[], Texts]] = {
     "docstrings": docstrings,

@@ -1,4 +1,4 @@
-"""Tables of texts: CSV, TSV, JSON lines, Parquet and folders of Hugging Face datasets, with named columns.
+"""Tables of texts: CSV, TSV, JSON lines and Parquet, with named columns.
 
 Which columns are texts is told by `--columns anchor,positive,negative` (and `label=NAME`, `score=NAME`), or guessed from
 the names that such tables usually have.
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from nearfar.core.errors import MissingExtra, UsageError, did_you_mean
+from nearfar.core.errors import UsageError, did_you_mean
 from nearfar.data.textrows import Collected, lines_of
 
 USUAL = (
@@ -159,26 +159,3 @@ TABLES: dict[str, Callable[[Path, Collected], Iterator[Row]]] = {
     ".jsonl": _json_lines,
     ".parquet": _parquet,
 }
-
-
-def is_dataset_folder(path: Path) -> bool:
-    """Whether `datasets.Dataset.save_to_disk` (or that of a DatasetDict) wrote this folder."""
-    return (path / "dataset_dict.json").is_file() or ((path / "state.json").is_file() and (path / "dataset_info.json").is_file())
-
-
-def load_dataset_folder(path: Path) -> dict[str, Iterator[Row]]:
-    """The rows of each split of a local Hugging Face dataset."""
-    try:
-        import datasets  # pyright: ignore[reportMissingImports]
-    except ImportError as e:
-        raise MissingExtra("datasets", "language", f"{path}, a folder of Hugging Face datasets,") from e
-    found = datasets.load_from_disk(str(path))
-    splits = found if isinstance(found, dict) else {"train": found}
-    return {split: _numbered(rows) for split, rows in splits.items()}
-
-
-def _numbered(rows: Any) -> Iterator[Row]:
-    """Classes by their names, where the dataset names them."""
-    names = {column: feature.names for column, feature in rows.features.items() if getattr(feature, "names", None)}
-    for i, row in enumerate(rows, 1):
-        yield i, row | {c: known[row[c]] for c, known in names.items() if isinstance(row.get(c), int) and 0 <= row[c] < len(known)}
