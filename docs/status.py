@@ -94,6 +94,16 @@ def sts_b(found: dict[str, Any]) -> float:
     return 100 * (score["all"] if isinstance(score, dict) else score)
 
 
+def over_language_model(found: dict[str, Any], method: str) -> float | None:
+    """Points of STS-B's development pairs above the masked language model, whichever of its poolings is better."""
+    rows = [r for r in found["summary"] if (r["method"], r["metric"]) == (method, "STS-B dev") and r["floor"].startswith("masked")]
+    return 100 * min(r["gain"] for r in rows) if rows and rows[0]["seeds"] >= SEEDS else None
+
+
+def skip_gram(found: dict[str, Any]) -> dict[str, Any]:
+    return found["methods"]["skip-gram"]
+
+
 MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, bool]] = [
     (
         "`simclr` on digits, 5 labels a class: points above the best baseline",
@@ -156,6 +166,14 @@ MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, 
     ("64 clients for a minute: answers lost or wrong", "serve", lambda f: f["load"]["lost"] + f["load"]["different"], 1, False),
     ("Explorer, 100,000 points: redraw after a zoom, ms", "explorer", lambda f: f["zoom_redraw_ms"]["median"], 250, False),
     ("Diagnosis: false alarms and misses", "diagnose", lambda f: f["summary"]["false alarms"] + f["summary"]["misses"], 1, False),
+    ("word2vec: WordSim-353 of skip-gram above gensim's", "word2vec",
+     lambda f: skip_gram(f)["WordSim-353 of nearfar - gensim"], -0.02, True),
+    ("word2vec: words a second over gensim's, skip-gram", "word2vec",
+     lambda f: statistics.median(skip_gram(f)["speed of nearfar / gensim"]), 1.0, True),
+    ("SimCSE: points of STS-B dev above its own masked language model", "sentences",
+     lambda f: over_language_model(f, "simcse-unsup"), 10.0, True),
+    ("Whitening: points of STS-B dev above the raw masked language model", "sentences",
+     lambda f: over_language_model(f, "bert-whitening"), 0.0, True),
     ("all-MiniLM on STS-B, through the same interface: Spearman", "sts_all-minilm", sts_b, 82.0, True),
 ]  # fmt: skip
 """Claim, result file, number, bound, whether more is better."""
