@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,15 @@ def write(name: str, result: dict[str, Any]) -> Path:
     return path
 
 
+@contextlib.contextmanager
+def taking_turns() -> Iterator[None]:
+    """Processes that measure at the same time change results one after the other."""
+    RESULTS.mkdir(exist_ok=True)
+    with (RESULTS / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def known(name: str) -> list[dict[str, Any]]:
     """The rows that are there."""
     path = RESULTS / f"{name}.json"
@@ -44,7 +54,7 @@ def known(name: str) -> list[dict[str, Any]]:
 def add(name: str, row: dict[str, Any], by: Sequence[str], about: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> list[dict[str, Any]]:
     """Add a row, instead of an earlier one with the same values of `by`, which also order the rows; all of them are returned.
 
-    `about`: what is said of all rows beside them. Processes that measure at the same time take turns.
+    `about`: what is said of all rows beside them.
     """
     RESULTS.mkdir(exist_ok=True)
     turn = os.open(RESULTS, os.O_RDONLY)

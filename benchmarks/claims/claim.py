@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from common import RESULTS, machine
+from common import RESULTS, known, machine, taking_turns
 
 from nearfar.app.api import fit
 from nearfar.app.results import measure
@@ -46,25 +46,24 @@ def claim(name: str, text: str, variants: Mapping[str, Variant], common: Mapping
     parser.add_argument("--data", help="other data than the claim's own: the result is only printed")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    path = RESULTS / "claims" / f"{name}.json"
-    known = json.loads(path.read_text())["rows"] if path.exists() and not args.data else []
-    rows = [r for r in known if r["variant"] in variants]
+    about = {"claim": text, "axis": axis, "machine": machine(), "common": {**common, "data": Path(common["data"]).name}}
     for seed in map(int, args.seeds.split(",")):
         for label, variant in variants.items():
-            if any((r["variant"], r["seed"]) == (label, seed) for r in rows):
-                continue
             settings = {**common, **variant.settings, **({"data": args.data} if args.data else {})}
-            rows.append(_row(label, variant, seed, settings))
-            if not args.data:
-                found = {
-                    "claim": text,
-                    "axis": axis,
-                    "machine": machine(),
-                    "common": {**common, "data": Path(common["data"]).name},
-                    "rows": rows,
-                }
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(found, indent=1) + "\n")
+            if args.data:
+                _row(label, variant, seed, settings)
+            elif not any((r["variant"], r["seed"]) == (label, seed) for r in known(f"claims/{name}")):
+                _keep(name, _row(label, variant, seed, settings), about, list(variants))
+
+
+def _keep(name: str, row: dict[str, Any], about: dict[str, Any], order: list[str]) -> None:
+    """Rows in the order of seeds and variants; those of variants that are no more are dropped."""
+    with taking_turns():
+        rows = [r for r in known(f"claims/{name}") if r["variant"] in order and (r["variant"], r["seed"]) != (row["variant"], row["seed"])]
+        rows = sorted([*rows, row], key=lambda r: (r["seed"], order.index(r["variant"])))
+        path = RESULTS / "claims" / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 
 def _row(label: str, variant: Variant, seed: int, settings: dict[str, Any]) -> dict[str, Any]:
