@@ -2,13 +2,13 @@
 
     python benchmarks/choose.py --stored                        from the results of digits.py and of claims/: nothing is trained
     python benchmarks/choose.py [--seeds 20,21,22]              fresh runs on digits
-    python benchmarks/choose.py --data CIFAR10-FOLDER           the same on CIFAR-10
+    python benchmarks/choose.py --data CIFAR10 [--device cuda]  the same on CIFAR-10: its folder, or what --pack FILE.npz made of it
 
 Each variant is measured twice: without labels, as `nearfar choose` does, and with 5 labels a class and kNN. Spearman's and Kendall's
 correlation of the two orders are taken within a seed: over all variants, over the usable ones (those that beat the untrained encoder with
 5 labels a class), and over recipes at their usual settings, which is what `nearfar choose` tries. The score was settled among nine on
-the stored results, which therefore favour it; fresh runs do not. CIFAR-10: 4,000 training and 1,000 test images at 16 pixels, so that a
-core can do it. Rows accumulate in benchmarks/results/choose.json.
+the stored results, which therefore favour it; fresh runs do not. CIFAR-10: the first 10,000 training and 2,000 test images. Rows
+accumulate in benchmarks/results/choose.json: those that are there are not run again, and several processes may run at the same time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from broken import StrongSimCLR, WeakSimCLR
-from common import RESULTS, write
+from common import RESULTS, add, known, write
 from scipy.stats import kendalltau, spearmanr
 
 from nearfar.app.api import fit
@@ -57,8 +57,8 @@ VARIANTS: dict[str, tuple[Recipe, dict[str, Any]]] = {
     "w-mse": (WMSE(dim=16, hidden=256, sub_batch=64), {}),
     "swav": (SwAV(hidden=128, prototypes=64, queue=256, frozen=0.0), {}),
 }
-SETTINGS = {"digits": {"steps": 60, "batch": 64, "lr": 2e-3}, "CIFAR-10": {"steps": 60, "batch": 64, "lr": 2e-3}}
-
+SETTINGS = {"digits": {"steps": 60, "batch": 64, "lr": 2e-3}, "CIFAR-10": {"steps": 800, "batch": 256, "lr": 2e-3}}
+CIFAR = {"train": 10_000, "test": 2_000}
 
 PARTS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "all variants": lambda r: True,
@@ -75,24 +75,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", default="digits")
     parser.add_argument("--seeds", default="20,21,22")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--stored", action="store_true")
+    parser.add_argument("--pack", metavar="FILE.npz", help="write the images of CIFAR-10 that are used into one file, and nothing else")
     args = parser.parse_args()
-    name = "digits" if args.data == "digits" else "CIFAR-10"
-    path = RESULTS / "choose.json"
-    rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    torch.set_num_threads(args.threads)
+    if args.pack:
+        return pack(args.data, Path(args.pack))
     if args.stored:
-        rows = [r for r in rows if r["data"] != STORED] + stored_rows()
-        write("choose", {"settings": SETTINGS, "summary": summary(rows), "rows": rows})
-        print(json.dumps(summary(rows), indent=1))
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        data = args.data if name == "digits" else small_cifar(args.data, Path(folder))
-        for seed in map(int, args.seeds.split(",")):
-            for variant in VARIANTS:
-                if not any((r["data"], r["variant"], r["seed"]) == (name, variant, seed) for r in rows):
-                    rows.append(row(name, variant, seed, data))
-                    write("choose", {"settings": SETTINGS, "summary": summary(rows), "rows": rows})
-    print(json.dumps(summary(rows), indent=1))
+        rows = [r for r in known("choose") if r["data"] != STORED] + stored_rows()
+        write("choose", {**about(rows), "rows": rows})
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            fresh_rows(args, Path(folder))
+    print(json.dumps(summary(known("choose")), indent=1))
+
+
+def fresh_rows(args: argparse.Namespace, folder: Path) -> None:
+    name, data = "digits" if args.data == "digits" else "CIFAR-10", args.data
+    if Path(data).is_dir():
+        data = str(folder / "cifar.npz")
+        pack(args.data, Path(data))
+    for seed in map(int, args.seeds.split(",")):
+        for variant in VARIANTS:
+            if not any((r["data"], r["variant"], r["seed"]) == (name, variant, seed) for r in known("choose")):
+                add("choose", row(name, variant, seed, data, args.device), ("data", "variant", "seed"), about)
+
+
+def about(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"settings": SETTINGS, "summary": summary(rows)}
 
 
 def stored_rows() -> list[dict[str, Any]]:
@@ -113,17 +125,19 @@ def stored_row(variant: str, seed: int, trained: dict[str, Any], untrained: dict
     return {"data": STORED, "variant": variant, "seed": seed, **{name: trained[name] for name in KEPT}, **before}
 
 
-def small_cifar(source: str, folder: Path) -> str:
-    found, path = open_data(source, image_size=16), folder / "cifar.npz"
-    train, test = (part.read(np.arange(n)).permute(0, 2, 3, 1).numpy() for part, n in ((found.train, 4_000), (found.test, 1_000)))
-    np.savez(path, x_train=train, y_train=found.train.labels[:4_000], x_test=test, y_test=found.test.labels[:1_000])
-    return str(path)
+def pack(source: str, path: Path) -> None:
+    found = open_data(source)
+    arrays = {}
+    for name, part in (("train", found.train), ("test", found.test)):
+        rows = np.arange(CIFAR[name])
+        arrays |= {f"x_{name}": part.read(rows).permute(0, 2, 3, 1).numpy(), f"y_{name}": part.labels[rows]}
+    np.savez_compressed(path, **arrays)
 
 
-def row(name: str, variant: str, seed: int, data: str) -> dict[str, Any]:
+def row(name: str, variant: str, seed: int, data: str, device: str) -> dict[str, Any]:
     recipe, changes = VARIANTS[variant]
     began = time.perf_counter()
-    trained = fit(recipe, data, seed=seed, **(SETTINGS[name] | changes))
+    trained = fit(recipe, data, seed=seed, device=device, **(SETTINGS[name] | changes))
     seconds, splits = time.perf_counter() - began, splits_of(trained, data)
     found = {"data": name, "variant": variant, "seed": seed, "seconds": round(seconds, 1), **label_free(trained, splits)}
     labels = [torch.as_tensor(part.labels) for part in (splits.train, splits.test)]

@@ -56,13 +56,8 @@ def add(name: str, row: dict[str, Any], by: Sequence[str], about: Callable[[list
 
     `about`: what is said of all rows beside them.
     """
-    RESULTS.mkdir(exist_ok=True)
-    turn = os.open(RESULTS, os.O_RDONLY)
-    try:
-        fcntl.flock(turn, fcntl.LOCK_EX)
+    with taking_turns():
         rows = [r for r in known(name) if any(r[key] != row[key] for key in by)] + [{**row, "machine": machine()}]
         rows.sort(key=lambda r: [r[key] for key in by])
         write(name, {**about(rows), "rows": rows})
-        return rows
-    finally:
-        os.close(turn)
+    return rows

@@ -1,11 +1,11 @@
 """How often `nearfar diagnose` is wrong: false alarms on healthy runs, misses on runs that are broken on purpose.
 
-    python benchmarks/diagnose.py [--seeds 10,11,12] [--steps 50]
+    python benchmarks/diagnose.py [--seeds 10,11,12] [--threads 1]
 
 Thresholds were set on seed 0; the seeds here are others. Rows accumulate in benchmarks/results/diagnose.json: (case, seed) pairs that are
-there are not run again. The accuracy of 5 labels a class stands beside each row, to say what a fault costs: some of them, at this size,
-cost little. One case is not blind: PIRL raised a false alarm at seed 10 (as at seed 0), jigsaws have been left out of the checks of views
-since, and its row was measured afterwards.
+there are not run again, and several processes may run at the same time. The accuracy of 5 labels a class stands beside each row, to say
+what a fault costs: some of them, at this size, cost little. One case is not blind: PIRL raised a false alarm at seed 10 (as at seed 0),
+jigsaws have been left out of the checks of views since, and its row was measured afterwards.
 """
 
 from __future__ import annotations
@@ -20,43 +20,47 @@ from typing import Any
 
 import torch
 from broken import FAULTS, HEALTHY, Case
-from common import RESULTS, write
+from common import add, known
 
 from nearfar.app.diagnose import diagnose
 from nearfar.app.results import splits_of
 from nearfar.core import Key
 from nearfar.evaluate import few_labels
 
+CASES, SETTINGS = FAULTS | HEALTHY, {"steps": 50, "batch": 64}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seeds", default="10,11,12")
-    parser.add_argument("--steps", type=int, default=50)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--part", default="1/1", help="i/n: of the cases, the i-th of n parts, for several processes at the same time")
     args = parser.parse_args()
-    cases, path = FAULTS | HEALTHY, RESULTS / "diagnose.json"
-    rows = [r for r in (json.loads(path.read_text())["rows"] if path.exists() else []) if r["case"] in cases]
+    torch.set_num_threads(args.threads)
+    part, parts = map(int, args.part.split("/"))
     for seed in map(int, args.seeds.split(",")):
-        for name, case in cases.items():
-            if any((r["case"], r["seed"]) == (name, seed) for r in rows):
-                continue
-            rows.append(row(name, case, seed, args.steps, args.batch))
-            write("diagnose", {"settings": {"steps": args.steps, "batch": args.batch}, "summary": summary(rows), "rows": rows})
-    print(json.dumps(summary(rows), indent=1))
+        for name, case in list(CASES.items())[part - 1 :: parts]:
+            if not any((r["case"], r["seed"]) == (name, seed) for r in known("diagnose")):
+                add("diagnose", row(name, case, seed), ("seed", "case"), about)
+    print(json.dumps(summary(known("diagnose")), indent=1))
 
 
-def row(name: str, case: Case, seed: int, steps: int, batch: int) -> dict[str, Any]:
+def about(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"settings": SETTINGS, "summary": summary(rows)}
+
+
+def row(name: str, case: Case, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        trained, data = case.train(Path(folder), seed, steps, batch)
+        trained, data = case.train(Path(folder), seed, **SETTINGS)
         found = diagnose(trained, data)
         splits = splits_of(trained, data)
     train, test = (trained.encode(part) for part in (splits.train, splits.test))
     accuracy = few_labels(train, torch.as_tensor(splits.train.labels), test, torch.as_tensor(splits.test.labels), key=Key(seed)).mean
     names = [finding.name for finding in found.findings]
     print(f"{name:42} seed {seed}: {', '.join(names) or 'nothing'} (5 labels {100 * accuracy:.1f})", flush=True)
-    about = {"case": name, "seed": seed, "expected": case.expected, "found": names, "few_labels": round(accuracy, 4)}
-    return about | {"seconds": round(time.perf_counter() - began, 1), "symptoms": {k: round(v, 5) for k, v in found.symptoms.items()}}
+    found_out = {"case": name, "seed": seed, "expected": case.expected, "found": names, "few_labels": round(accuracy, 4)}
+    return found_out | {"seconds": round(time.perf_counter() - began, 1), "symptoms": {k: round(v, 5) for k, v in found.symptoms.items()}}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,106 +1,156 @@
 """CLIP on emojis of two vendors: the name finds the drawing, and one vendor's drawing finds the other's; test emojis were never seen.
 
-    python benchmarks/emoji.py [--seeds 0,1,2] [--validate]
+    python benchmarks/emoji.py --trials [--seeds 0,1] [--device cuda] [--part 1/4]      which settings: on validation emojis
+    python benchmarks/emoji.py [--seeds 0,1,2] [--device cuda]                          the best of them, on test emojis
 
-Rows accumulate in benchmarks/results/emoji.json: seeds that are there are not run again unless --again is given.
+Rows accumulate in benchmarks/results/emoji.json and emoji_trials.json: those that are there are not run again unless --again is given,
+and several processes may run at the same time.
 Data: 1,911 emojis with their names, drawn by Google and by Twitter, in $NEARFAR_DATA/emoji or ~/.cache/nearfar/emoji.
 Protocol: one emoji in five, drawn by the seed, is for testing, with both drawings; trained from scratch on the others, last step.
 Recall at 1, 5 and 10 between drawings and names (any name of an emoji, any drawing of it counts), and from one vendor's drawing to the
 other's. Floors in the same run: chance; borrowed words (the names of the training drawings nearest in raw pixels); the untrained
 encoders; between drawings raw pixels (less the training mean, cosine). Zero-shot: the category by its name, which no caption
-mentions, beside the share of the largest category. Settings are looked at with --validate only: the test emojis are put aside, and one
-in five of the rest is measured on.
+mentions, beside the share of the largest category. Settings are chosen by trials only, in which the test emojis are put aside and one
+in five of the rest is measured on: those with the largest mean recall, over k, both ways and seeds, are used.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 import torch
-from common import RESULTS, write
+from common import add, known
+from pictures import bootstrapped, gained, verdicts
 
 from nearfar.app.api import fit
-from nearfar.app.kinds.image import _raw as raw_pixels
+from nearfar.app.kinds.image import raw_images
 from nearfar.app.results import measure
 from nearfar.core import Run
 from nearfar.data import inputs_for
 from nearfar.data.captions import Captioned
 from nearfar.data.captionsets import vendor_of
-from nearfar.evaluate.crossmodal import recall_at
+from nearfar.evaluate.crossmodal import hits_at
 from nearfar.recipes import method
 
 DATA = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar")) / "emoji"
-SETTINGS = {
+COMMON: dict[str, Any] = {
     "image_size": 32, "encoder": "convnet", "text_encoder": "bag", "vocabulary": 2048, "length": 24, "batch": 128, "epochs": 50, "lr": 2e-3,
     "weight_decay": 0.1, "dropout": 0.3, "crop": 0.85, "prompts": ("{}",),
 }  # fmt: skip
+LARGE = {"image_size": 64, "encoder": "resnet18", "epochs": 100, "lr": 1e-3}
+TRIALS: dict[str, dict[str, Any]] = {
+    "as it was": {},
+    "100 epochs": {"epochs": 100},
+    "100 epochs, crop 0.6": {"epochs": 100, "crop": 0.6},
+    "100 epochs, crop 0.6, decay 0.5, dropout 0.5": {"epochs": 100, "crop": 0.6, "weight_decay": 0.5, "dropout": 0.5},
+    "batch 512": {"batch": 512, "epochs": 150},
+    "whole words": {"epochs": 100, "crop": 0.6, "vocabulary": 4096, "dim": 256},
+    "ResNet-18": LARGE,
+    "ResNet-18, crop 0.6": LARGE | {"crop": 0.6},
+    "ResNet-18, crop 0.4": LARGE | {"crop": 0.4},
+    "ResNet-18, crop 0.6, 200 epochs": LARGE | {"crop": 0.6, "epochs": 200},
+    "ResNet-18, crop 0.6, decay 0.5, dropout 0.5": LARGE | {"crop": 0.6, "weight_decay": 0.5, "dropout": 0.5},
+    "ResNet-18, crop 0.6, batch 512": LARGE | {"crop": 0.6, "batch": 512, "epochs": 200},
+    "ResNet-18, crop 0.6, tau 0.2": LARGE | {"crop": 0.6, "tau": 0.2},
+    "ResNet-18, crop 0.6, BERT-mini": LARGE | {"crop": 0.6, "text_encoder": "bert-mini", "lr": 5e-4},
+}
+RECALLS = [f"to_{way}_{k}" for way in ("text", "image") for k in (1, 5, 10)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--trials", action="store_true", help="measure all settings on validation emojis")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--part", default="1/1", help="i/n: of the trials, the i-th of n parts, for several processes at the same time")
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--validate", action="store_true", help="print numbers of validation emojis and write nothing")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    path = RESULTS / "emoji.json"
-    for seed in map(int, args.seeds.split(",")):
-        if args.validate:
-            show(row(seed, validate=True))
-            continue
-        rows = json.loads(path.read_text())["rows"] if path.exists() else []
-        if any(r["seed"] == seed for r in rows) and not args.again:
-            continue
-        rows = sorted([r for r in rows if r["seed"] != seed] + [row(seed)], key=lambda r: r["seed"])
-        show(next(r for r in rows if r["seed"] == seed))
-        write("emoji", {"settings": SETTINGS, "summary": summary(rows), "rows": rows})
+    seeds = [int(seed) for seed in args.seeds.split(",")]
+    if args.trials:
+        return try_all(args, seeds)
+    name = best()
+    for seed in seeds:
+        if args.again or not any((r["seed"], r.get("settings")) == (seed, name) for r in known("emoji")):
+            found = row(seed, name, args.device)
+            show(found)
+            add("emoji", found, ("seed",), lambda rows: about(rows, name))
 
 
-def row(seed: int, validate: bool = False) -> dict:
-    source = str(DATA)
+def about(rows: list[dict], name: str) -> dict:
+    own = [r for r in rows if r.get("settings") == name]
+    return {"chosen": name, "settings": COMMON | TRIALS[name], "summary": summary(own), "verdicts": verdicts(own)}
+
+
+def try_all(args: argparse.Namespace, seeds: list[int]) -> None:
+    part, parts = map(int, args.part.split("/"))
+    for seed in seeds:
+        for name in list(TRIALS)[part - 1 :: parts]:
+            if args.again or not any((r["settings"], r["seed"]) == (name, seed) for r in known("emoji_trials")):
+                found = row(seed, name, args.device, validate=True)
+                show(found)
+                trained = next(r for r in found["results"] if r["representation"] == "trained encoders")
+                kept = {"settings": name, "seed": seed, "seconds": found["seconds"], **{k: trained[k] for k in RECALLS}}
+                add("emoji_trials", kept, ("settings", "seed"), lambda rows: {"settings": {n: COMMON | t for n, t in TRIALS.items()}})
+
+
+def best() -> str:
+    """The settings with the largest mean recall on validation emojis, among those that were tried with most seeds."""
+    tried: dict[str, list[float]] = {}
+    for r in known("emoji_trials"):
+        tried.setdefault(r["settings"], []).append(mean(r[k] for k in RECALLS))
+    most = max((len(values) for values in tried.values()), default=0)
+    return max((name for name, values in tried.items() if len(values) == most), key=lambda name: mean(tried[name]), default="as it was")
+
+
+def row(seed: int, name: str, device: str, validate: bool = False) -> dict:
+    source, settings = str(DATA), COMMON | TRIALS[name]
     if validate:
-        opened = inputs_for(method("clip").recipe()).open(source, Run(data=source, image_size=SETTINGS["image_size"], seed=seed))
+        opened = inputs_for(method("clip").recipe()).open(source, Run(data=source, image_size=settings["image_size"], seed=seed))
         source = opened.train
     began = time.perf_counter()
-    trained = fit("clip", source, seed=seed, **SETTINGS)
+    trained = fit("clip", source, seed=seed, device=device, **settings)
     seconds = time.perf_counter() - began
     found = measure(trained, source)
     train, test = found.splits.train, found.splits.test
-    pixels = [raw_pixels(part.images).flatten(1) for part in (train, test)]
-    drawings = {"raw pixels": pixels[1] - pixels[0].mean(0), "untrained encoders": found.untrained, "trained encoders": found.test}
+    pixels = [raw_images(part.images).flatten(1) for part in (train, test)]
+    vectors = {"raw pixels": pixels[1] - pixels[0].mean(0), "untrained encoders": found.untrained, "trained encoders": found.test}
+    drawings = {who: between_vendors(test, x) for who, x in vectors.items()}
+    gains = {k: gained(hits, drawings["raw pixels"][k]) for k, hits in drawings["trained encoders"].items()}
     largest = int(np.bincount(train.labels).argmax())
     return {
-        "seed": seed, "seconds": round(seconds, 1), "steps": trained.step, "train": len(train.things), "test": len(test.things),
-        "largest category": float((test.labels == largest).mean()), "protocol": found.table.protocol, "results": found.table.results,
-        "drawings": {name: between_vendors(test, vectors) for name, vectors in drawings.items()},
+        "seed": seed, "settings": name, "seconds": round(seconds, 1), "steps": trained.step, "train": len(train.things),
+        "test": len(test.things), "largest category": float((test.labels == largest).mean()), "protocol": found.table.protocol,
+        "results": found.table.results, "bootstrap": bootstrapped(trained, found) | gains,
+        "drawings": {who: {k: float(hits.mean()) for k, hits in of.items()} for who, of in drawings.items()},
     }  # fmt: skip
 
 
-def between_vendors(test: Captioned, vectors: torch.Tensor) -> dict[str, float]:
-    """Recall from each vendor's drawing to the other's of the same emoji, among all test emojis; the mean of both directions."""
+def between_vendors(test: Captioned, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
+    """For each test emoji whether one vendor's drawing finds the other's, among all test emojis; the mean of both directions."""
     vendor = vendor_of(test)
     pairs = [test.things.of(g) for g in range(len(test.things)) if len(test.things.of(g)) == 2]
     first, second = np.array([sorted(pair, key=lambda i: vendor[i]) for pair in pairs]).T
     right = torch.arange(len(pairs))[:, None].expand(-1, 2)
-    ways = [recall_at(vectors[a], vectors[b], right) for a, b in ((first, second), (second, first))]
+    ways = [hits_at(vectors[a], vectors[b], right) for a, b in ((first, second), (second, first))]
     return {f"drawing_{k}": (ways[0][k] + ways[1][k]) / 2 for k in ways[0]}
 
 
 def show(found: dict) -> None:
-    print(f"seed {found['seed']}: {found['train']} emojis to learn from, {found['test']} to test on, {found['seconds']} s")
+    print(f"{found['settings']}, seed {found['seed']}: {found['train']} emojis to learn from, {found['test']} to test on")
     for r in found["results"]:
         numbers = "  ".join(f"{name} {100 * r[name]:.1f}" for name in (*found["protocol"]["accuracies"],))
         print(f"  {r['representation']:20} {numbers}")
     for name, r in found["drawings"].items():
         print(f"  {name:20} {'  '.join(f'{k} {100 * v:.1f}' for k, v in r.items())}")
-    print(f"  largest category     zero_shot {100 * found['largest category']:.1f}", flush=True)
+    print(f"  largest category     zero_shot {100 * found['largest category']:.1f}; {found['seconds']} s", flush=True)
 
 
 def summary(rows: list[dict]) -> list[dict]:

@@ -2,7 +2,8 @@
 
     python benchmarks/flickr8k.py --device cuda [--experiments scratch,minilm] [--seeds 0,1,2] [--validate]
 
-Rows accumulate in benchmarks/results/flickr8k.json: those that are there are not run again unless --again is given.
+Rows accumulate in benchmarks/results/flickr8k.json: those that are there are not run again unless --again is given, and several
+processes may run at the same time.
 Data: Flickr8k (8,091 photographs at 64 pixels, five captions each) in $NEARFAR_DATA/flickr8k or ~/.cache/nearfar/flickr8k; for the
 experiment `minilm`, a text tower with pre-trained weights in $NEARFAR_DATA/minilm.
 Protocol: the published split (6,000 to learn from, 1,000 to test on); last step; recall at 1, 5 and 10 both ways, an image among the
@@ -20,7 +21,9 @@ import time
 from pathlib import Path
 from statistics import mean, stdev
 
-from common import RESULTS, write
+import torch
+from common import add, known
+from pictures import bootstrapped, verdicts
 
 from nearfar.app.api import fit
 from nearfar.app.kinds.image_text import measured
@@ -53,24 +56,28 @@ def main() -> None:
     parser.add_argument("--experiments", default="scratch,bag")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--validate", action="store_true", help="print numbers of the development images and write nothing")
     args = parser.parse_args()
-    path = RESULTS / "flickr8k.json"
+    torch.set_num_threads(args.threads)
     for name in args.experiments.split(","):
         if name not in SETTINGS:
             raise UsageError(f"--experiments {name}: there are {', '.join(SETTINGS)}")
         for seed in map(int, args.seeds.split(",")):
-            rows = json.loads(path.read_text())["rows"] if path.exists() else []
-            known = any((r["experiment"], r["seed"]) == (name, seed) for r in rows)
-            if known and not args.again and not args.validate:
+            there = any((r["experiment"], r["seed"]) == (name, seed) for r in known("flickr8k"))
+            if there and not args.again and not args.validate:
                 continue
             found = row(name, seed, args.device, args.validate)
             show(found)
             if not args.validate:
-                rows = [r for r in rows if (r["experiment"], r["seed"]) != (name, seed)] + [found]
-                rows.sort(key=lambda r: (r["experiment"], r["seed"]))
-                write("flickr8k", {"settings": _portable(), "summary": summary(rows), "rows": rows})
+                add("flickr8k", found, ("experiment", "seed"), about)
+
+
+def about(rows: list[dict]) -> dict:
+    names = dict.fromkeys(r["experiment"] for r in rows)
+    judged = {name: verdicts([r for r in rows if r["experiment"] == name]) for name in names}
+    return {"settings": _portable(), "summary": summary(rows), "verdicts": judged}
 
 
 def row(name: str, seed: int, device: str, validate: bool) -> dict:
@@ -78,11 +85,11 @@ def row(name: str, seed: int, device: str, validate: bool) -> dict:
     began = time.perf_counter()
     trained = fit("clip", source, seed=seed, device=device, **SETTINGS[name])
     seconds = round(time.perf_counter() - began, 1)
-    about = {"experiment": name, "seed": seed, "seconds": seconds, "steps": trained.step}
+    made = {"experiment": name, "seed": seed, "seconds": seconds, "steps": trained.step}
     if validate:
-        return about | {"results": [on_development(trained)]}
-    table = measure(trained).table
-    return about | {"protocol": table.protocol, "results": table.results}
+        return made | {"results": [on_development(trained)]}
+    found = measure(trained)
+    return made | {"protocol": found.table.protocol, "results": found.table.results, "bootstrap": bootstrapped(trained, found)}
 
 
 def on_development(trained: Trained) -> dict:

@@ -1,23 +1,23 @@
 """Sentences: a masked language model of our own, trained on Wikipedia, and what contrast makes of its vectors; written for a GPU.
 
+    python benchmarks/sentences.py --device cuda --trials [--methods simcse-unsup]     which settings: seed 0, STS-B's development pairs
     python benchmarks/sentences.py --device cuda [--seeds 0,1,2] [--methods bert,simcse-unsup] [--runs FOLDER]
-    python benchmarks/sentences.py --device cuda --trial simcse-unsup:0 --set lr=1e-4,tau=0.1
 
-Rows accumulate in benchmarks/results/sentences.json: those that are there are not run again unless --again is given.
+Rows accumulate in benchmarks/results/sentences.json and sentences_trials.json: those that are there are not run again unless --again is
+given, and several processes may run at the same time. A run of `bert` is kept in --runs: the others begin from it.
 Data, in $NEARFAR_DATA or ~/.cache/nearfar: wiki-en (sentences of Wikipedia, four documents in five of them), senteval (SNLI's
 development and test pairs, which simcse-sup and sentence-bert learn from; the STS sets and the transfer tasks that all are measured on).
 Protocol: `bert` is trained from scratch, last step; simcse, sentence-bert and whitening begin from that run of the same seed. STS: cosine,
-Spearman, "all". TREC, MRPC and SST by SentEval's protocol. Floors in the same run: the masked language model's own vectors (the mean of
-the last layer, and of the first and the last) for those that begin from it, the untrained encoder, counted words, letters, random word
-vectors.
-Settings are chosen by trials, on STS-B's development pairs alone, and written below before the rows are made.
+Spearman, "all"; with --transfer also SentEval's tasks of that name. Floors in the same run: the masked language model's own vectors (of
+the last layer, and of the first and the last, averaged) for those that begin from it, the untrained encoder, counted words, letters,
+random word vectors.
+Settings are chosen by trials, on STS-B's development pairs alone: the best there is taken.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import json
 import os
 import time
 from pathlib import Path
@@ -40,7 +40,7 @@ WIKI, SENTEVAL = CACHE / "wiki-en", CACHE / "senteval"
 COMMON: dict[str, Any] = {"precision": "bf16", "length": 32, "log_every": 100}
 METHODS: dict[str, dict[str, Any]] = {
     "bert": {
-        "encoder": "bert-small", "vocabulary": 16384, "batch": 1024, "epochs": 30, "lr": 1e-3, "weight_decay": 0.01, "warmup": 0.05,
+        "encoder": "bert-mini", "vocabulary": 8192, "batch": 512, "epochs": 8, "lr": 1e-3, "weight_decay": 0.01, "warmup": 0.05,
     },
     "simcse-unsup": {"batch": 256, "epochs": 1, "lr": 1e-4, "weight_decay": 0.0, "pool": "mean"},
     "bert-whitening": {"pool": "mean"},
@@ -48,8 +48,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "sentence-bert": {"batch": 64, "epochs": 2, "lr": 1e-4, "weight_decay": 0.01, "pool": "mean"},
     "quick-thought": {"encoder": "gru", "vocabulary": 16384, "batch": 64, "span": 16, "epochs": 2, "lr": 1e-3, "clip": 1.0},
 }  # fmt: skip
+TRIALS: dict[str, dict[str, dict[str, Any]]] = {
+    "simcse-unsup": {
+        "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3},
+        "lr 1e-3, tokens erased": {"lr": 1e-3, "views": "erase-tokens", "share": 0.3},
+    },
+    "simcse-sup": {"as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}},
+    "sentence-bert": {"as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}},
+}  # fmt: skip
+"""What is tried, by a name."""
 FROM_SCRATCH = ("bert", "quick-thought")
-TRANSFER = ("TREC", "MRPC", "SST")
 TRAINED, BEGAN = "trained encoder", "masked language model"
 
 
@@ -59,46 +67,52 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--runs", type=Path, default=Path("runs/sentences"))
+    parser.add_argument("--transfer", default="", help="SentEval's tasks, with commas between them: TREC,MRPC,SST")
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--trial", help="METHOD:SEED: print the numbers of STS-B's development pairs, and keep nothing")
-    parser.add_argument("--set", default="", help="for a trial: settings, as lr=1e-4,tau=0.1")
+    parser.add_argument("--trials", action="store_true", help="measure every setting that is tried, on STS-B's development pairs")
     args = parser.parse_args()
-    if args.trial:
-        name, seed = args.trial.split(":")
-        return trial(name, int(seed), args.set, args.runs, args.device)
-    for seed in map(int, args.seeds.split(",")):
+    for seed in map(int, "0" if args.trials else args.seeds.split(",")):
         for name in args.methods.split(","):
-            if args.again or not any((r["method"], r["seed"]) == (name, seed) for r in known("sentences")):
-                found = row(name, seed, args.runs, args.device)
+            if args.trials:
+                for setting in TRIALS.get(name, {}):
+                    trial(name, seed, setting, args)
+            elif args.again or not any((r["method"], r["seed"]) == (name, seed) for r in known("sentences")):
+                found = row(name, seed, args)
                 show(found)
                 add("sentences", found, ("method", "seed"), lambda rows: {"settings": METHODS, "summary": summary(rows)})
 
 
-def row(name: str, seed: int, runs: Path, device: str) -> dict[str, Any]:
-    began = time.perf_counter()
-    trained = train(name, seed, runs, device, {})
+def row(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
+    began, settings = time.perf_counter(), chosen(name)
+    trained = train(name, seed, args.runs, args.device, settings)
     seconds = time.perf_counter() - began
     encoders = {TRAINED: trained.encode} | beginnings(trained) | {"untrained encoder": trained.untrained().encode}
     encoders["random word vectors"] = random_words(Key(seed))
-    results = [measured(title, cosine_of(encode), encode) for title, encode in encoders.items()]
+    tasks = [task for task in args.transfer.split(",") if task]
+    results = [measured(title, cosine_of(encode)) | transferred(encode, tasks) for title, encode in encoders.items()]
     return {
         "method": name, "seed": seed, "seconds": round(seconds, 1), "machine": machine(), "steps": trained.step,
-        "settings": COMMON | METHODS[name], "results": [*results, *counted()],
+        "settings": COMMON | METHODS[name] | settings, "results": [*results, *counted()],
     }  # fmt: skip
 
 
-def trial(name: str, seed: int, changes: str, runs: Path, device: str) -> None:
-    """Other settings, judged on STS-B's development pairs."""
-    given = dict(pair.split("=", 1) for pair in changes.split(",") if pair)
-    began = time.perf_counter()
-    trained = train(name, seed, runs, device, {k: value(v) for k, v in given.items()}, keep=name == "bert")
-    dev = read_sts_benchmark(SENTEVAL, "dev")
-    for title, encode in ({TRAINED: trained.encode} | beginnings(trained)).items():
-        found = 100 * measure_sts({"dev": {"dev": dev}}, cosine_of(encode)).of("dev")
-        print(f"{name}:{seed} {changes or 'as it is'}: {title}, STS-B dev {found:.2f}, {time.perf_counter() - began:.0f} s", flush=True)
+def trial(name: str, seed: int, setting: str, args: argparse.Namespace) -> None:
+    """One of the settings that are tried, judged on STS-B's development pairs."""
+    if not args.again and any((r["method"], r["setting"]) == (name, setting) for r in known("sentences_trials")):
+        return
+    trained = train(name, seed, args.runs, args.device, TRIALS[name][setting])
+    found = measure_sts({"dev": {"dev": read_sts_benchmark(SENTEVAL, "dev")}}, cosine_of(trained.encode)).of("dev")
+    print(f"{name}, {setting}: STS-B dev {100 * found:.2f}", flush=True)
+    add("sentences_trials", {"method": name, "setting": setting, "seed": seed, "STS-B dev": found}, ("method", "setting"), lambda rows: {})
 
 
-def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any], keep: bool = False) -> Trained:
+def chosen(name: str) -> dict[str, Any]:
+    """The settings that won; as they stand where nothing was tried."""
+    rows = [r for r in known("sentences_trials") if r["method"] == name and r["setting"] in TRIALS.get(name, {})]
+    return TRIALS[name][max(rows, key=lambda r: r["STS-B dev"])["setting"]] if rows else {}
+
+
+def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any]) -> Trained:
     """The run; those that begin from `bert` need its run of this seed, which is kept for them, and made where it is missing."""
     settings = {"seed": seed, "device": device} | COMMON | METHODS[name] | changes
     stored = runs / f"bert-{seed}"
@@ -107,7 +121,7 @@ def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any]
             train("bert", seed, runs, device, {})
         settings["init"] = str(stored)
     out = stored if name == "bert" else None
-    return nearfar.fit(name, data=learned_from(name), out=out, overwrite=keep, save_every=1_000_000, **settings)
+    return nearfar.fit(name, data=learned_from(name), out=out, overwrite=True, save_every=1_000_000, **settings)
 
 
 def learned_from(name: str) -> Any:
@@ -146,14 +160,17 @@ def beginnings(trained: Trained) -> dict[str, Encode]:
     return found
 
 
-def measured(title: str, score: PairScore, encode: Encode | None = None) -> dict[str, Any]:
-    """STS for whatever compares two texts; transfer tasks for what gives vectors."""
+def measured(title: str, score: PairScore) -> dict[str, Any]:
+    """STS, for whatever compares two texts."""
     dev = measure_sts({"dev": {"dev": read_sts_benchmark(SENTEVAL, "dev")}}, score)
     sets = measure_sts(read_sts_sets(SENTEVAL), score)
-    found = {"representation": title, "STS-B dev": dev.of("dev"), **{n: sets.of(n) for n in sets.data}, "STS average": sets.average()}
-    if encode is not None:
-        found |= {r.task: r.accuracy for r in measure_transfer(SENTEVAL, on_device(encode), Key(0), TRANSFER)}
-    return found
+    return {"representation": title, "STS-B dev": dev.of("dev"), **{n: sets.of(n) for n in sets.data}, "STS average": sets.average()}
+
+
+def transferred(encode: Encode, tasks: list[str]) -> dict[str, float]:
+    """Accuracies on transfer tasks, probed where that is fast."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return {r.task: r.accuracy for r in measure_transfer(SENTEVAL, lambda texts: encode(texts).to(device), Key(0), tasks)}
 
 
 @functools.cache
@@ -162,16 +179,10 @@ def counted() -> list[dict[str, Any]]:
     return [measured("tf-idf", tf_idf_cosine), measured("letter trigrams", ngram_jaccard)]
 
 
-def on_device(encode: Encode) -> Encode:
-    """Vectors where the probes are fast."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return lambda texts: encode(texts).to(device)
-
-
 def show(found: dict[str, Any]) -> None:
     print(f"{found['method']}, seed {found['seed']}: {found['steps']} steps, {found['seconds']} s")
     for r in found["results"]:
-        numbers = "  ".join(f"{name} {100 * r[name]:.1f}" for name in ("STS-B dev", "STS-B", "STS average", *TRANSFER) if name in r)
+        numbers = "  ".join(f"{name} {100 * r[name]:.1f}" for name in ("STS-B dev", "STS-B", "STS average"))
         print(f"  {r['representation']:20} {numbers}", flush=True)
 
 
@@ -191,14 +202,6 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     "above": len(gains) >= 3 and error is not None and mean(gains) > 2 * error,
                 })  # fmt: skip
     return found
-
-
-def value(text: str) -> Any:
-    """What a setting on the command line means: JSON where it is, else the text itself."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 if __name__ == "__main__":

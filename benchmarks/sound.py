@@ -1,14 +1,18 @@
 """Sound recipes on spoken digits with speakers held out and on environmental sounds with folds held out.
 
-    python benchmarks/sound.py [--experiments nandan-vepa/fsdd,cpc-audio/fsdd] [--seeds 0,1,2]
+    python benchmarks/sound.py --validate [--at-once 8]      every setting of the grid, on validation groups
+    python benchmarks/sound.py [--at-once 8]                 the settings that won there, on the groups held out
 
-Rows accumulate in benchmarks/results/sound.json: those that are there are not run again unless --again is given.
+Both take --experiments nandan-vepa/fsdd,cpc-audio/esc10, --seeds 0,1,2 and --device. Rows accumulate in benchmarks/results, in
+sound_validation.json and in sound.json: those that are there with settings of the grid are not run again unless --again is given.
 Data: FSDD (3,000 recordings of digits, 6 speakers) and ESC-10 (400 sounds, 5 folds), in $NEARFAR_DATA or ~/.cache/nearfar.
 Protocol: seed s holds out the s-th speaker or fold; the encoder sees the other ones only, without labels; last step; linear probe on 5
 labels a class (10 draws) and on all labels of the training speakers or folds, kNN (k = 20, tau = 0.07). Floors in the same run: the
 untrained encoder and log-mel statistics (mean and deviation of each band). A row of the summary is short where training does not
-gain more than twice the paired standard error over both floors. Settings are looked at on a validation speaker or fold inside the
-training data only (--validate: the held-out group is put aside and another one of the rest is measured on).
+gain more than twice the paired standard error over both floors.
+Settings are chosen on validation groups only: with --validate the held-out group is put aside and another one of the rest is measured
+on. For each held-out group that setting is taken which lies highest above log-mel statistics (mean of both probes) over the validations
+on other groups: no number measured on a group has a part in the choice for it.
 """
 
 from __future__ import annotations
@@ -16,80 +20,177 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
+import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import torch
-from common import RESULTS, write
+from common import add, known
 
 from nearfar.app.api import fit
 from nearfar.app.results import measure
 from nearfar.core import Run
-from nearfar.data import inputs_for
+from nearfar.data import Splits, inputs_for
 from nearfar.data.sound import held_out
 from nearfar.recipes import method
 
 DATA = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
-SETTINGS = {
-    "nandan-vepa/fsdd": {"encoder": "mel", "epochs": 12, "batch": 128, "lr": 2e-3},
-    "cpc-audio/fsdd": {"encoder": "mel", "epochs": 10, "batch": 64, "lr": 2e-3},
-    "wav2vec2/fsdd": {"encoder": "mel", "epochs": 10, "batch": 64, "lr": 2e-3},
-    "nandan-vepa/esc10": {"encoder": "mel", "epochs": 40, "batch": 64, "lr": 2e-3, "shortest": 0.2, "longest": 0.4},
+RATE = 8000
+MEL = {"encoder": "mel", "lr": 1e-3}
+GRID: dict[str, dict[str, dict[str, Any]]] = {
+    "nandan-vepa/fsdd": {"first": {"encoder": "mel", "epochs": 12, "batch": 128, "lr": 2e-3}},
+    "cpc-audio/fsdd": {
+        "short": {**MEL, "epochs": 15, "batch": 64},
+        "long": {**MEL, "epochs": 50, "batch": 64},
+        "others": {**MEL, "epochs": 50, "batch": 64, "own_clip": False},
+    },
+    "wav2vec2/fsdd": {
+        "fast": {**MEL, "epochs": 50, "batch": 64, "lr": 2e-3},
+        "long": {**MEL, "epochs": 50, "batch": 64},
+        "others": {**MEL, "epochs": 50, "batch": 64, "own_clip": False},
+    },
+    "nandan-vepa/esc10": {
+        "first": {**MEL, "epochs": 40, "batch": 64, "lr": 2e-3, "shortest": 0.2, "longest": 0.4},
+        "long": {**MEL, "epochs": 200, "batch": 64, "lr": 2e-3, "shortest": 0.2, "longest": 0.4},
+        "wide": {**MEL, "epochs": 200, "batch": 64, "lr": 2e-3, "shortest": 0.4, "longest": 0.8},
+    },
+    "cpc-audio/esc10": {
+        "second": {**MEL, "epochs": 100, "batch": 32, "window": 0.2, "own_clip": False},
+        "half": {**MEL, "epochs": 200, "batch": 64, "window": 0.1, "own_clip": False},
+        "far": {**MEL, "epochs": 100, "batch": 32, "window": 0.3, "own_clip": False, "nearest": 20, "ahead": 23},
+    },
+    "wav2vec2/esc10": {
+        "second": {**MEL, "epochs": 100, "batch": 32, "window": 0.2, "own_clip": False},
+        "half": {**MEL, "epochs": 200, "batch": 64, "window": 0.1, "own_clip": False},
+        "diverse": {**MEL, "epochs": 100, "batch": 32, "window": 0.2, "own_clip": False, "alpha": 1.0, "codes": 64},
+    },
 }
+"""For each experiment the settings that are compared, by a name; where there is but one, it is taken."""
+SEEDS = {"fsdd": (0, 1, 2, 3, 4, 5), "esc10": (0, 1, 2, 3, 4)}
+"""As many as there are groups to hold out."""
 FLOORS = ("untrained encoder", "log-mel statistics")
 METRICS = ("few_labels", "linear", "knn")
+Task = tuple[str, int, str]
+"""Experiment, seed, and of a validation the name of its setting."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--experiments", default=",".join(SETTINGS))
-    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--experiments", default=",".join(GRID))
+    parser.add_argument("--seeds", help="default: one for each speaker or fold, of validations the first three")
+    parser.add_argument("--settings", help="with --validate: names in the grid; default: all where there are several")
+    parser.add_argument("--validate", action="store_true", help="measure the grid on validation groups")
+    parser.add_argument("--set", help="with --validate: other settings, as in epochs=1,lr=1e-3, to be tried and not written down")
+    parser.add_argument("--at-once", type=int, help="processes, each with a thread, that share the device")
+    parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--validate", action="store_true", help="print numbers of a validation group and write nothing")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
+    tasks = wanted(args)
+    if args.at_once:
+        with ThreadPoolExecutor(args.at_once) as pool:
+            failed = sum(pool.map(lambda task: alone(task, args), tasks))
+        sys.exit(f"{failed} of {len(tasks)} failed" if failed else 0)
+    for task in tasks:
+        validation(*task, args.device, args.set) if args.validate else result(*task[:2], args.device)
+
+
+def wanted(args: argparse.Namespace) -> list[Task]:
+    """What is asked for and not there yet."""
+    found = []
     for name in args.experiments.split(","):
-        for seed in map(int, args.seeds.split(",")):
-            if args.validate:
-                show(row(name, seed, validate=True))
-                continue
-            rows = known()
-            if not args.again and any((r["experiment"], r["seed"]) == (name, seed) for r in rows):
-                continue
-            rows = [r for r in rows if (r["experiment"], r["seed"]) != (name, seed)] + [row(name, seed)]
-            show(rows[-1])
-            rows.sort(key=lambda r: (r["experiment"], r["seed"]))
-            write("sound", {"settings": SETTINGS, "summary": summary(rows), "rows": rows})
+        data = name.split("/")[1]
+        seeds = tuple(map(int, args.seeds.split(","))) if args.seeds else SEEDS[data][:3] if args.validate else SEEDS[data]
+        names = args.settings.split(",") if args.settings else tuple(GRID[name]) if len(GRID[name]) > 1 else ()
+        found += [(name, seed, setting) for setting in (names if args.validate else ("",)) for seed in seeds]
+    if args.again or args.set:
+        return found
+    rows = [r for r in known("sound_validation" if args.validate else "sound") if r.get("settings") in GRID[r["experiment"]].values()]
+    there = {(r["experiment"], r["seed"], r["setting"] if args.validate else "") for r in rows}
+    return [task for task in found if task not in there]
 
 
-def known() -> list[dict]:
-    path = RESULTS / "sound.json"
-    return json.loads(path.read_text())["rows"] if path.exists() else []
+def alone(task: Task, args: argparse.Namespace) -> bool:
+    """One task in a process of its own; whether it failed."""
+    name, seed, setting = task
+    command = [sys.executable, __file__, "--experiments", name, "--seeds", str(seed), "--device", args.device, "--threads", "1", "--again"]
+    command += ["--validate", "--settings", setting] if args.validate else []
+    return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode != 0
 
 
-def row(name: str, seed: int, validate: bool = False) -> dict:
+def validation(name: str, seed: int, setting: str, device: str, changes: str | None) -> None:
+    changed = {k: literal(v) for k, v in (part.split("=") for part in (changes or "").split(",") if part)}
+    row = trained_and_measured(name, seed, GRID[name][setting] | changed, opened(name, seed).train, device)
+    if not changes:
+        add(
+            "sound_validation", {"setting": setting, **row}, by=("experiment", "setting", "seed"), about=lambda rows: {"means": means(rows)}
+        )
+    show(row, setting)
+
+
+def result(name: str, seed: int, device: str) -> None:
+    setting = chosen(name, held_out(opened(name, seed).test), known("sound_validation"))
+    row = trained_and_measured(name, seed, GRID[name][setting], DATA / name.split("/")[1], device)
+    add("sound", row, by=("experiment", "seed"), about=lambda rows: {"grid": GRID, "summary": summary(rows)})
+    show(row, setting)
+
+
+def literal(text: str) -> Any:
+    """12, 1e-3, false as what they are, all else as text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def opened(name: str, seed: int) -> Splits:
     recipe, data = name.split("/")
-    settings = {"rate": 8000, "seed": seed, **SETTINGS[name]}
-    source = DATA / data
-    if validate:
-        source = inputs_for(method(recipe).recipe()).open(source, Run(data=str(source), rate=8000, seed=seed)).train
+    return inputs_for(method(recipe).recipe()).open(DATA / data, Run(data=str(DATA / data), rate=RATE, seed=seed))
+
+
+def trained_and_measured(name: str, seed: int, settings: dict, source: object, device: str) -> dict:
     began = time.perf_counter()
-    trained = fit(recipe, source, **settings)
+    # no CUDA graph: how many moments are heard differs from step to step
+    trained = fit(name.split("/")[0], source, rate=RATE, seed=seed, device=device, graph=False, **settings)
     seconds = time.perf_counter() - began
-    found = measure(trained, source if validate else None)
-    table, group = found.table, held_out(found.splits.test)
+    found = measure(trained, source)
     return {
-        "experiment": name, "seed": seed, "held_out": group, "seconds": round(seconds, 1),
-        "protocol": table.protocol, "results": table.results,
+        "experiment": name, "seed": seed, "held_out": held_out(found.splits.test), "settings": settings, "seconds": round(seconds, 1),
+        "learned": {k: round(v, 4) for m in trained.metrics for k, v in m.items() if isinstance(v, float) and k not in ("time", "lr")},
+        "protocol": found.table.protocol, "results": found.table.results,
     }  # fmt: skip
 
 
-def show(found: dict) -> None:
-    print(f"{found['experiment']} seed {found['seed']}, {found['held_out']} held out, {found['seconds']} s")
-    for r in found["results"]:
-        print(f"  {r['representation']:20}" + "".join(f"  {m} {100 * r[m]:5.1f}" for m in METRICS), flush=True)
+def gained(row: dict) -> float:
+    """What a setting is chosen by: how far the trained encoder lies above log-mel statistics, as the mean of both probes."""
+    of = {r["representation"]: (r["few_labels"] + r["linear"]) / 2 for r in row["results"]}
+    return of["trained encoder"] - of["log-mel statistics"]
+
+
+def chosen(name: str, group: str, validations: list[dict]) -> str:
+    """The name of the setting that is best over the validations on other groups than this one."""
+    rows = [r for r in validations if r["experiment"] == name and r["held_out"] != group]
+    gains = {setting: [gained(r) for r in rows if r["setting"] == setting] or [-1.0] for setting in GRID[name]}
+    return max(gains, key=lambda setting: mean(gains[setting]))
+
+
+def means(rows: list[dict]) -> dict[str, dict[str, float]]:
+    """For each experiment what its settings gained, the best one first."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for r in rows:
+        found.setdefault(r["experiment"], {}).setdefault(r["setting"], []).append(gained(r))
+    return {name: dict(sorted(((s, mean(g)) for s, g in of.items()), key=lambda pair: -pair[1])) for name, of in found.items()}
+
+
+def show(found: dict, setting: str) -> None:
+    lines = [f"{found['experiment']} {setting} seed {found['seed']}, {found['held_out']} held out, {found['seconds']} s {found['learned']}"]
+    lines += [f"  {r['representation']:20}" + "".join(f"  {m} {100 * r[m]:5.1f}" for m in METRICS) for r in found["results"]]
+    print("\n".join(lines), flush=True)
 
 
 def summary(rows: list[dict]) -> list[dict]:

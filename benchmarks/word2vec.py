@@ -114,7 +114,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--batch", type=int, default=16, help="blocks of text a step (nearfar)")
+    parser.add_argument("--batch", type=int, default=32, help="blocks of text a step (nearfar)")
     parser.add_argument("--lr", type=float, default=0.2, help="of Adagrad (nearfar); gensim has its own default")
     parser.add_argument("--name", default="word2vec", help="the name of the file of results")
     return parser.parse_args()

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import results_games
 import results_language
+import results_pictures
 from results_more import NOTHING, SECTIONS
 
 Result = Callable[[str], dict[str, Any] | None]
@@ -31,7 +33,7 @@ def results_page(root: Path, result: Result, table: Table) -> str:
     parts += _section("Losses on a CPU", "benchmarks/losses.py", LOSSES_CPU, _losses_cpu(result("losses_cpu"), table))
     parts += _section("Batches larger than memory", "benchmarks/chunks.py", CHUNKS, _chunks(result("chunks"), table))
     parts += _section("Folders of JPEG files", "benchmarks/jpegs.py", JPEGS, _jpegs(result("jpegs"), table))
-    for title, script, name, text, make in (*SECTIONS, *results_language.SECTIONS):
+    for title, script, name, text, make in (*SECTIONS, *results_language.SECTIONS, *results_pictures.SECTIONS, *results_games.SECTIONS):
         found = result(name)
         parts += _section(title, script, text, NOTHING if found is None else make(found, table))
     return "\n".join(parts).rstrip() + "\n"

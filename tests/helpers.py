@@ -38,6 +38,8 @@ def samples_for(recipe: Recipe, n: int = 5) -> Any:
         return [str(i) for i in range(n)]
     if recipe.card.modality == "text":
         return [f"The number {i} comes before the number {i + 1}." for i in range(n)]
+    if recipe.card.modality == "frames":
+        return torch.arange(n * 42 * 32).view(n, 42, 32).remainder(251).to(torch.uint8)
     if recipe.card.modality == "audio":
         return torch.sin(torch.arange(1, n + 1)[:, None] * torch.arange(4096) / 20) / 2
     ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])

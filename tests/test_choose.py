@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 from sklearn.datasets import load_digits
 
 import nearfar
-from nearfar.app.choose import AGREEMENT, Trial, choose, label_free, label_free_scores, ranked
+from nearfar.app.choose import AGREEMENT, MEASURED, Trial, choose, label_free, label_free_scores, ranked
 from nearfar.app.cli import main
 from nearfar.app.results import splits_of
 from nearfar.core import UsageError
@@ -128,5 +128,12 @@ def test_methods_without_a_name_are_those_for_the_kind_of_data(data, tmp_path):
 
 def test_the_caution_is_what_was_measured():
     summary = json.loads(RESULTS.read_text())["summary"]
-    for part in ("all variants", "recipes at their usual settings"):
-        assert f"{summary[f'digits, stored, {part}']['spearman few_labels']['mean']:.2f}" in AGREEMENT
+    found = {}
+    for part, measured in summary.items():
+        data, _, kind = part.rpartition(", ")
+        found[data, kind] = (round(measured["variants"]["mean"]), round(measured["spearman few_labels"]["mean"], 2))
+    assert {data for data, _ in found} == set(MEASURED)
+    for data, (where, n, every, m, usual) in MEASURED.items():
+        assert (n, every) == found[data, "all variants"]
+        assert (m, usual) == found[data, "recipes at their usual settings"]
+        assert f"{where} by {every:.2f} over {n} recipes" in AGREEMENT

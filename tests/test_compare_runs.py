@@ -17,8 +17,9 @@ from test_report import Page
 from nearfar.app import stored as stored_module
 from nearfar.app.api import fit, load
 from nearfar.app.cli import main
-from nearfar.app.comparing import compare_runs, training_seconds
+from nearfar.app.comparing import compare_runs
 from nearfar.app.comparison_page import render_page, write_comparison
+from nearfar.app.onerun import training_seconds
 from nearfar.app.results import measure
 from nearfar.app.stored import keep, measured, stored
 from nearfar.core import NearfarError, UsageError

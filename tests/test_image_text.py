@@ -249,8 +249,8 @@ def test_the_scale_is_learned_and_held_at_a_hundred():
     assert float(moved.net.temperature().detach()) != pytest.approx(1 / 0.07, abs=1e-6)
 
 
-def test_a_pretrained_text_encoder_asks_for_its_tokenizer():
-    with pytest.raises(UsageError, match="add --tokenizer some/folder"):
+def test_a_pretrained_text_encoder_brings_its_tokenizer():
+    with pytest.raises(UsageError, match=r"--tokenizer some/folder: is neither a folder nor in the local cache"):
         nearfar.fit("clip", preset="tiny", steps=1, text_encoder="hf:some/folder")
 
 

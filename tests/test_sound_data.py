@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ import nearfar
 from nearfar.core import Run, UsageError
 from nearfar.data.inputs.audio import AudioInputs, read_sounds
 from nearfar.data.sound import as_clips, of_length
-from nearfar.data.soundfiles import HowSound, resampled
+from nearfar.data.soundfiles import HowSound, decode_sound, resampled
 from nearfar.data.tones import INSTRUMENTS, TUNES, tones
 
 soundfile = pytest.importorskip("soundfile")
@@ -43,6 +45,33 @@ def test_formats_channels_and_rates_become_one(tmp_path):
     np.testing.assert_allclose(clips[2][200:-200], wave[200:-200], atol=5e-3)
     assert np.corrcoef(clips[3], wave)[0, 1] > 0.95
     assert [data.name(i) for i in range(4)] == ["a.wav", "b.flac", "c.wav", "d.ogg"]
+
+
+def test_wav_of_16_bits_is_read_without_soundfile(tmp_path, monkeypatch):
+    wave = tone(440, 0.25)
+    write(tmp_path / "one.wav", wave)
+    write(tmp_path / "two.wav", np.stack([wave * 1.5, -wave], 1), 11025)
+    with_it = [decode_sound(tmp_path / name) for name in ("one.wav", "two.wav")]
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    for name, (expected, rate) in zip(("one.wav", "two.wav"), with_it, strict=True):
+        found, own = decode_sound(tmp_path / name)
+        np.testing.assert_array_equal(found, expected)
+        assert own == rate
+
+
+def test_without_soundfile_other_files_are_refused_by_name(tmp_path, monkeypatch):
+    wave = tone(440, 0.25)
+    soundfile.write(tmp_path / "deep.wav", wave, 8000, subtype="PCM_24")
+    soundfile.write(tmp_path / "floats.wav", wave, 8000, subtype="FLOAT")
+    write(tmp_path / "fine.wav", wave)
+    write(tmp_path / "free.flac", wave)
+    (tmp_path / "cut.wav").write_bytes((tmp_path / "fine.wav").read_bytes()[:20])
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    for name, said in (("deep.wav", "24 bits a sample"), ("floats.wav", "unknown format: 3"), ("cut.wav", "without soundfile")):
+        with pytest.raises(UsageError, match=rf"{name}: it .*{said}.*nearfar\[audio\]"):
+            read_sounds([tmp_path / name], HowSound())
+    with pytest.raises(UsageError, match=r"reading \.flac files needs the package 'soundfile'"):
+        read_sounds([tmp_path / "free.flac"], HowSound())
 
 
 def test_resampling_keeps_what_fits_and_drops_what_does_not():

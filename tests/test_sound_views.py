@@ -9,10 +9,23 @@ import torch
 from nearfar.core import Key, Rows, UsageError
 from nearfar.data.tones import tones
 from nearfar.encoders.mel import LogMel, sounding
-from nearfar.similarity.audio import Colour, Hiss, Mask, Noise, Resize, Shift, SoundViews, TimeWarp, interpolated, sound_views
+from nearfar.similarity.audio import (
+    Colour,
+    Hiss,
+    Mask,
+    Noise,
+    Resize,
+    Shift,
+    SoundViews,
+    TimeWarp,
+    Window,
+    interpolated,
+    sound_views,
+    timed_views,
+)
 
-SPECTRAL = [Resize(), Resize((0.3, 0.5), (1.0, 1.0)), TimeWarp(), Mask("time"), Mask("bands", 0.3, 2), Colour(), Hiss()]
-WAVES = [Shift(), Noise()]
+SPECTRAL = [Resize(), Resize((0.3, 0.5), (1.0, 1.0)), TimeWarp(), Mask("time"), Mask("bands", 0.3, 2), Colour(), Hiss(), Window(0.6)]
+WAVES = [Shift(), Noise(), Window(0.6)]
 
 
 def spectrograms(n=6):
@@ -133,3 +146,28 @@ def test_two_views_differ_and_are_the_same_again():
     part = views.view(raw[2:5], rows[2:5], Key(0))
     torch.testing.assert_close(part["v1"], first["v1"][2:5], rtol=1e-4, atol=1e-4)
     assert SoundViews(waves=(Shift(),), views=1).view(raw, rows, Key(0))["v0"].shape == raw.shape
+
+
+def test_a_window_is_a_stretch_of_the_clip_from_anywhere():
+    x = torch.arange(100.0).expand(80, 100)
+    found = Window(0.25)(x, torch.arange(80), Key(0))
+    assert found.shape == (80, 25)
+    assert (found.diff(dim=1) == 1).all()
+    assert {int(found[:, 0].min()), int(found[:, 0].max())} <= set(range(76))
+    assert found[:, 0].unique().numel() > 30
+    both = Window(0.25)(x[:, None].expand(-1, 3, -1), torch.arange(80), Key(0))
+    assert torch.equal(both, found[:, None].expand(-1, 3, -1))
+
+
+@pytest.mark.parametrize("front", [LogMel(8000), None], ids=["spectrograms", "samples"])
+def test_timed_views_are_of_the_same_stretch(front):
+    data, rows = tones(), Rows(np.arange(8), np.arange(8), np.arange(8))
+    views = timed_views(front, window=0.5)
+    raw = views.read(data, rows, Key(0))
+    found = views.view(raw, rows, Key(0))
+    whole = (raw.float() / 32767) if front is None else front(raw)
+    assert found["v0"].shape == found["v1"].shape == Window(0.5)(whole, torch.arange(8), Key(0)).shape
+    assert not torch.equal(found["v0"], found["v1"])
+    loudness = [v.abs() if front is None else v.sum(1) for v in (found["v0"], found["v1"])]
+    for a, b in zip(*loudness, strict=True):
+        assert torch.corrcoef(torch.stack([a, b]))[0, 1] > 0.7

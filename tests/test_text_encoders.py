@@ -16,7 +16,7 @@ from nearfar.core import Key, NearfarError, UsageError
 from nearfar.data.docstrings import docstrings
 from nearfar.data.opentext import read_texts
 from nearfar.data.tokens import Ragged, Tokenizer, pretrained_tokenizer, train_tokenizer
-from nearfar.encoders import TEXT_ENCODERS, make_encoder, resolve_encoder, text_architecture
+from nearfar.encoders import TEXT_ENCODERS, make_encoder, remembered, resolve_encoder
 from nearfar.encoders.text import mean_of
 
 SENTENCES = docstrings().texts(range(600))
@@ -168,10 +168,10 @@ def test_a_pretrained_model_is_built_again_without_its_files(tmp_path):
     expected = mean_of(model(input_ids=ids, attention_mask=mask.long()).last_hidden_state, mask)
     assert torch.allclose(net(ids), expected, atol=1e-6)
 
-    remembered = SIZES | text_architecture(spec)
+    known = SIZES | remembered(spec)
     with pytest.raises(UsageError, match="at most 40 tokens"):
         make_encoder(spec, SIZES | {"length": 64})
     (tmp_path / "model").rename(tmp_path / "gone")
-    again = make_encoder(spec, remembered, weights=False)
+    again = make_encoder(spec, known, weights=False)
     again.load_state_dict(net.state_dict())
     assert torch.equal(again.set("mean", 0.1).eval()(ids), net(ids))

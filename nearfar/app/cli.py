@@ -22,6 +22,7 @@ COMMANDS = {
     "export": ("export", "hand the encoder over to onnx, torch, transformers or sentence-transformers"),
     "index": ("indexing.index", "encode data and build an index of them; add to it, delete from it"),
     "search": ("indexing.search", "the nearest items of an index: to a text, an image, a sound, a row, vectors"),
+    "record": ("recording.record", "play a game at random and keep its frames, sound and memory in a file to learn from"),
     "mine": ("mining.mine", "hard negatives for dpr: passages that BM25 finds for a question and that do not answer it"),
     "ask": ("asking.ask", "passages of an index that answer a question; with a reader, the answer marked in them"),
     "report": ("report", "write a page about a run that a browser opens offline"),

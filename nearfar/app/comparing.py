@@ -6,7 +6,6 @@ do not compare.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import statistics
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from nearfar import recipes
-from nearfar.app.stored import Stored, measured
+from nearfar.app.onerun import OneRun, read_run
 from nearfar.core import UsageError
 from nearfar.evaluate.table import GEOMETRY
-from nearfar.train.folder import RunFolder
 
 COSTS = {
     "seconds": "seconds", "samples": "samples seen", "rate": "samples/s", "parameters": "parameters",
@@ -28,49 +26,6 @@ COSTS = {
 """What a run took. Seconds are those of the training loop, on whatever machine it was."""
 NOT_PROTOCOL = {"seed", "checkpoint", "notes"}
 """What the table's protocol says besides how it was measured."""
-
-
-@dataclass(frozen=True)
-class OneRun:
-    """A run's folder as data."""
-
-    path: Path
-    config: Mapping[str, Any]
-    stored: Stored
-    seconds: float | None
-    fresh: bool = False
-    """Its results were not there and had to be measured."""
-
-    @property
-    def seed(self) -> int:
-        return self.config["run"]["seed"]
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """All that the result depends on but the seed; the recipe's own settings under their plain names."""
-        run = {name: value for name, value in self.config["run"].items() if name != "seed"}
-        return {"recipe": self.config["recipe"], **run, **self.config["hyper"]}
-
-    @property
-    def results(self) -> dict[str, dict[str, Any]]:
-        """By representation."""
-        return {r["representation"]: r for r in self.stored.table.results} if self.stored.table else {}
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """What was measured, by key and heading."""
-        return self.stored.table.columns if self.stored.table else {}
-
-    @property
-    def numbers(self) -> dict[str, Any]:
-        """Everything measured of the trained encoder, and what it cost."""
-        trained = next((r for r in self.results.values() if not r["baseline"]), {})
-        samples = self.stored.step * (self.config["run"]["batch"] or 0)
-        cost: dict[str, Any] = {"samples": samples, "parameters": self.stored.parameters}
-        cost["encoder_parameters"] = self.stored.encoder_parameters
-        if self.seconds:
-            cost |= {"seconds": self.seconds, "rate": samples / self.seconds}
-        return {name: trained[name] for name in self.columns if name in trained} | cost
 
 
 @dataclass(frozen=True)
@@ -158,7 +113,7 @@ def compare_runs(
     """What the runs' folders say; a run that was never evaluated is evaluated now, and its results are kept in its folder."""
     if len({os.path.realpath(path) for path in paths}) < 2:
         raise UsageError("name at least two different runs to compare, as in `nearfar compare RUN RUN`")
-    runs = [_read(path, device, recipe, progress) for path in paths]
+    runs = [read_run(path, device, recipe, progress) for path in paths]
     groups: dict[str, list[OneRun]] = {}
     for run in runs:
         groups.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
@@ -193,20 +148,6 @@ def differences(runs: Sequence[OneRun]) -> list[str]:
         if len(values) > 1:
             found.append(f"another protocol, {key}: {_listed(values)}")
     return found
-
-
-def _read(path: str | os.PathLike, device: str, recipe: str | os.PathLike | None, progress: Callable[[int, int], None] | None) -> OneRun:
-    folder = RunFolder.open(path)
-    config = folder.config()
-    found, fresh = measured(path, device, recipe if str(config["recipe"]).endswith(".py") else None, progress)
-    return OneRun(folder.path, config, found, training_seconds(folder.metrics()), fresh)
-
-
-def training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float | None:
-    """The clock begins anew whenever a run is resumed: the last reading of every stretch is added up."""
-    times = [m["time"] for m in metrics if "time" in m]
-    ends = [now for now, after in itertools.pairwise([*times, -1.0]) if after < now]
-    return sum(ends) if times else None
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:

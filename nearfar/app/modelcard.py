@@ -159,10 +159,11 @@ def _licence(data: str) -> str:
 
 def _settings(trained: Trained) -> str:
     run = dataclasses.asdict(trained.run)
-    run |= {name: Path(run[name]).name for name in ("data", "init") if run[name]}
-    if trained.run.encoder.startswith("hf:"):
-        run["encoder"] = f"hf:{Path(trained.run.encoder[3:]).name}"
+    run |= {name: Path(run[name]).name for name in ("data", "init", "tokenizer") if run[name]}
     settings = dataclasses.asdict(trained.recipe) | {name: value for name, value in run.items() if value not in (None, "")}
+    for name, value in settings.items():
+        if isinstance(value, str) and value.startswith("hf:"):  # a folder of this machine is nobody's business
+            settings[name] = f"hf:{Path(value[3:]).name}"
     text = (
         f"Step {trained.step:,} of {trained.run.steps or 0:,}; seed {trained.run.seed} names every random number. "
         "`nearfar fit --config config.json --out NEW` repeats the run."

@@ -19,7 +19,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.app.charts import Line, legend, line_chart, number, scatter
+from nearfar.app.charts import Line, legend, line_chart, scatter
+from nearfar.app.curves import curves
 from nearfar.app.mathml import equation
 from nearfar.app.page import facts, page, section
 from nearfar.app.sprites import TextSheet, sprite_sheet
@@ -30,10 +31,6 @@ from nearfar.evaluate import Map, Table, nearest
 Images = Float[Tensor, "n c h w"] | Float[np.ndarray, "n c h w"]
 Vector = Tensor | np.ndarray | Sequence[float]
 Labels = Tensor | np.ndarray | Sequence[int]
-
-NOT_CURVES = {"step", "epoch", "time", "seconds", "knn_k", "knn_tau"}
-"""Numbers of the log that are the axis or a protocol, not a course."""
-LEARNING_RATES = {"lr", "learning_rate"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ def write_report(path: str | os.PathLike, content: ReportContent) -> None:
 
 def render(content: ReportContent) -> str:
     """The page as a string."""
-    parts = [_head(content), _method(content), _evaluation(content), _curves(content), _pairs(content), _map(content),
+    parts = [_head(content), _method(content), _evaluation(content), curves(content.log), _pairs(content), _map(content),
              _neighbours(content), _spectrum(content), _again(content)]  # fmt: skip
     return page(content.title, "\n".join(p for p in parts if p))
 
@@ -154,44 +151,6 @@ def _evaluation(content: ReportContent) -> str:
     notes = "".join(f"<p>{escape(line)}</p>" for line in table.notes)
     shown = f'<div class="scroll"><table class="results"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
     return section("evaluation", "Evaluation", f'{shown}{verdict}<div class="notes">{notes}</div>')
-
-
-def _curves(content: ReportContent) -> str:
-    lines = [line for line in content.log if "step" in line]
-    names = list(dict.fromkeys(name for line in lines for name, value in line.items() if _is_scalar(value)))
-    names = [n for n in names if n not in NOT_CURVES]
-    if not names:
-        return ""
-    order = sorted(names, key=lambda n: (n != "loss", n in LEARNING_RATES))
-    charts = "".join(_curve(name, lines) for name in order)
-    return section("curves", "Learning curves", f'<div class="charts">{charts}</div>')
-
-
-def _is_scalar(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> str:
-    chosen = [line for line in log if _is_scalar(line.get(name))]
-    x, y = (np.array([line[key] for line in chosen], dtype=float) for key in ("step", name))
-    lines = (
-        [Line(name, x, y, faint=True), Line(name, x, _smoothed(y))] if len(y) > 60 and name not in LEARNING_RATES else [Line(name, x, y)]
-    )
-    chart = line_chart(lines, f"{name} against steps", height=160 if name in LEARNING_RATES else 220)
-    last = f"{number(y[-1])} at step {x[-1]:,.0f}" if np.isfinite(y[-1]) else "not finite at the end"
-    return f"<figure><figcaption><b>{escape(name)}</b><span>{last}</span></figcaption>{chart}</figure>"
-
-
-def _smoothed(y: np.ndarray) -> np.ndarray:
-    """Mean over a window of a thirtieth of the run, shorter at both ends; gaps stay gaps."""
-    half = max(1, len(y) // 60)
-    good = np.isfinite(y)
-    total = np.concatenate([[0], np.cumsum(np.where(good, y, 0.0))])
-    count = np.concatenate([[0], np.cumsum(good)])
-    at = np.arange(len(y))
-    reach = np.minimum(np.minimum(at, len(y) - 1 - at), half)
-    low, high = at - reach, at + reach + 1
-    return np.where(good, (total[high] - total[low]) / np.maximum(count[high] - count[low], 1), np.nan)
 
 
 def _pairs(content: ReportContent) -> str:

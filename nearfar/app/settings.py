@@ -42,7 +42,17 @@ def understand(
         settings = {"steps": None, **settings}
     settings = {name: _absolute(name, value) for name, value in settings.items()}
     changed = {part: {k: v for k, v in settings.items() if known[k] == part} for part in parts}
-    return Settings(start.name, **{part: dataclasses.replace(value, **changed[part]) for part, value in parts.items()})  # type: ignore[arg-type]
+    found: dict[str, Any] = {part: dataclasses.replace(value, **changed[part]) for part, value in parts.items()}
+    return Settings(start.name, found["recipe"], _with_tokenizer(found["run"], found["recipe"]), found["machine"])
+
+
+def _with_tokenizer(run: Run, recipe: Recipe) -> Run:
+    """A text tower with weights of its own reads its own tokens."""
+    for name, part in recipe.towers.items():
+        spec = getattr(recipe, name)
+        if part == "text" and spec.startswith("hf:") and run.tokenizer == "auto":
+            return dataclasses.replace(run, tokenizer=spec[3:])
+    return run
 
 
 def _from_preset(recipe: str | Recipe | type[Recipe] | None, preset: str | None) -> Settings:
@@ -66,6 +76,6 @@ def _absolute(name: str, value: Any) -> Any:
     """Paths are kept whole, so that a run can be used from any folder."""
     if name in ("data", "init") and isinstance(value, str) and os.path.exists(os.path.expanduser(value)):
         return os.path.abspath(os.path.expanduser(value))
-    if name == "encoder" and isinstance(value, str) and value.startswith("hf:") and os.path.isdir(value[3:]):
+    if name in ("encoder", "text_encoder") and isinstance(value, str) and value.startswith("hf:") and os.path.isdir(value[3:]):
         return "hf:" + os.path.abspath(value[3:])
     return value

@@ -56,10 +56,18 @@ def _at_the_loss(trained: Trained, part: Any, key: Key) -> dict[str, float]:
     if not tables:
         return {}
     found = {"spread": spread(tables[0]), "rank_share": rank_share(tables[0])}
-    partner, tau = next((z for z in tables[1:] if z.shape == tables[0].shape), None), getattr(trained.recipe, "tau", None)
-    if partner is not None and isinstance(tau, float) and contrasts(trained.recipe):
+    partner, tau = next((z for z in tables[1:] if z.shape == tables[0].shape), None), _temperature(trained)
+    if partner is not None and tau is not None and contrasts(trained.recipe):
         found["negatives_in_use"] = negatives_in_use(tables[0], partner, tau)
     return found
+
+
+def _temperature(trained: Trained) -> float | None:
+    """As the training left it where it is learned."""
+    if hasattr(trained.net, "temperature"):
+        return float(1 / trained.net.temperature().detach())
+    tau = getattr(trained.recipe, "tau", None)
+    return tau if isinstance(tau, float) else None
 
 
 @torch.no_grad()
@@ -134,5 +142,5 @@ def _token_counts(trained: Trained, data: Any, ids: np.ndarray) -> Tensor:
     return counts
 
 
-RAW = {"image": _pixels, "text": _token_counts}
+RAW = {"image": _pixels, "image-text": _pixels, "text": _token_counts}
 """Samples as vectors in which copies and near copies are found; of other modalities nothing is measured yet."""

@@ -62,6 +62,8 @@ class Recipe(ABC):
     """Labels of the training split are handed to the recipe only if it asks for them here."""
     inherits: ClassVar[Mapping[str, str]] = {}
     """What `--init` copies besides the encoders: this net's part -> the donor's part."""
+    towers: ClassVar[Mapping[str, str]] = {}
+    """Encoders of `build` that are not `--encoder`: the hyperparameter of that name says which; -> the part of the sizes it is built from."""
 
     def __post_init__(self):
         check_fields(self, self.limits, default=POSITIVE)

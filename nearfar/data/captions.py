@@ -62,8 +62,6 @@ class Captioned:
     """For each row of the images' store, its captions."""
     thing: Int64[np.ndarray, " rows"]
     """For each row of the images' store, the number of the thing that it shows."""
-    tokenizer_name: str = "auto"
-    """What the run called the tokenizer: "auto" is one trained on these captions."""
 
     def __len__(self) -> int:
         return len(self.images)
@@ -114,8 +112,8 @@ class Captioned:
     def unlabelled(self) -> Captioned:
         return replace(self, images=self.images.unlabelled())
 
-    def tokenised(self, tokenizer: Tokenizer, length: int, name: str = "auto") -> Captioned:
-        return replace(self, captions=self.captions.tokenised(tokenizer, length), tokenizer_name=name)
+    def tokenised(self, tokenizer: Tokenizer, length: int) -> Captioned:
+        return replace(self, captions=self.captions.tokenised(tokenizer, length))
 
     @cached_property
     def fingerprint(self) -> str:
@@ -125,7 +123,7 @@ class Captioned:
 
     def sizes(self) -> dict[str, Any]:
         """What the image encoder is built from and, under "text", what the text encoder is built from."""
-        return self.images.sizes() | {"text": self.captions.sizes() | {"tokenizer": self.tokenizer_name}}
+        return self.images.sizes() | {"text": self.captions.sizes()}
 
 
 def with_captions(images: Images, captions: Sequence[Sequence[str]]) -> Captioned:
@@ -134,6 +132,11 @@ def with_captions(images: Images, captions: Sequence[Sequence[str]]) -> Captione
     owner = np.repeat(np.arange(len(images)), [len(own) for own in captions]).astype(np.int64)
     texts = from_strings({"caption": flat}, images.source)
     return Captioned(images, texts, Grouped.by(owner, len(images)), np.arange(len(images)))
+
+
+def as_texts(texts: Sequence[str]) -> Texts:
+    """Strings that are texts whatever they look like: where images are taken too, a string may name a file."""
+    return from_strings({"caption": list(texts)}, f"list of {len(texts)} texts")
 
 
 def divide_captioned(found: Splits, seed: int, stored: Sequence[int] | np.ndarray | None) -> Splits:

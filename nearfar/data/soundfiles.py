@@ -1,4 +1,4 @@
-"""Folders of sound files: wav, flac, ogg and whatever else soundfile decodes.
+"""Folders of sound files: wav, flac, ogg and whatever else soundfile decodes; without it, wav files of 16 bits.
 
 Labels, by the first of these that applies:
   a labels file    a .csv in the folder with a column file or filename (matched by name, whatever the extension), a column label,
@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import wave
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,21 +107,41 @@ def _decode_all(folder: Path, paths: list[str], how: HowSound) -> tuple[list[np.
 
 def decode_sound(path: Path) -> tuple[Float[np.ndarray, " t"], int]:
     """The mean of a file's channels, in [-1, 1], and its rate."""
+    if not path.is_file():
+        raise BrokenSound("there is no such file")
+    channels, rate = _by_soundfile(path)
+    if not len(channels):
+        raise BrokenSound("there is no sound in it")
+    if not np.isfinite(channels).all():
+        raise BrokenSound("it holds values that are not numbers")
+    return channels.mean(1), rate
+
+
+def _by_soundfile(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
     try:
         import soundfile
     except ImportError as e:
-        raise MissingExtra("soundfile", "audio", "reading sound files") from e
-    if not path.is_file():
-        raise BrokenSound("there is no such file")
+        if path.suffix.lower() == ".wav":
+            return read_wav(path)
+        raise MissingExtra("soundfile", "audio", f"reading {path.suffix} files") from e
     try:
-        wave, rate = soundfile.read(path, dtype="float32", always_2d=True)
+        return soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.SoundFileError, OSError) as e:
         raise BrokenSound(f"it cannot be decoded ({str(e).splitlines()[0].split(': ')[-1].rstrip('.')})") from e
-    if not len(wave):
-        raise BrokenSound("there is no sound in it")
-    if not np.isfinite(wave).all():
-        raise BrokenSound("it holds values that are not numbers")
-    return wave.mean(1), rate
+
+
+def read_wav(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
+    """A wav file of 16-bit PCM, as most are, by Python's own means: samples of all channels, and the rate."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            data = file.readframes(file.getnframes())
+    except (wave.Error, EOFError, OSError) as e:
+        raise BrokenSound(f"it cannot be decoded without soundfile ({e or 'it ends too early'}): pip install 'nearfar[audio]'") from e
+    if width != 2:
+        raise BrokenSound(f"it has {8 * width} bits a sample, and only 16 can be read without soundfile: pip install 'nearfar[audio]'")
+    whole = len(data) // (2 * channels) * channels
+    return np.frombuffer(data, "<i2", whole).reshape(-1, channels).astype(np.float32) / 32768, rate
 
 
 def resampled(wave: Float[np.ndarray, " t"], own: int, rate: int) -> Float[np.ndarray, " s"]:

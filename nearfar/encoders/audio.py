@@ -6,8 +6,7 @@ changed. Silence, with which short clips are filled up, does not count.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch.nn import functional as F
 from nearfar.core import Sizes, UsageError
 from nearfar.core.errors import did_you_mean
 from nearfar.encoders.mel import LogMel, loudness_one, sounding
+from nearfar.encoders.pretrained import model_of
 
 Layers = Sequence[tuple[int, int]]
 """(kernel, stride) of each convolution."""
@@ -138,26 +138,18 @@ class WaveEncoder(FrameEncoder):
 class HuggingFaceSound(WaveEncoder):
     """A transformers model of speech (wav2vec 2.0, HuBERT, …) from a local folder: its last hidden states. It expects 16 kHz."""
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, architecture: Mapping[str, Any] | None = None):
         super().__init__(1, ())
-        self.model, self.width = _load(name)
+        self.model = model_of(name, architecture)
+        if self.model.main_input_name != "input_values":
+            raise UsageError(
+                f"--encoder hf:{name}: {type(self.model).__name__} takes {self.model.main_input_name}, not the samples of a sound"
+            )
+        self.model.config.apply_spec_augment = False  # its masks are drawn without a key; views are the similarity's to make
+        self.width = int(self.model.config.hidden_size)
 
     def states(self, x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n f w"]:
         return self.model(loudness_one(x)).last_hidden_state
-
-
-def _load(name: str) -> tuple[Any, int]:
-    from transformers import AutoModel
-
-    try:
-        model: Any = AutoModel.from_pretrained(name, local_files_only=True, use_safetensors=True, trust_remote_code=False)
-    except (OSError, ValueError) as e:
-        where = "folder has no readable model" if Path(name).is_dir() else "is neither a folder nor in the local cache"
-        raise UsageError(f"--encoder hf:{name}: {where} ({str(e).splitlines()[0]})") from e
-    if model.main_input_name != "input_values":
-        raise UsageError(f"--encoder hf:{name}: {type(model).__name__} takes {model.main_input_name}, not the samples of a sound")
-    model.config.apply_spec_augment = False  # its masks are drawn without a key; views are the similarity's to make
-    return model, int(model.config.hidden_size)
 
 
 AUDIO_ENCODERS = {
@@ -169,9 +161,9 @@ AUDIO_ENCODERS = {
 }
 
 
-def make_audio_encoder(spec: str, sizes: Sizes) -> FrameEncoder:
+def make_audio_encoder(spec: str, sizes: Sizes, weights: bool = True) -> FrameEncoder:
     if spec.startswith("hf:"):
-        return HuggingFaceSound(spec[3:])
+        return HuggingFaceSound(spec[3:], None if weights else sizes.get("architecture"))
     if spec not in AUDIO_ENCODERS:
         known = ", ".join(AUDIO_ENCODERS)
         raise UsageError(f"--encoder {spec!r} is unknown: for sounds use one of {known} or hf:FOLDER.{did_you_mean(spec, AUDIO_ENCODERS)}")

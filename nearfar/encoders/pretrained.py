@@ -1,7 +1,13 @@
-"""Any image model of transformers, by name or local folder."""
+"""Models of transformers, from local files alone: nothing is downloaded, and no code of a model's is run.
+
+A run remembers the architecture of a model that it began with: with it and its own weights it is loaded without the model's files.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +15,77 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.core import UsageError
+from nearfar.core.errors import MissingExtra
+
+PREPROCESSING = ("preprocessor_config.json", "processor_config.json")
+"""Where a model says how its images were standardised."""
+
+
+def transformers_for(what: str) -> Any:
+    try:
+        import transformers
+    except ImportError as e:
+        raise MissingExtra("transformers", "language", what) from e
+    return transformers
+
+
+def from_files(kind: str, name: str, **options: Any) -> Any:
+    """What a class of transformers makes of a local folder, or of a name in the local cache."""
+    transformers = transformers_for(f"the encoder hf:{name}")
+    loud = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        return getattr(transformers, kind).from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
+    except (OSError, ValueError) as e:
+        where = "folder has no readable model" if Path(name).is_dir() else "is neither a folder nor in the local cache"
+        raise UsageError(f"--encoder hf:{name}: {where} ({str(e).splitlines()[0]})") from e
+    finally:
+        if loud:
+            transformers.utils.logging.enable_progress_bar()
+
+
+def remembered(spec: str) -> dict[str, Any]:
+    """What a run must know of a pre-trained encoder: its architecture and, of one for images, how these are standardised."""
+    if not spec.startswith("hf:"):
+        return {}
+    config = from_files("AutoConfig", spec[3:])
+    return {"architecture": json.loads(config.to_json_string(use_diff=False))} | _standardised(spec[3:])
+
+
+def model_of(name: str, architecture: Mapping[str, Any] | None = None) -> Any:
+    """A model with its own weights; of a given architecture, with random ones, and no file is read."""
+    if architecture is None:
+        return from_files("AutoModel", name, use_safetensors=True)
+    transformers = transformers_for("this encoder")
+    return transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**architecture), trust_remote_code=False)
+
+
+def is_pair(model: Any) -> bool:
+    """Whether a model has two towers with a space in common, as CLIP has."""
+    return all(hasattr(model, part) for part in ("text_model", "vision_model", "text_projection", "visual_projection", "logit_scale"))
+
+
+def tau_of(model: Any) -> float:
+    """The temperature that a pair of towers has learned."""
+    return math.exp(-float(model.logit_scale.detach()))
 
 
 class HuggingFaceImage(nn.Module):
-    """A transformers image backbone: its pooled output, or the mean of its last hidden states.
+    """A transformers image backbone: its pooled output, or the mean of its last hidden states; of CLIP the projected output of its tower.
 
-    Only local files are read (a folder, or a model already in the local cache). `dim` is the width of the output.
-    Grey images are shown to a model of colours with equal channels.
+    `dim` is the width of the output. Grey images are shown to a model of colours with equal channels.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, architecture: Mapping[str, Any] | None = None):
         super().__init__()
         self.name = name
-        self.model, self.dim = _load(name)
-        self.channels = int(getattr(self.model.config, "num_channels", 3))
+        model = model_of(name, architecture)
+        self.space, self.tau, self.projection = None, None, None
+        if is_pair(model):
+            self.space, self.tau, self.projection = name, tau_of(model), model.visual_projection
+            model = model.vision_model
+        self.model, self.dim = model, _width(model) if self.projection is None else self.projection.out_features
+        self.channels = int(getattr(model.config, "num_channels", 3))
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
         if x.shape[1] == 1:
@@ -38,19 +101,25 @@ class HuggingFaceImage(nn.Module):
         pooled = getattr(out, "pooler_output", None)
         if pooled is None:
             pooled = out.last_hidden_state.mean(1)
-        return pooled.flatten(1)
+        return pooled.flatten(1) if self.projection is None else self.projection(pooled)
 
 
-def _load(name: str) -> tuple[Any, int]:
-    try:
-        from transformers import AutoConfig, AutoModel
-    except ImportError as e:
-        raise UsageError(f"the encoder hf:{name} needs the package transformers, which is not installed") from e
-    try:
-        config = AutoConfig.from_pretrained(name, local_files_only=True, trust_remote_code=False)
-        model = AutoModel.from_pretrained(name, local_files_only=True, use_safetensors=True, trust_remote_code=False)
-    except (OSError, ValueError) as e:
-        where = "folder has no readable model" if Path(name).is_dir() else "is neither a folder nor in the local cache"
-        raise UsageError(f"--encoder hf:{name}: {where} ({str(e).splitlines()[0]})") from e
-    sizes = getattr(config, "hidden_sizes", None)
-    return model, int(sizes[-1] if sizes else config.hidden_size)
+def _width(model: Any) -> int:
+    sizes = getattr(model.config, "hidden_sizes", None)
+    return int(sizes[-1] if sizes else model.config.hidden_size)
+
+
+def _standardised(name: str) -> dict[str, Any]:
+    """Mean and deviation of the channels that a model of images was trained with, where its files say so."""
+    for file in PREPROCESSING:
+        path = transformers_for(f"the encoder hf:{name}").utils.cached_file(
+            name, file, local_files_only=True, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
+        )
+        try:
+            said = json.loads(Path(path).read_text()) if path else {}
+        except (OSError, ValueError) as e:
+            raise UsageError(f"--encoder hf:{name}: {file} is not readable JSON ({e})") from e
+        said = said.get("image_processor", said)
+        if "image_mean" in said and "image_std" in said:
+            return {"standardised": {"mean": list(said["image_mean"]), "std": list(said["image_std"])}}
+    return {}

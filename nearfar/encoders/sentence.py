@@ -5,72 +5,57 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import UsageError
+from nearfar.data.tokens import pretrained_tokenizer
+from nearfar.encoders.pretrained import remembered
+from nearfar.encoders.text import Pool, make_text_encoder
 
-Pooling = Literal["mean", "cls", "max"]
-_POOLING: dict[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls", "pooling_mode_max_tokens": "max"}
+_POOLING: dict[str, Pool] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
 
-class SentenceEncoder(nn.Module):
-    """A transformers text model with its tokenizer, pooling over tokens and, if it was trained with it, unit length.
+class SentenceEncoder:
+    """The encoder `hf:FOLDER` with its tokenizer, and what sentence-transformers' files say of pooling and unit length.
 
-        encode = SentenceEncoder("all-MiniLM-L6-v2", device="cpu");  encode(["a text", "another"])  ->  (2, 384)
+        encode = SentenceEncoder("all-MiniLM-L6-v2", device="cpu").encode;  encode(["a text", "another"])  ->  (2, 384)
 
-    Only local files are read. Pooling, normalisation and the largest number of tokens come from the folder's own
-    settings (1_Pooling/config.json, modules.json, sentence_bert_config.json); a plain transformers folder gets the mean
-    of its tokens, as they are.
+    Pooling, normalisation and the largest number of tokens come from the folder's own settings (1_Pooling/config.json, modules.json,
+    sentence_bert_config.json); a plain transformers folder gets the mean of its tokens, as they are.
     """
 
     def __init__(self, folder: str | Path, device: str | torch.device = "cpu", batch: int = 64):
-        super().__init__()
-        self.folder, self.batch = Path(folder), batch
-        if not (self.folder / "config.json").is_file():
-            raise UsageError(f"{folder} holds no text model: expected a folder with config.json, model.safetensors and a tokenizer")
-        self.pooling: Pooling = _pooling(_settings(self.folder / "1_Pooling" / "config.json"), self.folder)
-        self.normalise = any(str(m.get("type", "")).endswith(".Normalize") for m in _settings(self.folder / "modules.json") or [])
-        self.tokenizer, self.model = _load(self.folder)
-        self.longest = int(_settings(self.folder / "sentence_bert_config.json").get("max_seq_length") or 0) or _longest(self.model)
-        self.dim = int(self.model.config.hidden_size)
-        self.to(device).eval()
-
-    def forward(self, ids: Int[Tensor, "n t"], mask: Int[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-        tokens = self.model(input_ids=ids, attention_mask=mask).last_hidden_state
-        x = pool(tokens, mask, self.pooling)
-        return F.normalize(x, dim=1) if self.normalise else x
+        folder, self.batch, self.device = Path(folder), batch, torch.device(device)
+        self.pooling = _pooling(_settings(folder / "1_Pooling" / "config.json"), folder)
+        self.normalise = any(str(m.get("type", "")).endswith(".Normalize") for m in _settings(folder / "modules.json") or [])
+        config = remembered(f"hf:{folder}")["architecture"]
+        self.longest = int(
+            _settings(folder / "sentence_bert_config.json").get("max_seq_length") or config.get("max_position_embeddings", 512)
+        )
+        self.tokenizer = pretrained_tokenizer(str(folder))
+        sizes = {"vocabulary": self.tokenizer.size, "length": self.longest, "special": self.tokenizer.special}
+        self.model = make_text_encoder(f"hf:{folder}", sizes).set(self.pooling, 0.0).to(self.device).eval()
+        self.dim = self.model.dim
 
     @torch.no_grad()
     def encode(self, texts: list[str], progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
         """The vectors of the texts, in their order, on the model's device. Texts of like length share a batch: less padding."""
-        device = next(self.model.parameters()).device
-        out = torch.empty(len(texts), self.dim, device=device)
-        if not texts:
-            return out
-        ids = self.tokenizer(texts, truncation=True, max_length=self.longest)["input_ids"]
-        order = sorted(range(len(texts)), key=lambda i: -len(ids[i]))
+        out = torch.empty(len(texts), self.dim, device=self.device)
+        tokens = self.tokenizer.encode(texts, self.longest)
+        order = np.argsort(-np.diff(tokens.starts), kind="stable")
         for start in range(0, len(order), self.batch):
             rows = order[start : start + self.batch]
-            padded = self.tokenizer.pad({"input_ids": [ids[i] for i in rows]}, return_tensors="pt").to(device)
-            out[torch.tensor(rows, device=device)] = self(padded["input_ids"], padded["attention_mask"]).float()
+            x = self.model(tokens.padded(rows, self.tokenizer.special["pad"]).to(self.device)).float()
+            out[torch.from_numpy(rows).to(self.device)] = F.normalize(x, dim=1) if self.normalise else x
             if progress:
                 progress(start + len(rows), len(texts))
         return out
-
-
-def pool(tokens: Float[Tensor, "n t d"], mask: Int[Tensor, "n t"], how: Pooling = "mean") -> Float[Tensor, "n d"]:
-    """One vector a text from its tokens' vectors, padding left out: their mean, their maximum, or the first (CLS)."""
-    if how == "cls":
-        return tokens[:, 0]
-    there = mask.bool()[:, :, None]
-    if how == "max":
-        return tokens.masked_fill(~there, torch.finfo(tokens.dtype).min).amax(1)
-    return tokens.masked_fill(~there, 0).sum(1) / there.sum(1).clamp_min(1)
 
 
 def _settings(path: Path) -> Any:
@@ -83,27 +68,10 @@ def _settings(path: Path) -> Any:
         raise UsageError(f"{path} is not readable JSON ({e})") from e
 
 
-def _pooling(settings: dict[str, Any], folder: Path) -> Pooling:
+def _pooling(settings: dict[str, Any], folder: Path) -> Pool:
     wanted = [name for name, on in settings.items() if name.startswith("pooling_mode") and on is True]
     if not wanted:
         return "mean"
     if len(wanted) > 1 or wanted[0] not in _POOLING:
-        raise UsageError(f"{folder / '1_Pooling' / 'config.json'}: pooling by {' and '.join(wanted)} is not supported: mean, cls or max is")
+        raise UsageError(f"{folder / '1_Pooling' / 'config.json'}: pooling by {' and '.join(wanted)} is not supported: mean or cls is")
     return _POOLING[wanted[0]]
-
-
-def _load(folder: Path) -> tuple[Any, Any]:
-    try:
-        from transformers import AutoModel, AutoTokenizer
-    except ImportError as e:
-        raise UsageError(f"the encoder in {folder} needs the package transformers, which is not installed") from e
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False)
-        model = AutoModel.from_pretrained(str(folder), local_files_only=True, use_safetensors=True, trust_remote_code=False)
-    except (OSError, ValueError) as e:
-        raise UsageError(f"{folder} holds no readable text model ({str(e).splitlines()[0]})") from e
-    return tokenizer, model
-
-
-def _longest(model: Any) -> int:
-    return int(getattr(model.config, "max_position_embeddings", 512))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 
 class Standardise(nn.Module):
-    """`(x - mean) / std` by channel; bytes are first divided by 255.
+    """`(x - mean) / std` by channel; bytes are first divided by 255. Of grey images every mean makes a channel.
 
     Being a layer it travels with the weights: whoever loads an encoder needs not know what it was trained on.
     """
@@ -23,7 +23,7 @@ class Standardise(nn.Module):
         self.register_buffer("mean", torch.tensor(list(mean)).view(-1, 1, 1))
         self.register_buffer("std", torch.tensor(list(std)).clamp_min(1e-3).view(-1, 1, 1))
 
-    def forward(self, x: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n c h w"]:
+    def forward(self, x: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n k h w"]:
         if not x.is_floating_point():
             x = x.float() / 255
         return (x - self.mean) / self.std

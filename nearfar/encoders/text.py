@@ -1,7 +1,7 @@
 """Text encoders: token ids in, padded on the right, one vector a text out.
 
     bert-tiny … bert-base    a transformer encoder from its configuration, with random weights
-    hf:NAME-OR-FOLDER        any text model of transformers, with its weights
+    hf:NAME-OR-FOLDER        any text model of transformers, or the text tower of a CLIP, with its weights
     gru                      word by word, the state after the last token
     bag                      the mean of the tokens' vectors: no order
 
@@ -10,9 +10,7 @@ Rows are independent, and padding does not count: what a text becomes does not d
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -20,7 +18,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.core.errors import MissingExtra, did_you_mean
+from nearfar.core.errors import did_you_mean
+from nearfar.encoders.pretrained import is_pair, model_of, tau_of, transformers_for
 
 Pool = Literal["cls", "mean", "first-last"]
 """How a transformer's token vectors become one: the first token's, the mean, or the mean of the first and last layers' means."""
@@ -37,7 +36,7 @@ def make_text_encoder(spec: str, sizes: Sizes, weights: bool = True) -> TextEnco
     not needed.
     """
     if spec.startswith("hf:"):
-        return Transformer(_pretrained(spec[3:], sizes) if weights else _from_architecture(sizes["architecture"]), sizes)
+        return _pretrained(spec[3:], sizes, weights)
     if spec in BERTS:
         return Transformer(_bert(*BERTS[spec], sizes), sizes)
     if spec == "gru":
@@ -122,6 +121,34 @@ class Transformer(TextEncoder):
         return mean_of((hidden[1] + hidden[-1]) / 2, self.there(ids))
 
 
+class PairedText(TextEncoder):
+    """The text tower of CLIP with its projection: a text is the state of its first end token. Pooling is its own.
+
+    Tokens see only those before them, so that what follows the end does not count: no mask is needed.
+    """
+
+    def __init__(self, model: Any, name: str, sizes: Sizes):
+        super().__init__(sizes)
+        self.space, self.tau = name, tau_of(model)
+        self.model, self.projection = model.text_model, model.text_projection
+        self.dim, self.reach = self.projection.out_features, int(self.model.config.max_position_embeddings)
+
+    @property
+    def table(self) -> Float[Tensor, "w e"]:
+        return self.model.get_input_embeddings().weight
+
+    def _outputs(self, ids: Tensor, kept: Tensor | None) -> Any:
+        if kept is not None:
+            raise UsageError(f"--encoder hf:{self.space} takes token vectors as they are: these views need another encoder")
+        return self.model(input_ids=ids[:, : self.reach])  # widths are rounded up, and only padding lies beyond
+
+    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
+        return self._outputs(ids, kept).last_hidden_state
+
+    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        return self.projection(self._outputs(ids, kept).pooler_output)
+
+
 class Gru(TextEncoder):
     """Token vectors through a gated recurrent unit; a text is the state after its last token."""
 
@@ -172,7 +199,7 @@ def mean_of(states: Float[Tensor, "n t d"], there: Bool[Tensor, "n t"]) -> Float
 
 
 def _bert(layers: int, width: int, sizes: Sizes) -> Any:
-    transformers = _transformers("a BERT encoder")
+    transformers = transformers_for("a BERT encoder")
     config = transformers.BertConfig(
         vocab_size=sizes["vocabulary"], hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
         intermediate_size=4 * width, max_position_embeddings=max(512, sizes["length"]), pad_token_id=sizes["special"]["pad"],
@@ -180,55 +207,16 @@ def _bert(layers: int, width: int, sizes: Sizes) -> Any:
     return transformers.BertModel(config, add_pooling_layer=False)
 
 
-def text_architecture(spec: str) -> dict[str, Any]:
-    """What a run must remember of a pre-trained text encoder, so that it can be built again without its files."""
-    if not spec.startswith("hf:"):
-        return {}
-    config = _from_files("AutoConfig", spec[3:])
-    return {"architecture": json.loads(config.to_json_string(use_diff=False))}
-
-
-def _from_architecture(architecture: dict[str, Any]) -> Any:
-    transformers = _transformers("this encoder")
-    return _without_pooler(transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**architecture), trust_remote_code=False))
-
-
-def _without_pooler(model: Any) -> Any:
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None
-    return model
-
-
-def _from_files(kind: str, name: str, **options: Any) -> Any:
-    """From a local folder or the local cache; nothing is downloaded, no code of the model's is run."""
-    transformers = _transformers(f"the encoder hf:{name}")
-    loud = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
-    try:
-        return getattr(transformers, kind).from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
-    except (OSError, ValueError) as e:
-        where = "folder has no readable model" if Path(name).is_dir() else "is neither a folder nor in the local cache"
-        raise UsageError(f"--encoder hf:{name}: {where} ({str(e).splitlines()[0]})") from e
-    finally:
-        if loud:
-            transformers.utils.logging.enable_progress_bar()
-
-
-def _pretrained(name: str, sizes: Sizes) -> Any:
-    model = _without_pooler(_from_files("AutoModel", name, use_safetensors=True))
-    reach = getattr(model.config, "max_position_embeddings", sizes["length"])
+def _pretrained(name: str, sizes: Sizes, weights: bool) -> TextEncoder:
+    model = model_of(name, None if weights else sizes["architecture"])
+    config = model.config.get_text_config()
+    reach = getattr(config, "max_position_embeddings", sizes["length"])
     if sizes["length"] > reach:
         raise UsageError(f"--encoder hf:{name} reads at most {reach} tokens: use --length {reach} or less")
-    if sizes["vocabulary"] > model.config.vocab_size:
-        raise UsageError(
-            f"--encoder hf:{name} knows {model.config.vocab_size} tokens, the tokenizer has {sizes['vocabulary']}: use its own"
-        )
-    return model
-
-
-def _transformers(what: str) -> Any:
-    try:
-        import transformers
-    except ImportError as e:
-        raise MissingExtra("transformers", "language", what) from e
-    return transformers
+    if sizes["vocabulary"] > config.vocab_size:
+        raise UsageError(f"--encoder hf:{name} knows {config.vocab_size} tokens, the tokenizer has {sizes['vocabulary']}: use its own")
+    if is_pair(model):
+        return PairedText(model, name, sizes)
+    if getattr(model, "pooler", None) is not None:
+        model.pooler = None
+    return Transformer(model, sizes)

@@ -21,7 +21,14 @@ AT_ONCE = 1024
 def recall_at(
     queries: Float[Tensor, "n d"], keys: Float[Tensor, "m d"], right: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
 ) -> dict[int, float]:
-    r"""The share of queries that have a right key among the k nearest by cosine; `right` are pairs (query, key), any of a query's counts.
+    """The share of queries that have a right key among the k nearest by cosine: the mean of `hits_at`."""
+    return {k: float(hits.mean()) for k, hits in hits_at(queries, keys, right, ks).items()}
+
+
+def hits_at(
+    queries: Float[Tensor, "n d"], keys: Float[Tensor, "m d"], right: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
+) -> dict[int, Float64[Tensor, " n"]]:
+    r"""Whether each query has a right key among the k nearest by cosine; `right` are pairs (query, key), any of a query's counts.
 
     Of equal scores every order is equally likely, and the expectation over orders is what is returned: with g wrong keys above the
     best right one, and e wrong and o right ones equal to it, \( 1 - \binom{e}{t} / \binom{e + o}{t} \) with t = k - g places left.
@@ -37,7 +44,7 @@ def recall_at(
         counts = _places((queries[start : start + AT_ONCE] @ keys.T).float(), own - torch.tensor([start, 0], device=own.device))
         for k in ks:
             hits[k].append(_hit(*counts, k))
-    return {k: float(torch.cat(found).mean()) for k, found in hits.items()}
+    return {k: torch.cat(found) for k, found in hits.items()}
 
 
 def _places(scores: Float[Tensor, "n m"], right: Int64[Tensor, "p 2"]) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,6 +11,10 @@ from nearfar.core import Key
 
 LOUDER = 3.0
 """Deviation of the logits at the beginning; the noise has 1.3, so that codes say something of the frames from the first step on."""
+QUIET = 0.1
+"""Features that deviate less than this count less: one that hardly ever speaks would otherwise drown the others when it does."""
+MEMORY = 10
+"""Steps that the mean and the deviation of the frames are taken over, about."""
 
 
 class GumbelQuantiser(nn.Module):
@@ -19,13 +23,18 @@ class GumbelQuantiser(nn.Module):
 
     \[ p_{gv} = \frac{\exp((l_{gv} + n_v)/\tau)}{\sum_k \exp((l_{gk} + n_k)/\tau)} \]
 
-    The temperature is a buffer: `cool` sets it, in `Recipe.update`. Without a key there is no noise.
+    The logits l are linear in frames that are first standardised, feature by feature: what all frames have in common would give them
+    all the same code. The mean and the deviation are those of the steps before, `follow` moves them; the temperature is a buffer too,
+    `cool` sets it. Both belong into `Recipe.update`. Without a key there is no noise.
 
     References: Jang, Gu & Poole, Categorical Reparameterization with Gumbel-Softmax, arXiv:1611.01144; Baevski et al.,
     vq-wav2vec, arXiv:1910.05453.
     """
 
     temperature: Tensor
+    mean: Tensor
+    square: Tensor
+    followed: Tensor
 
     def __init__(self, width: int, dim: int, groups: int = 2, codes: int = 64, hottest: float = 2.0, coldest: float = 0.5):
         super().__init__()
@@ -35,13 +44,17 @@ class GumbelQuantiser(nn.Module):
         self.book = nn.Parameter(torch.empty(groups, codes, dim).uniform_(-1, 1))
         self.out = nn.Linear(groups * dim, dim)
         self.register_buffer("temperature", torch.tensor(hottest))
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("square", torch.ones(width))
+        self.register_buffer("followed", torch.tensor(0.0))
 
     def forward(
         self, z: Float[Tensor, "n t w"], slots: Int[Tensor, " n"] | None = None, key: Key | None = None
     ) -> tuple[Float[Tensor, "n t d"], Float[Tensor, "n t g v"]]:
         """The quantised frames, and how likely each code was without noise."""
         groups, codes, _ = self.book.shape
-        logits = self.logits(z).unflatten(2, (groups, codes))
+        deviation = (self.square - self.mean.square()).clamp_min(0).add(QUIET**2).sqrt()
+        logits = self.logits((z - self.mean) / deviation).unflatten(2, (groups, codes))
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         noisy = logits
         if key is not None and slots is not None:
@@ -57,11 +70,13 @@ class GumbelQuantiser(nn.Module):
         """From the hottest temperature at 0 to the coldest at 1, by equal factors."""
         self.temperature.fill_(self.hottest * (self.coldest / self.hottest) ** progress)
 
-
-def centred(z: Float[Tensor, "n t w"], heard: Bool[Tensor, "n t"]) -> Float[Tensor, "n t w"]:
-    """Frames without the mean of their clip: codes then need not say who speaks, which is no help among moments of one clip."""
-    count = heard[:, :, None].to(z.dtype)
-    return z - (z * count).sum(1, keepdim=True) / count.sum(1, keepdim=True).clamp_min(1)
+    @torch.no_grad()
+    def follow(self, mean: Float[Tensor, " w"], square: Float[Tensor, " w"]) -> None:
+        """Move towards the mean of the frames and of their squares in this step: all the way at first, then by a share."""
+        self.followed += 1
+        share = 1 / self.followed.clamp_max(MEMORY)
+        self.mean.lerp_(mean, share)
+        self.square.lerp_(square, share)
 
 
 def unused_codes(share: Float[Tensor, "g v"]) -> Float[Tensor, ""]:

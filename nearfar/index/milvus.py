@@ -8,22 +8,22 @@ strong consistency: what was added or deleted is seen at once, by everybody.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from nearfar.core.errors import MissingExtra, NearfarError, UsageError
+from nearfar.core.errors import NearfarError, UsageError
 from nearfar.index.base import Hits, Index
 from nearfar.index.items import Items, shown
 from nearfar.index.kinds import BREADTH, BREADTH_BUILT, LINKS, PROBED, cells
 from nearfar.index.metric import Metric, scores_of
+from nearfar.index.milvus_store import connect, explained, make_collection, package, read_state, state_name
 from nearfar.index.model import Model
 from nearfar.index.store import Store, parse_store
 
@@ -57,17 +57,17 @@ class MilvusIndex(Index):
         overwrite: bool = False,
     ) -> MilvusIndex:
         check_new_store(name, overwrite)
-        store, client = _connect(name)
+        store, client = connect(name)
         about = {"format": FORMAT, "kind": kind, "metric": metric, "dim": vectors.shape[1], "cells": cells(len(vectors))}
         state = {**about, "model": None if model is None else asdict(model), "ever": 0, "whole": False}
-        with _explained(name):
-            if not client.has_collection(_state_name(store)):
-                _make_collection(client, _state_name(store), 2, ("body",), "FLAT", {}, "L2")
+        with explained(name):
+            if not client.has_collection(state_name(store)):
+                make_collection(client, state_name(store), 2, ("body",), "FLAT", {}, "L2")
             index = cls(client, store, state)
             index._write_state()
             if client.has_collection(store.collection):
                 client.drop_collection(store.collection)
-            _make_collection(client, store.collection, vectors.shape[1], ("name", "item"), *_engine(state), _distance(metric))
+            make_collection(client, store.collection, vectors.shape[1], ("name", "item"), *_engine(state), _distance(metric))
             index._insert(vectors, items, np.arange(len(vectors)))
             index._write_state(ever=len(vectors), whole=True)
         return index
@@ -77,9 +77,9 @@ class MilvusIndex(Index):
         store = parse_store(name)
         if store.is_file and not os.path.exists(store.uri):
             raise UsageError(f"{name} is not an index: there is no such file")
-        store, client = _connect(name)
-        with _explained(name):
-            state = _read_state(client, store)
+        store, client = connect(name)
+        with explained(name):
+            state = read_state(client, store)
             if state is None:
                 raise UsageError(f"{name} holds no index of nearfar in the collection {store.collection!r}")
             if state.get("format") != FORMAT:
@@ -94,12 +94,12 @@ class MilvusIndex(Index):
     @property
     def ever(self) -> int:  # type: ignore[override]
         """Asked anew: another process may have added rows."""
-        with _explained(self.where):
-            self.state = _read_state(self.client, self.store) or self.state
+        with explained(self.where):
+            self.state = read_state(self.client, self.store) or self.state
         return self.state["ever"]
 
     def __len__(self) -> int:
-        with _explained(self.where):
+        with explained(self.where):
             return int(self.client.query(self.store.collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class MilvusIndex(Index):
     def _ask(self, queries: Float32[np.ndarray, "q d"], k: int) -> tuple[np.ndarray, np.ndarray]:
         """One message; again, and more thoroughly, if a walk or the cells it looked into found fewer than k."""
         for thorough in (False, True):
-            with _explained(self.where):
+            with explained(self.where):
                 found = self.client.search(
                     self.store.collection, data=list(queries), limit=k, output_fields=["id"], search_params=self._how(k, thorough)
                 )
@@ -154,7 +154,7 @@ class MilvusIndex(Index):
         asked = [int(row) for row in rows]
         found: dict[int, dict[str, Any]] = {}
         for start in range(0, len(asked), ROWS_AT_ONCE):
-            with _explained(self.where):
+            with explained(self.where):
                 part = self.client.get(self.store.collection, ids=asked[start : start + ROWS_AT_ONCE], output_fields=["id", *fields])
             found |= {record["id"]: record for record in part}
         for row in asked:
@@ -165,21 +165,21 @@ class MilvusIndex(Index):
     def _add(self, vectors: Float32[np.ndarray, "n d"], items: Items, rows: Int64[np.ndarray, " n"]) -> None:
         """Numbers are taken before they are used: nobody else gets them, even if this is interrupted."""
         span = [int(rows[0]), int(rows[-1])]
-        with _explained(self.where):
+        with explained(self.where):
             self._write_state(ever=span[1] + 1, adding=span)
             self._insert(vectors, items, rows)
             self._write_state(adding=None)
 
     def _delete(self, rows: Int64[np.ndarray, " n"]) -> None:
-        with _explained(self.where):
+        with explained(self.where):
             self.client.delete(self.store.collection, ids=rows.tolist())
 
     def _holds(self, row: int) -> bool:
-        with _explained(self.where):
+        with explained(self.where):
             return bool(self.client.get(self.store.collection, ids=[row], output_fields=["id"]))
 
     def _rows_called(self, name: str) -> list[int]:
-        with _explained(self.where):
+        with explained(self.where):
             found = self.client.query(self.store.collection, filter=f"name == {_quoted(name)}", output_fields=["id"], limit=MOST_HITS)
         return sorted(record["id"] for record in found)
 
@@ -194,7 +194,7 @@ class MilvusIndex(Index):
 
     def _write_state(self, **changes: Any) -> None:
         self.state = {**self.state, **changes}
-        self.client.upsert(_state_name(self.store), [{"id": 0, "vector": [0.0, 0.0], "body": json.dumps(self.state)}])
+        self.client.upsert(state_name(self.store), [{"id": 0, "vector": [0.0, 0.0], "body": json.dumps(self.state)}])
 
 
 def check_new_store(name: str, overwrite: bool = False) -> None:
@@ -205,42 +205,17 @@ def check_new_store(name: str, overwrite: bool = False) -> None:
         if not os.path.isdir(folder):
             raise UsageError(f"cannot make {name}: there is no folder {folder}")
     if store.is_file and not os.path.exists(store.uri):
-        _pymilvus()
+        package()
         return
-    store, client = _connect(name)
-    with _explained(name):
+    store, client = connect(name)
+    with explained(name):
         taken = client.has_collection(store.collection)
-        ours = taken and _read_state(client, store) is not None
+        ours = taken and read_state(client, store) is not None
     client.close()
     if taken and not ours:
         raise UsageError(f"{name} has a collection {store.collection!r} that nearfar did not make: name another (http://host:19530/NAME)")
     if taken and not overwrite:
         raise UsageError(f"{name} already holds an index: add to it (`nearfar index --add DATA {name}`) or give --overwrite")
-
-
-def _pymilvus() -> Any:
-    try:
-        import pymilvus
-    except ImportError as e:
-        raise MissingExtra("pymilvus", "milvus", "a Milvus store") from e
-    return pymilvus
-
-
-def _connect(name: str) -> tuple[Store, Any]:
-    pymilvus = _pymilvus()
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it would say at length is said once, by `_explained`
-    store = parse_store(name)
-    with _explained(name):
-        return store, pymilvus.MilvusClient(store.uri, token=store.token, timeout=20)
-
-
-@contextlib.contextmanager
-def _explained(name: str) -> Iterator[None]:
-    """Errors of Milvus as one line."""
-    try:
-        yield
-    except _pymilvus().MilvusException as e:
-        raise NearfarError(f"the Milvus store {name}: {str(e.message).splitlines()[0]}") from e
 
 
 def _engine(state: dict[str, Any]) -> tuple[str, dict[str, int]]:
@@ -251,31 +226,6 @@ def _engine(state: dict[str, Any]) -> tuple[str, dict[str, int]]:
         "ivf": ("IVF_FLAT", {"nlist": state["cells"]}),
     }
     return known[state["kind"]]
-
-
-def _make_collection(client: Any, name: str, dim: int, texts: Sequence[str], engine: str, settings: dict[str, int], distance: str) -> None:
-    """A collection of ids, vectors and some fields of text, ready to be searched."""
-    kinds = _pymilvus().DataType
-    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
-    schema.add_field("id", kinds.INT64, is_primary=True)
-    schema.add_field("vector", kinds.FLOAT_VECTOR, dim=dim)
-    for field in texts:
-        schema.add_field(field, kinds.VARCHAR, max_length=65_535)
-    index = client.prepare_index_params()
-    index.add_index("vector", index_type=engine, metric_type=distance, params=settings)
-    client.create_collection(name, schema=schema, index_params=index, consistency_level="Strong")
-
-
-def _read_state(client: Any, store: Store) -> dict[str, Any] | None:
-    if not client.has_collection(_state_name(store)):
-        return None
-    client.load_collection(_state_name(store))
-    found = client.get(_state_name(store), ids=[0], output_fields=["body"])
-    return json.loads(found[0]["body"]) if found else None
-
-
-def _state_name(store: Store) -> str:
-    return f"{store.collection}_state"
 
 
 def _distance(metric: Metric) -> str:

@@ -3,7 +3,7 @@
 row:17, 17        a row of the index itself
 -                 vectors on stdin: the bytes of a .npy, or JSON, one list of numbers a line
 a file            an image, a sound: anything that the run can encode
-other words       a text, for runs on texts; a word, for runs on words ("text:17" is the text 17)
+other words       a text, for runs on texts or on images with captions; a word, for runs on words ("text:17" is the text 17)
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
 from nearfar.core.errors import UsageError
+from nearfar.data.captions import as_texts
 from nearfar.index.base import ROW, Index
 from nearfar.train.encode import encode_all
 from nearfar.train.trained import Trained
@@ -59,10 +60,10 @@ def read_query(asked: str, index: Index, trained: Callable[[], Trained], stdin: 
     if modality in OF_FILES:
         raise UsageError(f"there is no file {asked!r}: this index is searched with {OF_FILES[modality]}, with row:N, or with vectors (-)")
     text = asked.removeprefix("text:")
-    return Query(_encoded(model, [text]), text=text)
+    return Query(_encoded(model, as_texts([text]) if modality == "image-text" and asked != text else [text]), text=text)
 
 
-def _encoded(trained: Trained, samples: list[str]) -> Float[np.ndarray, "q d"]:
+def _encoded(trained: Trained, samples: Any) -> Float[np.ndarray, "q d"]:
     """A run that tells questions from passages (DPR) has a tower for each; an index holds passages."""
     if not hasattr(trained.net, "question"):
         return trained.encode(samples).numpy()

@@ -145,6 +145,19 @@ class Shift(SoundOp):
 
 
 @dataclass(frozen=True)
+class Window(SoundOp):
+    """A random stretch of so large a share of the time, of clips or of spectrograms."""
+
+    share: float = 0.5
+
+    def __call__(self, x: Float[Tensor, "n *b t"], slots: Slots, key: Key) -> Float[Tensor, "n *b s"]:
+        size = math.ceil(self.share * x.shape[-1])
+        start = (key("window").uniform(slots) * (x.shape[-1] - size + 1)).long()
+        at = start[:, None] + torch.arange(size, device=x.device)
+        return x.gather(-1, at if x.ndim == 2 else at[:, None].expand(-1, x.shape[1], -1))
+
+
+@dataclass(frozen=True)
 class Noise(SoundOp):
     """White noise is added to clips where they are not 0."""
 
@@ -182,13 +195,15 @@ def _taken(x: Clips, at: Int[Tensor, "n t"]) -> Clips:
 class SoundViews(Similarity):
     """`views` of each clip: {"v0": …, "v1": …}, each by operations on its samples, then on its spectrogram.
 
-    `front` makes spectrograms of clips; the encoder's own is handed in. Without one the views are clips.
+    `front` makes spectrograms of clips; the encoder's own is handed in. Without one the views are clips. `together`: what happens to
+    a clip (to its spectrogram, where no view changes samples) before the views part, so that it is the same for all of them.
     """
 
     waves: tuple[SoundOp, ...] = ()
     spectra: tuple[SoundOp, ...] = ()
     front: Callable[[Tensor], Tensor] | None = None
     views: int = 2
+    together: tuple[SoundOp, ...] = ()
 
     def read(self, data: Any, rows: Rows, key: Key) -> Int16[Tensor, "n t"]:
         return data.read(rows.ids)
@@ -196,22 +211,37 @@ class SoundViews(Similarity):
     def view(self, raw: Int16[Tensor, "n t"], rows: Rows, key: Key) -> dict[str, Tensor]:
         slots = torch.as_tensor(rows.slots, device=raw.device)
         clips = raw.float() / 32767
-        mel = self.front(clips) if self.front and not self.waves else None
-        return {f"v{i}": self._view(clips, mel, slots, key("view", i)) for i in range(self.views)}
+        start = self.front(clips) if self.front and not self.waves else clips
+        start = _in_turn(self.together, start, slots, key("together"))
+        return {f"v{i}": self._view(start, slots, key("view", i)) for i in range(self.views)}
 
-    def _view(self, clips: Clips, mel: Spectrograms | None, slots: Slots, key: Key) -> Tensor:
-        x = clips
-        for position, op in enumerate(self.waves):
-            x = op(x, slots, key("waves", position))
-        if self.front is None:
-            return x
-        x = self.front(x) if mel is None else mel
-        for position, op in enumerate(self.spectra):
-            x = op(x, slots, key("spectra", position))
-        return x
+    def _view(self, x: Tensor, slots: Slots, key: Key) -> Tensor:
+        if self.waves:
+            x = _in_turn(self.waves, x, slots, key("waves"))
+            x = self.front(x) if self.front else x
+        return _in_turn(self.spectra, x, slots, key("spectra"))
+
+
+def _in_turn(ops: tuple[SoundOp, ...], x: Tensor, slots: Slots, key: Key) -> Tensor:
+    for position, op in enumerate(ops):
+        x = op(x, slots, key(position))
+    return x
 
 
 def sound_views(front: Callable[[Tensor], Tensor], time: tuple[float, float] = (0.7, 1.3), views: int = 2) -> SoundViews:
     """Strong views for sounds: another tempo, pitch, microphone and room, with parts hidden."""
     spectra = (Resize(time, (0.8, 1.2)), TimeWarp(0.15), Colour(), Hiss(), Mask("time", 0.2), Mask("bands", 0.2))
     return SoundViews(spectra=spectra, front=front, views=views)
+
+
+def timed_views(front: Callable[[Tensor], Tensor] | None, window: float = 1.0) -> SoundViews:
+    """Two views of the same stretch of a sound in which every moment stays where it is: another voice, microphone and room.
+
+    `front`: of the encoder; one that reads samples has none, and its views differ in noise alone. `window`: the stretch, as a share of
+    the clip.
+    """
+    together = (Window(window),) if window < 1 else ()
+    if front is None:
+        return SoundViews(waves=(Noise(),), together=together)
+    spectra = (Resize((1.0, 1.0), (0.8, 1.2)), Colour(), Hiss())
+    return SoundViews(spectra=spectra, front=front, together=together)

@@ -14,7 +14,7 @@ from torch import Tensor
 from nearfar.core import Key, Raw, Rows, Similarity, Views
 
 TILE = 32
-"""Centres that are compared with the places around them, and with their noise, in one matrix product."""
+"""Centres of a tile, unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Windows(Similarity):
     \(\sqrt{t/f} + t/f\). A window then reaches to both sides by a number of words that is drawn anew for each centre, uniformly
     from 1 to `window`: near words count more than distant ones. It ends where its sentence or its block does.
 
-    What is left of a block is cut into tiles of 32 centres, the last of them filled up. Noise is drawn for each tile, in
+    What is left of a block is cut into tiles of t centres, the last of them filled up. Noise is drawn for each tile, in
     proportion to counts^`power`, and shared by its centres.
 
-    Gives, for m tiles of n rows, {"word": (m, 32 + 2·window) int64, "sentence": the same shape, int32, -1 where there is nothing,
-    "reach": (m, 32) int32, 0 where there is nothing, "noise": (m, noise) int64, "row": (m,) int64, which row a tile is of}; the
-    centres of a tile are its middle 32 places.
+    Gives, for m tiles of n rows, {"word": (m, t + 2·window) int64, "sentence": the same shape, int32, -1 where there is nothing,
+    "reach": (m, t) int32, 0 where there is nothing, "noise": (m, noise) int64, "row": (m,) int64, which row a tile is of}; the
+    centres of a tile are its middle t places.
     """
 
     block: int = 256
@@ -39,6 +39,8 @@ class Windows(Similarity):
     """The share t from which on words are thinned out; 0: none is."""
     noise: int = 32
     power: float = 0.75
+    tile: int = TILE
+    """Centres (t) that are compared with the places around them, and with their noise, in one matrix product."""
 
     def count(self, data: Any) -> int:
         return -(-len(data.tokens) // self.block)
@@ -46,21 +48,21 @@ class Windows(Similarity):
     def read(self, data: Any, rows: Rows, key: Key) -> Raw:
         word, sentence, reach, row = self._kept(data, rows, key)
         left = np.bincount(row, minlength=len(rows))
-        tiles = -(-left // TILE)
+        tiles = -(-left // self.tile)
         first = np.cumsum(tiles) - tiles
-        at = first[row] * TILE + np.arange(len(row)) - (np.cumsum(left) - left)[row]
+        at = first[row] * self.tile + np.arange(len(row)) - (np.cumsum(left) - left)[row]
         of_row = np.repeat(np.arange(len(rows)), tiles)
         tile_in_row = np.arange(len(of_row)) - first[of_row]
-        nothing = len(of_row) * TILE  # the place of whatever lies outside
+        nothing = len(of_row) * self.tile  # the place of whatever lies outside
         words, sentences, reaches = np.zeros(nothing + 1, np.int64), np.full(nothing + 1, -1, np.int32), np.zeros(nothing, np.int32)
         words[at], sentences[at], reaches[at] = word, sentence, reach
-        inner = tile_in_row[:, None] * TILE + np.arange(-self.window, TILE + self.window)
-        place = np.where((inner >= 0) & (inner < tiles[of_row][:, None] * TILE), inner + first[of_row][:, None] * TILE, nothing)
-        drawn = key("noise").uniform(rows.slots, -(-self.block // TILE), self.noise)[of_row, tile_in_row]
+        inner = tile_in_row[:, None] * self.tile + np.arange(-self.window, self.tile + self.window)
+        place = np.where((inner >= 0) & (inner < tiles[of_row][:, None] * self.tile), inner + first[of_row][:, None] * self.tile, nothing)
+        drawn = key("noise").uniform(rows.slots, -(-self.block // self.tile), self.noise)[of_row, tile_in_row]
         found = {
             "word": words[place],
             "sentence": sentences[place],
-            "reach": reaches.reshape(-1, TILE),
+            "reach": reaches.reshape(-1, self.tile),
             "noise": draw(noise_shares(data, self.power), drawn),
             "row": of_row,
         }

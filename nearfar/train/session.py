@@ -15,7 +15,7 @@ from nearfar.core import Key, Machine, Net, Plan, Recipe, Run, Sizes, UsageError
 from nearfar.core.ranks import copy_from_first, world
 from nearfar.core.recipe import Similarity
 from nearfar.data.device import on_device
-from nearfar.encoders import make_encoder, resolve_encoder, text_architecture
+from nearfar.encoders import make_encoder, remembered, resolve_encoder
 from nearfar.train.batchnorm import synchronise
 from nearfar.train.compiled import compile_encoders
 from nearfar.train.encode import encode_all
@@ -31,16 +31,23 @@ def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Net | None = None, 
     """
     wanted = [name for name in inspect.signature(recipe.build).parameters if name != "sizes"]
     with Key(run.seed)("init").seeded():
-        encoders = {name: make_encoder(run.encoder, sizes, weights) for name in wanted}
+        encoders = {name: make_encoder(*_tower(recipe, run, sizes, name), weights) for name in wanted}
         if donor is not None:
             for name, encoder in encoders.items():
-                _take(encoder, donor, name, run)
+                if name not in recipe.towers or hasattr(donor, name):
+                    _take(encoder, donor, name, run)
         net = recipe.build(sizes, **encoders)
     if donor is not None:
         for mine, theirs in recipe.inherits.items():
             _take(net.get_submodule(mine), donor, theirs, run)
     net.sizes = dict(sizes)
     return net
+
+
+def _tower(recipe: Recipe, run: Run, sizes: Sizes, name: str) -> tuple[str, Sizes]:
+    """Which encoder is wanted, and what it is built from."""
+    part = recipe.towers.get(name)
+    return (run.encoder, sizes) if part is None else (getattr(recipe, name), sizes[part])
 
 
 def _take(encoder: torch.nn.Module, donor: Net, name: str, run: Run) -> None:
@@ -94,8 +101,8 @@ class Session:
         self.key = Key(run.seed)
         self.sizes = data.sizes()
         self.data = data if machine.workers else on_device(data, device)
-        if "vocabulary" in self.sizes:
-            self.sizes |= text_architecture(run.encoder)
+        self.sizes |= remembered(run.encoder)
+        self.sizes |= {part: self.sizes[part] | remembered(getattr(recipe, name)) for name, part in recipe.towers.items()}
         run = dataclasses.replace(run, encoder=resolve_encoder(run.encoder, self.sizes), image_size=self.sizes.get("size"))
         self.net = build_net(recipe, run, self.sizes, donor).to(device)
         self.run = run = resolve(recipe, run, self.net, data)

@@ -22,7 +22,8 @@ export function createDetail(element, about, { onpick, onshown }) {
         const labelled = item.label != null && neighbours.length > 0;
         const same = neighbours.filter((other) => other.label === item.label).length;
         const note = labelled ? `${same} of ${neighbours.length} share its label` : `the ${neighbours.length} nearest`;
-        const how = { image: " · right: the difference in pixels", text: " · marked: words it does not have" }[about.modality] ?? "";
+        const pixels = " · right: the difference in pixels";
+        const how = { image: pixels, "image-text": pixels, text: " · marked: words it does not have" }[about.modality] ?? "";
         element.replaceChildren(heading(item), h("p", { class: "quiet" }, note + how), h("ol", { class: "hits" }, neighbours.map(neighbour(item))));
         onshown(row, neighbours.map((other) => other.row));
       } catch (e) {

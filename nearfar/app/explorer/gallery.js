@@ -11,5 +11,6 @@ export async function gallery(panel, about) {
     ? "Each pair was one sample. The method was told that the two are alike, and that all others are not."
     : "This method has no two views of a sample, or its own data are not what is served.";
   const view = (shown) => (shown.picture ? h("img", { src: shown.picture, alt: "a view" }) : h("q", {}, shown.text));
-  panel.append(h("div", { class: "views" }, pairs.map((pair) => h("div", { class: pair[0].picture ? "twin" : "twin worded" }, pair.map(view)))));
+  const twin = (pair) => (pair.every((shown) => shown.picture) ? "twin" : "twin worded");
+  panel.append(h("div", { class: "views" }, pairs.map((pair) => h("div", { class: twin(pair) }, pair.map(view)))));
 }

@@ -71,9 +71,9 @@ def views(trained: Trained) -> list[list[dict[str, str]]]:
 
 
 def _view(shown: Any) -> dict[str, str]:
-    if isinstance(shown, str):
-        return {"text": shown}
-    if isinstance(shown, torch.Tensor):
-        pixels = (shown.float().clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
-        return {"picture": f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"}
-    return {"text": str(shown)}
+    """A picture, a text, or what a kind makes of a view: something with a `picture` or with a `text`."""
+    picture = shown if isinstance(shown, torch.Tensor) else getattr(shown, "picture", None)
+    if picture is None:
+        return {"text": str(getattr(shown, "text", shown))}
+    pixels = (picture.float().clamp(0, 1) * 255).round().to(torch.uint8).cpu().numpy()
+    return {"picture": f"data:image/png;base64,{base64.b64encode(png(pixels)).decode()}"}

@@ -58,7 +58,7 @@ class Explorer:
             "rows": len(collection),
             "dim": collection.dim,
             "modality": collection.modality,
-            "takes": TAKES.get(collection.modality),
+            "takes": TAKES.get(collection.modality, ()),
             "run": self.own,
             "step": trained.step if trained else None,
             "claim": trained.recipe.card.loss if trained else None,

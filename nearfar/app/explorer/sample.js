@@ -2,9 +2,11 @@
 
 import { h } from "./dom.js";
 
+const PICTURED = ["image", "image-text", "audio"];
+
 export function media(item, modality, large = false) {
   const parts = [];
-  if (modality === "image" || modality === "audio") {
+  if (PICTURED.includes(modality)) {
     const picture = h("img", { src: `/explorer/picture/${item.row}`, alt: item.name ?? "", loading: "lazy", class: large ? "large" : "" });
     picture.onerror = () => picture.remove();
     parts.push(picture);
@@ -36,7 +38,7 @@ export function difference(item, other, modality) {
     const own = new Set(words(item.text).map((w) => w.toLowerCase()));
     return h("q", {}, words(other.text).map((w) => (/[\p{L}\p{N}]/u.test(w) && !own.has(w.toLowerCase()) ? h("mark", {}, w) : w)));
   }
-  if (modality !== "image") return null;
+  if (modality !== "image" && modality !== "image-text") return null;
   const layer = (row, name) => h("img", { src: `/explorer/picture/${row}`, alt: name });
   return h("span", { class: "difference", title: "the difference of the two pictures" }, layer(item.row, ""), layer(other.row, "difference"));
 }

@@ -31,15 +31,18 @@ class Encode(nn.Module):
 
 
 def _slim(trained: Trained, example: Tensor) -> Net:
-    """The parts of the net that encoding uses: the encoder, or all of them if it alone does not do."""
+    """The net without the parts that encoding does not use."""
     net = copy.deepcopy(trained.net).cpu().eval().requires_grad_(False)
-    alone = Net(encoder=net.encoder)
-    alone.sizes = net.sizes
-    try:
-        trained.recipe.encode(alone, example, "encoder")
-    except AttributeError:
-        return net
-    return alone.eval()
+    vectors = trained.recipe.encode(net, example, "encoder")
+    for name, part in list(net.named_children()):
+        delattr(net, name)
+        try:
+            needed = not torch.equal(trained.recipe.encode(net, example, "encoder"), vectors)
+        except AttributeError:
+            needed = True
+        if needed:
+            setattr(net, name, part)
+    return net
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,15 @@ class Signature:
     """What preprocessing.json says."""
 
 
+def signatures_of(trained: Trained) -> dict[str, Signature]:
+    """The inputs of all encoders of a run, by the names of the files they are written to."""
+    if trained.recipe.card.modality == "image-text":
+        return {"image": _images(trained.net.sizes), "text": _texts(trained.net.sizes["text"])}
+    return {"model": signature_of(trained)}
+
+
 def signature_of(trained: Trained) -> Signature:
+    """The input of a run's only encoder."""
     modality, sizes = trained.recipe.card.modality, trained.net.sizes
     if modality == "image":
         return _images(sizes)
@@ -65,11 +76,13 @@ def signature_of(trained: Trained) -> Signature:
     if modality == "words":
         words = {"input": "ids", "dtype": "int64", "shape": ["n"], "meaning": "positions in the vocabulary of tokenizer.json"}
         return Signature("ids", torch.arange(4), {0: "n"}, None, words)
+    if modality == "image-text":
+        raise UsageError("a run on images with captions has two encoders and a space in common: --to onnx and --to torch take both")
     raise UsageError(f"encoders of {modality} cannot be exported: those of images, texts and words can")
 
 
 def _images(sizes: Any) -> Signature:
-    channels, size = sizes["channels"], sizes["size"]
+    channels, size, standard = sizes["channels"], sizes["size"], sizes.get("standardised", sizes)
     words = {
         "input": "images",
         "dtype": "uint8",
@@ -77,7 +90,7 @@ def _images(sizes: Any) -> Signature:
         "channels": "red, green, blue" if channels == 3 else "grey",
         "values": "0 to 255, as in the file",
         "resize": f"the central square, scaled to {size} x {size} pixels with antialiasing",
-        "standardise": {"done_by": "the model", "mean": list(sizes["mean"]), "std": list(sizes["std"]), "of_values_in": [0, 1]},
+        "standardise": {"done_by": "the model", "mean": list(standard["mean"]), "std": list(standard["std"]), "of_values_in": [0, 1]},
     }
     pixels = torch.arange(3 * channels * size * size) * 37 % 256
     return Signature("images", pixels.to(torch.uint8).view(3, channels, size, size), {0: "n"}, None, words)
@@ -98,10 +111,11 @@ def _texts(sizes: Any) -> Signature:
     return Signature("ids", ids, {0: "n", 1: "t"}, longest, words)
 
 
-def write_words(trained: Trained, signature: Signature, folder: Path, load: str) -> None:
-    """preprocessing.json, the tokenizer, and a README with the lines that load the model."""
-    words = {**signature.words, "output": {"name": "vectors", "dtype": "float32", "shape": ["n", "d"]}}
-    (folder / "preprocessing.json").write_text(json.dumps(words, indent=2) + "\n")
+def write_words(trained: Trained, signatures: dict[str, Signature], folder: Path, load: str) -> None:
+    """preprocessing.json, the tokenizer, and a README with the lines that load the model, or both of them."""
+    output = {"output": {"name": "vectors", "dtype": "float32", "shape": ["n", "d"]}}
+    words = {name: signature.words | output for name, signature in signatures.items()}
+    (folder / "preprocessing.json").write_text(json.dumps(words.get("model", words), indent=2) + "\n")
     if trained.tokenizer is not None and not (folder / "tokenizer.json").exists():
         (folder / "tokenizer.json").write_text(trained.tokenizer.definition, encoding="utf-8")
     write_readme(trained, folder, f"preprocessing.json describes input and output.\n\n```python\n{load}```")

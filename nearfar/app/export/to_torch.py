@@ -10,25 +10,26 @@ from pathlib import Path
 
 import torch
 
-from nearfar.app.export.encoder import SHORTEST, Encode, signature_of, write_words
+from nearfar.app.export.encoder import SHORTEST, Encode, signatures_of, write_words
 from nearfar.train.trained import Trained
 
 LOAD = """import torch
 
-encode = torch.export.load("model.pt2").module()
+encode = torch.export.load("{file}.pt2").module()
 vectors = encode({input})
 """
 
 
 def write(trained: Trained, folder: Path) -> None:
-    signature = signature_of(trained)
-    named = {"n": torch.export.Dim("n"), "t": torch.export.Dim("t", min=SHORTEST, max=signature.longest)}
-    shapes = {"x": {axis: named[name] for axis, name in signature.axes.items()}}
-    with quiet():
-        program = torch.export.export(Encode(trained, signature.example), (signature.example,), dynamic_shapes=shapes)
-        program.example_inputs = None  # the only thing in the file that would be pickled
-        torch.export.save(program, folder / "model.pt2")
-    write_words(trained, signature, folder, LOAD.format(input=signature.name))
+    signatures = signatures_of(trained)
+    for file, signature in signatures.items():
+        named = {"n": torch.export.Dim("n"), "t": torch.export.Dim("t", min=SHORTEST, max=signature.longest)}
+        shapes = {"x": {axis: named[name] for axis, name in signature.axes.items()}}
+        with quiet():
+            program = torch.export.export(Encode(trained, signature.example), (signature.example,), dynamic_shapes=shapes)
+            program.example_inputs = None  # the only thing in the file that would be pickled
+            torch.export.save(program, folder / f"{file}.pt2")
+    write_words(trained, signatures, folder, "\n".join(LOAD.format(file=name, input=s.name) for name, s in signatures.items()))
 
 
 @contextlib.contextmanager

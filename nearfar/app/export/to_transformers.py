@@ -77,9 +77,13 @@ def head_of(trained: Trained) -> nn.Linear | None:
 
 
 def _write_image_model(trained: Trained, body: HuggingFaceImage, folder: Path) -> None:
+    signature, standard = signature_of(trained), trained.net.sizes.get("standardised", trained.net.sizes)
+    if body.projection is not None:
+        raise UsageError(
+            "--to transformers: a tower of CLIP has no place for its projection in AutoModel; --to onnx and --to torch take it"
+        )
     copy.deepcopy(body.model).cpu().save_pretrained(folder)
-    signature, sizes = signature_of(trained), trained.net.sizes
-    mean, std = sizes["mean"], [max(s, 1e-3) for s in sizes["std"]]
+    mean, std = standard["mean"], [max(s, 1e-3) for s in standard["std"]]
     load = (
         "import torch\nfrom transformers import AutoModel\n\n"
         'model = AutoModel.from_pretrained(".").eval()\n'
@@ -88,4 +92,4 @@ def _write_image_model(trained: Trained, body: HuggingFaceImage, folder: Path) -
         "found = model(pixel_values=pixels)\n"
         "vectors = found.pooler_output.flatten(1)  # a model without one: found.last_hidden_state.mean(1)\n"
     )
-    write_words(trained, signature, folder, load)
+    write_words(trained, {"model": signature}, folder, load)

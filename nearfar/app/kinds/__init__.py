@@ -11,6 +11,7 @@ __all__ = ["KINDS", "Evaluation", "Kind", "Pair", "kind_of"]
 
 KINDS = {
     "audio": "audio.AudioKind",
+    "frames": "frames.FrameKind",
     "graphs": "graph.GraphKind",
     "image": "image.ImageKind",
     "image-text": "image_text.ImageTextKind",

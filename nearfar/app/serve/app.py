@@ -150,7 +150,7 @@ def _binary(what: str) -> dict[int | str, dict[str, Any]]:
 def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     async def refused(request: Request, e: Refused) -> JSONResponse:
-        return JSONResponse({"error": e.message}, e.status, headers={"Retry-After": "1"} if e.status == 503 else None)
+        return JSONResponse({"error": e.message}, e.status, headers=e.headers)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, e: RequestValidationError) -> JSONResponse:

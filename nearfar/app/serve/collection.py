@@ -22,6 +22,8 @@ from nearfar.index.model import fingerprint
 from nearfar.train.trained import Trained
 
 Progress = Callable[[int, int], None]
+PICTURED = ("image", "image-text")
+"""Modalities whose samples are pictures."""
 LARGEST_PICTURE = 192
 """Pixels a side of a picture that is shown; smaller ones stay as they are."""
 
@@ -120,10 +122,8 @@ class RunCollection(Collection):
         """An image; of a sound its spectrogram."""
         part, i = self.place(row)
         if self.modality == "audio":
-            from nearfar.app.kinds.audio import pictures
-
-            return png((pictures(part.read(np.array([i])), part.rate)[0] * 255).byte().numpy())
-        return png(part.read(np.array([i]))[0].cpu().numpy()) if self.modality == "image" else None
+            return spectrogram(part.read(np.array([i]))[0].numpy(), part.rate)
+        return png(part.read(np.array([i]))[0].cpu().numpy()) if self.modality in PICTURED else None
 
     def sound(self, row: int) -> bytes | None:
         part, i = self.place(row)
@@ -179,7 +179,10 @@ class IndexCollection(Collection):
     def picture(self, row: int) -> bytes | None:
         (kept,) = self.index.pictures([row])
         path = self._path(row)
-        if kept is not None or path is None or self.modality != "image":
+        if self.modality == "audio":
+            heard = self._heard(row)
+            return None if heard is None else spectrogram(*heard)
+        if kept is not None or path is None or self.modality not in PICTURED:
             return kept
         try:
             with Image.open(path, formats=("JPEG", "PNG", "WEBP", "BMP", "GIF")) as image:
@@ -189,6 +192,11 @@ class IndexCollection(Collection):
             return None
 
     def sound(self, row: int) -> bytes | None:
+        heard = self._heard(row)
+        return None if heard is None else wav(*heard)
+
+    def _heard(self, row: int) -> tuple[np.ndarray, int] | None:
+        """A sound from its file: one channel of int16, and its rate."""
         path = self._path(row)
         if path is None or self.modality != "audio":
             return None
@@ -198,7 +206,7 @@ class IndexCollection(Collection):
             wave, rate = soundfile.read(path, dtype="int16", always_2d=True, frames=1 << 22)
         except (soundfile.SoundFileError, OSError):
             return None
-        return wav(wave[:, 0], rate)
+        return wave[:, 0], rate
 
     def labels(self) -> list[str | None]:
         return [item["label"] for item in self.index.items(self.rows)]
@@ -226,6 +234,13 @@ def _file(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG", compress_level=1)
     return file.getvalue()
+
+
+def spectrogram(clip: np.ndarray, rate: int) -> bytes:
+    """A sound as a picture."""
+    from nearfar.app.kinds.audio import pictures
+
+    return png((pictures(torch.from_numpy(np.ascontiguousarray(clip))[None], rate)[0] * 255).byte().numpy())
 
 
 def wav(clip: np.ndarray, rate: int) -> bytes:

@@ -37,6 +37,9 @@ def serve(argv: Sequence[str]) -> None:
     parser.add_argument("--run", metavar="RUN", help="of an index: where its run lies now, if it was moved")
     parser.add_argument("--map", default="auto", metavar="NAME", help="pacmap, tsne, umap, pca or auto. Default: auto.")
     parser.add_argument("--token", metavar="TEXT", help=f"only who sends it is answered. Better: the environment variable {TOKEN}.")
+    parser.add_argument(
+        "--timeout", default=30.0, **value_of(float), help="seconds a request may take to arrive, and its answer to be made. Default: 30."
+    )
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
     parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
     parser.add_common()
@@ -46,6 +49,8 @@ def serve(argv: Sequence[str]) -> None:
     from nearfar.app.maps import check
 
     check(given["map"])
+    if not 0 < given["timeout"] < float("inf"):
+        raise UsageError(f"--timeout {given['timeout']:g}: a number of seconds above 0")
     token = given.get("token") or os.environ.get(TOKEN) or None
     from nearfar.app.serve.guard import is_loopback
 
@@ -58,7 +63,7 @@ def serve(argv: Sequence[str]) -> None:
     host, port = listening.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     try:
-        _run(app, listening)
+        _run(app, listening, given["timeout"])
     finally:
         stop()
     if not quiet:
@@ -84,11 +89,12 @@ def open_app(given: dict[str, Any], token: str | None, local: bool, progress: An
 
     from nearfar.app.explorer.routes import add_explorer
     from nearfar.app.serve.app import build_app
+    from nearfar.app.serve.limits import Limits
     from nearfar.app.serve.service import Service
 
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # larger images than the limit are refused anyway
     collection = open_collection(given, progress)
-    service = Service(collection)
+    service = Service(collection, Limits(seconds=given["timeout"]))
     app = build_app(service, token, local)
     own = collection.trained.folder.path if collection.trained and collection.trained.folder else None
     runs = Path(given["runs"]) if "runs" in given else own.parent if own else None
@@ -128,14 +134,16 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _run(app: Any, listening: socket.socket) -> None:
+def _run(app: Any, listening: socket.socket, seconds: float) -> None:
     """Until SIGTERM or SIGINT; uvicorn lets requests in flight end, and sends itself the signal again, which then means nothing."""
     import uvicorn
+
+    from nearfar.app.serve.punctual import punctual
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_keep_alive=15, timeout_graceful_shutdown=GRACE,
-        limit_concurrency=512, backlog=512, ws="none", lifespan="off",
+        limit_concurrency=512, backlog=512, ws="none", lifespan="off", http=punctual(seconds),
     )  # fmt: skip
     uvicorn.Server(config).run(sockets=[listening])

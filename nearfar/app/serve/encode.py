@@ -21,10 +21,10 @@ ROWS = {"cpu": 8, "cuda": 64}
 
 
 class Encoder:
-    """A trained net for batches of several requests."""
+    """A trained net for batches of several requests. `tower`: which of its encoders."""
 
-    def __init__(self, trained: Trained):
-        self.trained = trained
+    def __init__(self, trained: Trained, tower: str = "encoder"):
+        self.trained, self.tower = trained, tower
         self.rows = ROWS.get(trained.device.type, 8)
 
     @torch.no_grad()
@@ -44,4 +44,4 @@ class Encoder:
     def _batch(self, samples: list[Tensor]) -> Float32[np.ndarray, "n d"]:
         filled = samples + samples[-1:] * (self.rows - len(samples))
         x = to_device(torch.stack(filled), self.trained.device)
-        return self.trained.recipe.encode(self.trained.net, x).float().cpu().numpy()
+        return self.trained.recipe.encode(self.trained.net, x, self.tower).float().cpu().numpy()

@@ -49,7 +49,7 @@ class Guard:
             return await self.app(scope, receive, send)
         headers = Headers(scope=scope)
         if refusal := self._refusal(scope["path"], headers):
-            answer = JSONResponse({"error": refusal.message}, refusal.status, headers=_asking(refusal))
+            answer = JSONResponse({"error": refusal.message}, refusal.status, headers=refusal.headers)
             return await answer(scope, receive, _with_headers(send))
         await self.app(scope, self._bounded(receive), _with_headers(send))
 
@@ -95,10 +95,6 @@ class Guard:
             return message
 
         return bounded
-
-
-def _asking(refusal: Refused) -> dict[str, str]:
-    return {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else {}
 
 
 def _with_headers(send: Send) -> Send:

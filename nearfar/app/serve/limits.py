@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from starlette.exceptions import HTTPException
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -24,15 +26,19 @@ class Limits:
     hits: int = 100_000
     """Hits in one JSON answer; binary answers are small enough for all."""
     seconds: float = 30.0
-    """From the last byte of a request to its answer; also for its body to arrive."""
+    """For a request's head to arrive, for its body to arrive, and from its last byte to its answer."""
     waiting: int = 1024
     """Requests that may wait for the worker; further ones are told to come back."""
 
 
-class Refused(Exception):
-    """A request that gets an HTTP status and one sentence instead of an answer."""
+ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}, 503: {"Retry-After": "1"}}
+"""Headers of a refusal. Of a body that was not read to its end, the rest must not pass for another request."""
+
+
+class Refused(HTTPException):
+    """A request that gets an HTTP status and one sentence instead of an answer. FastAPI lets HTTPExceptions through while it reads."""
 
     def __init__(self, status: int, message: str):
-        super().__init__(message)
+        super().__init__(status, message, ADVICE.get(status))
         self.status = status
         self.message = message

@@ -13,22 +13,24 @@ from torch import Tensor
 
 from nearfar.app.serve.limits import Limits, Refused
 from nearfar.core import NearfarError
+from nearfar.data.captions import as_texts
 from nearfar.data.decode import flat, is_grey, pixels_of, square, upright
 from nearfar.train.trained import Trained
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 STRETCH = 16
 """Token ids are padded to a multiple of this: few shapes, and a text's own length alone decides which."""
-TAKES = {"text": "texts", "words": "texts", "image": "images", "audio": "sounds"}
+TAKES = {
+    "text": ("texts",), "words": ("texts",), "image": ("images",), "audio": ("sounds",), "image-text": ("texts", "images"),
+}  # fmt: skip
 """What a run on each kind of data can embed."""
 
 
 def prepare(trained: Trained | None, kind: str, samples: Sequence[Any], limits: Limits) -> list[Tensor]:
     """Texts (strings), images or sounds (bytes of files) as tensors of a single sample each."""
-    takes = None if trained is None else TAKES.get(trained.recipe.card.modality)
-    if trained is None or kind != takes:
-        said = f"it takes {takes}, vectors and rows" if takes else "it takes vectors and rows"
-        raise Refused(422, f"this model cannot embed {kind}: {said}")
+    takes = () if trained is None else TAKES.get(trained.recipe.card.modality, ())
+    if trained is None or kind not in takes:
+        raise Refused(422, f"this model cannot embed {kind}: it takes {', '.join((*takes, 'vectors'))} and rows")
     if kind == "texts":
         return _texts(trained, samples, limits)
     make = _image if kind == "images" else _sound
@@ -46,7 +48,7 @@ def _texts(trained: Trained, texts: Sequence[str], limits: Limits) -> list[Tenso
         except UnicodeEncodeError:
             raise Refused(422, f"text {number} is not Unicode: it holds half of a surrogate pair") from None
     try:
-        (data,) = trained.inputs.accept(list(texts))
+        (data,) = trained.inputs.accept(as_texts(texts) if "text" in trained.net.sizes else list(texts))
     except NearfarError as e:  # a word that the vocabulary does not have
         raise Refused(422, str(e)) from e
     return [_stretched(data.read(np.array([i]))[0], trained) for i in range(len(texts))]
@@ -57,7 +59,8 @@ def _stretched(ids: Tensor, trained: Trained) -> Tensor:
     if not ids.ndim:
         return ids
     assert trained.tokenizer is not None
-    width = max(len(ids), min(-(-len(ids) // STRETCH) * STRETCH, trained.net.sizes["length"]))
+    sizes = trained.net.sizes.get("text", trained.net.sizes)
+    width = max(len(ids), min(-(-len(ids) // STRETCH) * STRETCH, sizes["length"]))
     return torch.nn.functional.pad(ids, (0, width - len(ids)), value=trained.tokenizer.special["pad"])
 
 

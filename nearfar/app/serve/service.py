@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
-from starlette.concurrency import run_in_threadpool
+from anyio import to_thread
 
 from nearfar.app.serve.asked import Asked
 from nearfar.app.serve.collection import Collection
@@ -31,24 +32,32 @@ class Service:
         self.collection = collection
         self.limits = limits or Limits()
         self.metrics = Metrics()
-        self.encoder = Encoder(collection.trained) if collection.trained else None
+        self.encoder = self.asking = Encoder(collection.trained) if collection.trained else None
+        if collection.trained and hasattr(collection.trained.net, "question"):  # a run that tells questions from passages (DPR)
+            self.asking = Encoder(collection.trained, "question")
         self.worker = Worker(GATHERED, waiting=self.limits.waiting, observe=self.metrics.batch)
 
     async def embed(self, asked: Asked) -> np.ndarray:
         """(n, d) vectors of what was asked."""
-        if asked.vectors is not None:
-            return asked.vectors
-        if asked.kind == "rows":
-            return await run_in_threadpool(self.collection.vectors, self._rows(asked.samples))
-        samples = await self._in_time(run_in_threadpool(prepare, self.collection.trained, asked.kind, asked.samples, self.limits))
-        assert self.encoder is not None
-        return await self._answered(self.encoder, samples, len(samples))
+        return await self._in_time(self._embed(asked, self.encoder))
 
     async def search(self, asked: Asked) -> Found:
         """(q, k) rows and scores; a row that is itself the query is among its neighbours."""
+        return await self._in_time(self._search(asked))
+
+    async def _embed(self, asked: Asked, encoder: Encoder | None) -> np.ndarray:
+        if asked.vectors is not None:
+            return asked.vectors
+        if asked.kind == "rows":
+            return await _in_thread(self.collection.vectors, self._rows(asked.samples))
+        samples = await _in_thread(prepare, self.collection.trained, asked.kind, asked.samples, self.limits)
+        assert encoder is not None
+        return await self._answered(encoder, samples, len(samples))
+
+    async def _search(self, asked: Asked) -> Found:
         if asked.k > len(self.collection):
             raise Refused(422, f"k: there are {len(self.collection):,} rows")
-        query = Query(np.ascontiguousarray(await self.embed(asked)), asked.k)
+        query = Query(np.ascontiguousarray(await self._embed(asked, self.asking)), asked.k)
         return await self._answered(self.collection.search, query, len(query.vectors))
 
     def _rows(self, asked: list[int]) -> np.ndarray:
@@ -65,12 +74,17 @@ class Service:
     async def _answered(self, work: Any, payload: Any, rows: int) -> Any:
         answer: Future = self.worker.submit(work, payload, rows)
         try:
-            return await self._in_time(asyncio.wrap_future(answer))
+            return await asyncio.wrap_future(answer)
         except NearfarError as e:  # such as a query of zeros, which has no cosine; paths of this machine are nobody's business
             raise Refused(422, "this cannot be computed" if os.sep in str(e) else str(e)) from e
 
-    async def _in_time(self, awaited: Any) -> Any:
+    async def _in_time(self, work: Coroutine[Any, Any, Any]) -> Any:
         try:
-            return await asyncio.wait_for(awaited, self.limits.seconds)
+            return await asyncio.wait_for(work, self.limits.seconds)
         except TimeoutError:
             raise Refused(504, f"this took longer than {self.limits.seconds:g} seconds: ask for less at once") from None
+
+
+async def _in_thread(work: Callable[..., Any], *args: Any) -> Any:
+    """A thread cannot be stopped: one that takes too long is left to itself, and whoever asked need not wait for it."""
+    return await to_thread.run_sync(work, *args, abandon_on_cancel=True)

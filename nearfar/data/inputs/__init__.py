@@ -15,6 +15,7 @@ __all__ = ["INPUTS", "Inputs", "inputs_for"]
 
 INPUTS = {
     "audio": "audio.AudioInputs",
+    "frames": "frames.FrameInputs",
     "graphs": "graph.GraphInputs",
     "image": "image.ImageInputs",
     "image-text": "image_text.ImageTextInputs",

@@ -10,13 +10,12 @@ from typing import Any
 from nearfar.core import Run, Sizes, UsageError
 from nearfar.data.accept import adapted, as_images, read_all
 from nearfar.data.arrays import How
-from nearfar.data.captions import Captioned
+from nearfar.data.captions import Captioned, as_texts
 from nearfar.data.decode import EXTENSIONS
 from nearfar.data.inputs.base import Inputs, Progress
 from nearfar.data.opencaptions import fitted, is_captioned, open_captioned, read_captioned
 from nearfar.data.split import Splits
 from nearfar.data.text import Texts
-from nearfar.data.textrows import from_strings
 from nearfar.data.tokens import Tokenizer, pretrained_tokenizer, train_tokenizer
 
 
@@ -30,9 +29,7 @@ class ImageTextInputs(Inputs):
         size = run.image_size if self.sizes is None else self.sizes["size"]
         found = open_captioned(spec, How(size, run.on_error, progress), seed=run.seed, columns=run.columns, split=split)
         tokenizer = self.tokenizer or _tokenizer(run, found.train)
-        train, test = (
-            None if p is None else self._fit(p).tokenised(tokenizer, run.length, run.tokenizer) for p in (found.train, found.test)
-        )
+        train, test = (None if p is None else self._fit(p).tokenised(tokenizer, run.length) for p in (found.train, found.test))
         return Splits(train, test, found.test_ids)
 
     def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
@@ -52,7 +49,7 @@ class ImageTextInputs(Inputs):
         if isinstance(what, Texts):
             return [self._coded(what)]
         if _are_texts(what):
-            return [self._coded(from_strings({"caption": list(what)}, f"list of {len(what)} texts"))]
+            return [self._coded(as_texts(what))]
         if is_captioned(what):
             found = read_captioned(what, How(self.sizes["size"]))
             return [part for whole in (found.train, found.test) if whole is not None for part in self.accept(whole)]

@@ -1,37 +1,42 @@
-r"""CPC on sounds: from what was heard so far, the near future is told from other moments of the same clip.
+r"""CPC on sounds: from what was heard so far, the near future is told from all other moments of the batch.
 
 Claim: to predict the future in a space that is learned along with the prediction, an encoder must keep what lasts (sounds of speech,
 the speaker) and may drop what does not (the exact samples). What the context holds serves phone and speaker classification.
 
 $$\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{t+k}^\top W_k c_t)}{\sum_{j \in X} \exp(z_j^\top W_k c_t)}\right]$$
 
-Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> context c (n, t, dim); for each k of `ahead` steps a table (n, t - k, t).
-X are the frames of the same clip: no row meets another, and sums and counts are what crosses the cut. The representation of a clip
-is the mean and the deviation of its contexts.
+Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> context c (n, t, dim); for each step k from `nearest` to `ahead` a table of
+all moments of the batch that are heard and have a future against their futures. The representation of a clip is the mean and the
+deviation of its frames and contexts.
 
-Requirements: frames that see little beyond themselves, or the future is in the present already.
+Requirements: frames that see little beyond themselves, or the future is in the present already: steps nearer than a frame's own reach
+(`nearest`) are not asked for. A batch of several clips: negatives of the same clip share its speaker and microphone, so that what is
+said tells them apart; those of other clips make the mean over time say something too. The paper's table 2 compares the two kinds;
+`own_clip` leaves the first out.
 
-Relations: the scores are bilinear, one map for each distance, as in `losses.cpc`, where the negatives are all other rows. Negatives of
-the same clip share its speaker and microphone: telling them apart needs what is said. wav2vec 2.0 looks both ways, hides what it
-predicts and makes it discrete.
+Relations: `losses.cpc` with moments as rows. The past is seen in one view and the future in another, with the voice, the microphone
+and the room changed but not the time, after Kharitonov et al.: what the two share by accident predicts nothing. Nandan & Vepa contrast
+clips, here moments are. wav2vec 2.0 looks both ways, hides what it predicts and makes it discrete.
 
-Reference: van den Oord, Li & Vinyals, "Representation Learning with Contrastive Predictive Coding", arXiv:1807.03748.
+Reference: van den Oord, Li & Vinyals, "Representation Learning with Contrastive Predictive Coding", arXiv:1807.03748; for the views
+Kharitonov et al., "Data Augmenting Contrastive Learning of Speech Representations in the Time Domain", arXiv:2007.00991.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
 from nearfar.encoders import pooled
 from nearfar.heads.context import GRUContext
-from nearfar.similarity.audio import Noise, Shift, SoundViews
+from nearfar.losses import info_nce
+from nearfar.scores import bilinear, pairs
+from nearfar.similarity.audio import SoundViews, timed_views
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,8 @@ class CPCAudio(Recipe):
         modality="audio",
         similarity="context-instance",
         query="the context of the past",
-        positive="the frame some steps later",
-        negative="all other frames of the same clip",
+        positive="the frame some steps later, in another view",
+        negative="all other frames of the clip and of the batch's other clips",
         encoder="strided 1-D convolutions (of samples, or of log-mel bands), end to end",
         head="GRU",
         score="bilinear, one map for each distance",
@@ -56,48 +61,52 @@ class CPCAudio(Recipe):
 
     dim: int = 128
     """Width of the context."""
-    ahead: int = 6
-    """How many steps ahead are predicted."""
+    nearest: int = 5
+    """The first step ahead that is predicted. Frames that overlap tell of each other without having learned anything."""
+    ahead: int = 8
+    """The last step ahead that is predicted."""
+    window: float = 1.0
+    """How much of a clip a step sees, as a share of its length; less than 1 for long sounds."""
+
+    own_clip: bool = True
+    """Whether other moments of the same clip are negatives too; not for sounds that go on and on, whose moments are all alike."""
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.nearest > self.ahead:
+            raise UsageError(f"--nearest {self.nearest} lies beyond --ahead {self.ahead}: nothing would be predicted")
 
     def similarity(self, net: Net) -> SoundViews:
-        return SoundViews(waves=(Shift(0.05), Noise()), views=1)
+        return timed_views(getattr(net.encoder, "front", None), self.window)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        ways = nn.Parameter(torch.empty(self.ahead, self.dim, encoder.width).normal_(std=(self.dim * encoder.width) ** -0.5))
-        return Net(encoder=encoder, context=GRUContext(encoder.width, self.dim), ways=ways)
+        ways = torch.empty(self.ahead - self.nearest + 1, self.dim, encoder.width).normal_(std=(self.dim * encoder.width) ** -0.5)
+        return Net(encoder=encoder, context=GRUContext(encoder.width, self.dim), ways=nn.Parameter(ways))
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        z = net.encoder.states(x["v0"])
-        if z.shape[1] <= self.ahead:
-            raise UsageError(f"--ahead {self.ahead}: the clips have {z.shape[1]} frames only. Predict less far, or give longer --seconds")
-        heard, c = net.encoder.heard(x["v0"], z.shape[1]), net.context(z)
-        found = [_told_apart(c[:, :-k] @ way, z, heard, k) for k, way in enumerate(net.ways, start=1)]
-        loss, right, count = (torch.stack(part)[None] for part in zip(*found, strict=True))
-        return {"loss": loss, "right": right, "count": count}
+        past, future = net.encoder.states(x["v0"]), net.encoder.states(x["v1"])
+        frames = past.shape[1]
+        if frames <= self.ahead:
+            raise UsageError(f"--ahead {self.ahead}: the clips have {frames} frames only. Predict less far, or give longer --seconds")
+        return {"c": net.context(past), "z": future, "heard": net.encoder.heard(x["v0"], frames)}
 
     def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
-        count = z["count"].sum(0).clamp_min(1)
-        accuracy = z["right"].sum(0) / count
-        loss = (z["loss"].sum(0) / count).mean()
-        return {"loss": loss, "accuracy_next": accuracy[0], "accuracy_last": accuracy[-1]}
+        losses, information = [], []
+        for k, way in enumerate(net.ways, start=self.nearest):
+            both = z["heard"][:, :-k] & z["heard"][:, k:]
+            c, future = z["c"][:, :-k][both], z["z"][:, k:][both]
+            scores = pairs(c, future, score=bilinear(way))
+            clip = both.nonzero()[:, 0]
+            losses.append(info_nce(scores if self.own_clip else scores.skip(clip, clip)).mean() if len(c) else c.sum())
+            information.append(math.log(max(1, len(c))) - losses[-1].detach())
+        return {"loss": torch.stack(losses).mean(), "information_nearest": information[0], "information_ahead": information[-1]}
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
         z = net.encoder.states(x)
-        return pooled(net.context(z), net.encoder.heard(x, z.shape[1]))
+        return pooled(torch.cat([z, net.context(z)], 2), net.encoder.heard(x, z.shape[1]))
 
 
-def _told_apart(
-    predicted: Float[Tensor, "n s w"], z: Float[Tensor, "n t w"], heard: Bool[Tensor, "n t"], k: int
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
-    """Sums over moments t of the loss of finding z[t + k] among the clip's frames and of how often it was the best; and their number."""
-    scores = (predicted @ z.transpose(1, 2)).float().masked_fill(~heard[:, None], -torch.inf)
-    wanted = torch.arange(k, z.shape[1], device=z.device).expand(len(z), -1)
-    counts = heard[:, k:] & heard[:, :-k]
-    scores, wanted = scores[counts], wanted[counts]
-    return F.cross_entropy(scores, wanted, reduction="sum"), (scores.argmax(1) == wanted).sum().float(), counts.sum().float()
-
-
-paper = CPCAudio(dim=256, ahead=12), Run(
+paper = CPCAudio(dim=256, nearest=1, ahead=12), Run(
     data="librispeech-100", encoder="wave-512", rate=16000, seconds=1.28, batch=64, steps=300_000, lr=2e-4, weight_decay=0.0, warmup=0.0,
 )  # fmt: skip
 

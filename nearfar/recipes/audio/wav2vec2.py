@@ -1,4 +1,4 @@
-r"""wav2vec 2.0: a hidden moment is told from other hidden moments of the same clip, by the discrete codes of what was there.
+r"""wav2vec 2.0: a hidden moment is told from all other hidden moments of the batch, by the discrete codes of what was there.
 
 Claim: speech representations that are learned by filling in masked stretches, with targets quantised along the way, need ten
 minutes of transcribed speech where others need a hundred hours.
@@ -8,14 +8,18 @@ $$\mathcal{L} = -\log \frac{\exp(\operatorname{sim}(c_t, q_t)/\kappa)}
 + \alpha\, \Bigl(1 - \frac{1}{GV} \sum_g \exp H(\bar p_g)\Bigr)$$
 
 Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> contexts c of z with stretches hidden, and codes q of z as it is, both
-(n, t, dim). Q_t are q_t and up to `distractors` codes of other hidden moments of the clip: no row meets another, and sums and counts
-are what crosses the cut. The diversity term needs the mean use of the codes over the batch: their sums cross it too.
+(n, t, dim); the hidden moments of both, packed (h, dim), cross the cut. Q_t are the codes of all hidden moments of the batch. The
+diversity term needs the mean use of the codes over the batch: their sums cross it too. The representation of a clip is the mean and
+the deviation of its frames and contexts: the last layer knows most of what is asked of it here, the first most of the sound.
 
-Requirements: clips of some twenty frames at least, so that hidden moments have others to be told from.
+Requirements: clips of some twenty frames at least, of which something is left when stretches are hidden.
 
-Relations: BERT's task with contrast in place of a vocabulary, which here is learned; CPC's contrast within a clip, with both
-directions for context. Distractors that happen to have the target's own codes stay in, as the paper says (the authors' code leaves
-them out): with few clips, codes that are all alike would otherwise be the easiest answer.
+Relations: BERT's task with contrast in place of a vocabulary, which here is learned; CPC with both directions for context. Three things
+differ from the paper, which has hours of long utterances where a user has short clips. Distractors come from other clips as well (the
+authors' code can do so too): within a word, where a moment stands in it tells it apart, whatever is said. Codes are of another view of
+the clip than the context, with voice, microphone and room changed. Codes do not move the frames they are made of, as in HuBERT: frames
+that may, make themselves easy to guess. Distractors that happen to have the target's own codes stay in, as the paper says (the authors'
+code leaves them out): codes that are all alike would otherwise be the easiest answer.
 
 Reference: Baevski, Zhou, Mohamed & Auli, "wav2vec 2.0: A Framework for Self-Supervised Learning of Speech Representations",
 NeurIPS 2020, arXiv:2006.11477.
@@ -34,13 +38,15 @@ from torch.nn import functional as F
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
 from nearfar.encoders import pooled
 from nearfar.heads.context import MaskedTransformer
-from nearfar.heads.gumbel import GumbelQuantiser, centred, unused_codes
-from nearfar.similarity.audio import Noise, Shift, SoundViews
+from nearfar.heads.gumbel import GumbelQuantiser, unused_codes
+from nearfar.losses import info_nce
+from nearfar.scores import pairs
+from nearfar.similarity.audio import SoundViews, timed_views
 
 
 @dataclass(frozen=True)
 class Wav2Vec2(Recipe):
-    """Masked prediction of quantised sound, by contrast within a clip."""
+    """Masked prediction of quantised sound, by contrast between moments."""
 
     card = Card(
         title="wav2vec 2.0",
@@ -49,8 +55,8 @@ class Wav2Vec2(Recipe):
         modality="audio",
         similarity="context-instance",
         query="the context of a hidden moment",
-        positive="the codes of what was there",
-        negative="codes of other hidden moments of the same clip",
+        positive="the codes of what was there, in another view",
+        negative="codes of the other hidden moments of the clip and of the batch's other clips",
         encoder="strided 1-D convolutions (of samples, or of log-mel bands), end to end",
         head="Gumbel quantiser; masked transformer",
         score="cosine / kappa",
@@ -66,21 +72,24 @@ class Wav2Vec2(Recipe):
     """Layers of the transformer."""
     groups: int = 2
     """Codebooks."""
-    codes: int = 64
+    codes: int = 32
     """Entries of each codebook."""
     kappa: float = 0.1
     """Temperature of the contrast."""
     alpha: float = 0.1
     """How much the diversity of the codes counts."""
-    distractors: int = 100
-    """Hidden moments that each is told from, at most."""
-    starts: float = 0.1
+    starts: float = 0.15
     """Share of the frames at which a hidden stretch begins, rounded up."""
     span: int = 5
     """Frames of a hidden stretch."""
+    window: float = 1.0
+    """How much of a clip a step sees, as a share of its length; less than 1 for long sounds."""
+
+    own_clip: bool = True
+    """Whether other moments of the same clip are distractors too; not for sounds that go on and on, whose moments are all alike."""
 
     def similarity(self, net: Net) -> SoundViews:
-        return SoundViews(waves=(Shift(0.05), Noise()), views=1)
+        return timed_views(getattr(net.encoder, "front", None), self.window)
 
     def build(self, sizes: Sizes, encoder) -> Net:
         context = MaskedTransformer(encoder.width, self.dim, self.depth)
@@ -91,31 +100,30 @@ class Wav2Vec2(Recipe):
         z, slots = net.encoder.states(x["v0"]), x["slot"]
         heard = net.encoder.heard(x["v0"], z.shape[1])
         hidden = hide(heard, slots, key, self.starts, self.span)
-        c = F.normalize(net.project(net.context(z, heard, hidden)), dim=2)
-        q, likely = net.quantiser(centred(z, heard), slots, key)
-        scores = (c @ F.normalize(q, dim=2).transpose(1, 2)).float() / self.kappa
-        asked = candidates(hidden, slots, key, self.distractors)
-        scores, wanted = scores.masked_fill(~asked, -torch.inf)[hidden], hidden.nonzero()[:, 1]
-        return {
-            "loss": F.cross_entropy(scores, wanted, reduction="sum")[None],
-            "right": (scores.argmax(1) == wanted).sum()[None].float(),
-            "hidden": hidden.sum()[None].float(),
-            "likely": likely[heard].sum(0)[None],
-        }
+        c = net.project(net.context(z, heard, hidden))
+        with torch.no_grad():
+            there = net.encoder.states(x["v1"])
+        q, likely = net.quantiser(there, slots, key)
+        sums = {"likely": likely[heard], "there": there[heard], "squares": there[heard].square(), "count": heard[heard]}
+        clip = slots[:, None].expand_as(hidden)
+        return {"c": c[hidden], "q": q[hidden], "clip": clip[hidden]} | {name: rows.sum(0)[None] for name, rows in sums.items()}
 
     def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
-        count, likely = z["hidden"].sum().clamp_min(1), z["likely"].sum(0)
+        scores = pairs(z["c"], z["q"]) / self.kappa
+        contrast = info_nce(scores if self.own_clip else scores.skip(z["clip"], z["clip"])).mean()
+        likely = z["likely"].sum(0)
         unused = unused_codes(likely / likely.sum(1, keepdim=True))
-        contrast = z["loss"].sum() / count
-        return {"loss": contrast + self.alpha * unused, "contrast": contrast, "accuracy": z["right"].sum() / count, "unused_codes": unused}
+        return {"loss": contrast + self.alpha * unused, "contrast": contrast, "unused_codes": unused}
 
     def update(self, net: Net, z: Embedded, progress: float) -> None:
+        count = z["count"].sum()
+        net.quantiser.follow(z["there"].sum(0) / count, z["squares"].sum(0) / count)
         net.quantiser.cool(progress)
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
         z = net.encoder.states(x)
         heard = net.encoder.heard(x, z.shape[1])
-        return pooled(net.context(z, heard), heard)
+        return pooled(torch.cat([z, net.context(z, heard)], 2), heard)
 
 
 def hide(heard: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], key: Key, starts: float, span: int) -> Bool[Tensor, "n t"]:
@@ -125,16 +133,6 @@ def hide(heard: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], key: Key, starts:
     begin = u <= u.sort(1).values.gather(1, wanted - 1)
     reached = F.max_pool1d(F.pad(begin[:, None].float(), (span - 1, 0)), span, stride=1)[:, 0] > 0
     return reached & heard
-
-
-def candidates(hidden: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], key: Key, most: int) -> Bool[Tensor, "n t t"]:
-    """For each moment: itself, and at most so many other hidden ones, drawn without replacement."""
-    t = hidden.shape[1]
-    itself = torch.eye(t, dtype=torch.bool, device=hidden.device)
-    other = hidden[:, None] & ~itself
-    u = key("distractors").uniform(slots, t, t).masked_fill(~other, 2.0)
-    last = u.topk(min(most, t), dim=2, largest=False).values[:, :, -1:]
-    return itself | (other & (u <= last))
 
 
 paper = Wav2Vec2(dim=256, depth=12, codes=320, starts=0.065, span=10), Run(

@@ -44,7 +44,7 @@ class Cbow(SkipGram):
         similarity="context-instance",
         query="mean of the words of a window",
         positive="the word in its middle",
-        negative="words drawn from counts^(3/4), shared by 32 neighbouring centres",
+        negative="words drawn from counts^(3/4), shared by neighbouring centres",
         encoder="two look-up tables, one for contexts and one for centres",
         head="mean, whatever the order",
         score="dot product",
@@ -59,7 +59,7 @@ class Cbow(SkipGram):
         return {"loss": per_row(loss, x), "count": per_row(windows, x)}
 
 
-paper = Cbow(dim=300), Run(data="news.txt", min_count=5, batch=16, epochs=3, optimizer="adagrad", lr=0.2, warmup=0.0)
+paper = Cbow(dim=300), Run(data="news.txt", min_count=5, batch=32, epochs=3, optimizer="adagrad", lr=0.2, warmup=0.0)
 
 reported = {"Google analogies, semantic, CBOW, 640 dimensions": (24.0, "arXiv:1301.3781, table 3")}
 

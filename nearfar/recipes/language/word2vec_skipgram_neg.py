@@ -48,7 +48,7 @@ class SkipGram(Recipe):
         similarity="context-instance",
         query="centre word",
         positive="each word of its window",
-        negative="words drawn from counts^(3/4), shared by 32 neighbouring centres",
+        negative="words drawn from counts^(3/4), shared by neighbouring centres",
         encoder="two look-up tables, one for centres and one for contexts",
         head="none",
         score="dot product",
@@ -67,13 +67,15 @@ class SkipGram(Recipe):
     """Words of a larger share of the text than this are thinned out (t); 0: none."""
     power: float = 0.75
     """Noise is drawn in proportion to counts to this power."""
-    shared: int = 32
-    """Drawn words that 32 neighbouring centres share."""
+    tile: int = 16
+    """Neighbouring centres that share the words drawn for them, and are scored in one matrix product."""
+    shared: int = 16
+    """Drawn words that they share. Fewer than there are centres make the vectors worse, because each then weighs too much."""
     block: int = 256
     """Consecutive words of the text that make up a row of the batch."""
 
     def similarity(self, net: Net) -> Windows:
-        return Windows(self.block, self.window, self.subsample, self.shared, self.power)
+        return Windows(self.block, self.window, self.subsample, self.shared, self.power, self.tile)
 
     def build(self, sizes: Sizes) -> Net:
         return Net(encoder=Lookup(sizes["words"], self.dim), context=Lookup(sizes["words"], self.dim))
@@ -87,7 +89,7 @@ class SkipGram(Recipe):
         return z["loss"].sum() / z["count"].detach().sum().clamp_min(1)
 
 
-paper = SkipGram(dim=300, subsample=1e-5), Run(data="news.txt", min_count=5, batch=16, epochs=1, optimizer="adagrad", lr=0.2, warmup=0.0)
+paper = SkipGram(dim=300, subsample=1e-5), Run(data="news.txt", min_count=5, batch=32, epochs=1, optimizer="adagrad", lr=0.2, warmup=0.0)
 
 reported = {"Google analogies, NEG-5, 300 dimensions, with subsampling": (60.0, "arXiv:1310.4546, table 1")}
 

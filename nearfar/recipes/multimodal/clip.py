@@ -10,7 +10,8 @@ Shapes: images (n, c, h, w) and token ids (n, u) -> f (n, image encoder's dim), 
 
 Requirements: images with captions; of several captions of an image one is drawn each time. Two equal captions in a batch are each
 other's negatives, as in the paper. The only augmentation is a random crop. Towers may be pre-trained: --encoder hf:NAME, or --init RUN
-of a run on images; --text-encoder hf:NAME with its --tokenizer.
+of a run on images; --text-encoder hf:NAME. Of a CLIP of transformers both may be taken, by the same name: then they keep its
+projections, its space and its temperature.
 
 Relations: `dpr` between two modalities instead of two texts, in both directions, with the cosine and a learned temperature; `simclr`
 with a caption as the second view. No non-linear head: the paper found no difference to a linear one.
@@ -26,8 +27,8 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
-from nearfar.encoders import Pool, make_text_encoder
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders import Pool
 from nearfar.losses import clip
 from nearfar.scores import Temperature, unit_dot
 from nearfar.similarity.augment import Augment
@@ -56,15 +57,16 @@ class CLIP(Recipe):
         equation=r"\mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ij}}}"
         r" + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right], \quad s_{ij} = e^{t} \cos(W_I f(I_i), W_T g(T_j))",
     )
+    towers: ClassVar = {"text_encoder": "text"}
     limits: ClassVar = {"dropout": (0.0, 0.9), "crop": (0.01, 1.0)}
 
     text_encoder: str = "bert-tiny"
     """What reads the captions: bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag, or hf:NAME-OR-FOLDER
-    for any text model of transformers (with --tokenizer NAME-OR-FOLDER, and its files at hand whenever the run is loaded)."""
+    for any text model of transformers, with its tokenizer."""
     dim: int = 128
-    """Width of the space that images and texts share."""
+    """Width of the space that images and texts share; both towers of a pre-trained CLIP have their own."""
     tau: float = 0.07
-    """Temperature at the start; it is learned, and the scale 1 / tau held at 100 at most."""
+    """Temperature at the start; it is learned, and the scale 1 / tau held at 100 at most. A pre-trained CLIP brings its own."""
     crop: float = 0.6
     """Smallest share of an image that a random crop leaves."""
     dropout: float = 0.1
@@ -78,16 +80,14 @@ class CLIP(Recipe):
     def similarity(self, net: Net) -> Described:
         return Described(Augment((Compose(Crop(net.sizes["size"], scale=(self.crop, 1.0))),)))
 
-    def build(self, sizes: Sizes, encoder) -> Net:
-        if self.text_encoder.startswith("hf:") and sizes["text"]["tokenizer"] == "auto":
-            raise UsageError(f"--text-encoder {self.text_encoder} reads its own tokens: add --tokenizer {self.text_encoder[3:]}")
-        text_encoder = make_text_encoder(self.text_encoder, sizes["text"]).set(self.pool, self.dropout)
+    def build(self, sizes: Sizes, encoder, text_encoder) -> Net:
+        paired = encoder.space is not None and encoder.space == getattr(text_encoder, "space", None)
         return Net(
             encoder=encoder,
-            text_encoder=text_encoder,
-            W_I=nn.Linear(encoder.dim, self.dim, bias=False),
-            W_T=nn.Linear(text_encoder.dim, self.dim, bias=False),
-            temperature=Temperature(self.tau, largest=100.0),
+            text_encoder=text_encoder.set(self.pool, self.dropout),
+            W_I=nn.Identity() if paired else nn.Linear(encoder.dim, self.dim, bias=False),
+            W_T=nn.Identity() if paired else nn.Linear(text_encoder.dim, self.dim, bias=False),
+            temperature=Temperature(text_encoder.tau if paired else self.tau, largest=100.0),
         )
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:

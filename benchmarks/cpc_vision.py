@@ -1,0 +1,132 @@
+"""CPC on images of CIFAR-10: 7 x 7 patches of 8 x 8 pixels; a linear probe beside the untrained encoder and raw pixels.
+
+    python benchmarks/cpc_vision.py --data DATA [--seeds 0,1,2] [--device cuda]
+
+DATA: CIFAR-10's folder, or an .npz of some of its images (x_train, y_train, x_test, y_test), whose number the rows name.
+Rows accumulate in benchmarks/results/cpc_vision.json: those that are there are not run again unless --again is given.
+Protocol: trained on the training images without labels, last step; logistic regression on the mean of the patches' features,
+standardised, with all labels of the training images; accuracy on the test images. Floors in the same run: the same net before its first
+step, raw pixels. A row of the summary is short where training does not gain more than twice the paired standard error over both. Settings
+are looked at on a fifth of the training images only (--validate, which writes nothing).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from statistics import mean, stdev
+from typing import Any
+
+import numpy as np
+import torch
+from common import add, known
+
+import nearfar
+from nearfar.data import Images, open_data
+from nearfar.evaluate import knn, linear_probe
+
+SETTINGS = {
+    "encoder": "convnet-gn", "grid": 7, "nearest": 2, "ahead": 5, "batch": 128, "steps": 4000, "lr": 1e-3, "weight_decay": 1e-4,
+    "precision": "bf16",
+}  # fmt: skip
+TRAINED, FLOORS, METRICS = "trained encoder", ("untrained encoder", "raw pixels"), ("linear", "knn")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--validate", action="store_true", help="print numbers of validation images and write nothing")
+    parser.add_argument("--set", default="", help="other settings, as steps=200,nearest=1; the rows name them")
+    parser.add_argument("--images", type=int, help="with --validate: only so many training images")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    changes = {name: value(text) for name, text in (pair.split("=", 1) for pair in args.set.split(",") if pair)}
+    data = within(args.data, args.images) if args.validate else args.data
+    for seed in map(int, args.seeds.split(",")):
+        if args.validate:
+            show(row(seed, data, args.device, changes))
+        elif args.again or all(r["seed"] != seed for r in known("cpc_vision")):
+            found = row(seed, data, args.device, changes)
+            show(found)
+            add("cpc_vision", found, ("seed",), lambda rows: {"summary": summary(rows)})
+
+
+def within(data: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """Training images alone, to be divided again."""
+    train = open_data(data).train
+    assert train.labels is not None
+    chosen = np.arange(min(most or len(train), len(train)))
+    return train.read(chosen).numpy(), train.labels[chosen]
+
+
+def value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def row(seed: int, data: Any, device: str, changes: dict) -> dict:
+    began = time.perf_counter()
+    trained = nearfar.fit("cpc-vision", data, seed=seed, device=device, **({"log_every": 200} | SETTINGS | changes))
+    loss = [m["loss"] for m in trained.metrics if "loss" in m][-1]
+    seconds = time.perf_counter() - began
+    splits, untrained = open_data(data, seed=seed), trained.untrained()
+    train, test = splits.train, splits.test
+    features = {"raw pixels": [part.read(np.arange(len(part))).flatten(1).float() / 255 for part in (train, test)]}
+    features["untrained encoder"] = [untrained.encode(part) for part in (train, test)]
+    features[TRAINED] = [trained.encode(part) for part in (train, test)]
+    results = [measured(name, *(x.to(trained.device) for x in found), train, test) for name, found in features.items()]
+    found = {"experiment": f"CIFAR-10, {len(train):,} training and {len(test):,} test images", "seed": seed, "seconds": round(seconds, 1)}
+    return found | {
+        "seconds_in_all": round(time.perf_counter() - began, 1),
+        "loss": loss,
+        "settings": SETTINGS | changes,
+        "results": results,
+    }
+
+
+def measured(name: str, a: torch.Tensor, b: torch.Tensor, train: Images, test: Images) -> dict:
+    probe = linear_probe(a, train.labels, b, test.labels, scale=name != "raw pixels")  # type: ignore[arg-type]
+    near = knn(a, train.labels, b, test.labels, 20, 0.1)  # type: ignore[arg-type]
+    return {
+        "representation": name,
+        "baseline": name != TRAINED,
+        "linear": probe.accuracy,
+        "converged": probe.converged,
+        "knn": near.accuracy,
+    }
+
+
+def show(found: dict) -> None:
+    print(f"{found['experiment']}, seed {found['seed']}: trained in {found['seconds']} s, {found['seconds_in_all']} s in all, "
+          f"loss {found['loss']:.3f}")  # fmt: skip
+    for r in found["results"]:
+        print(f"  {r['representation']:18}" + "".join(f"  {m} {100 * r[m]:5.2f}" for m in METRICS), flush=True)
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """For each metric: what training gained over each floor, over seeds, with the standard error of the paired differences."""
+    found = []
+    tables = [{x["representation"]: x for x in r["results"]} for r in rows]
+    for metric in METRICS:
+        entry: dict[str, Any] = {"metric": metric, "seeds": len(tables)}
+        entry |= {who: mean(t[who][metric] for t in tables) for who in (TRAINED, *FLOORS)}
+        short = len(tables) < 3
+        for floor in FLOORS:
+            gains = [t[TRAINED][metric] - t[floor][metric] for t in tables]
+            error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
+            entry |= {f"gain over {floor}": mean(gains), f"standard error, {floor}": error}
+            short |= error is None or mean(gains) <= 2 * error
+        found.append(entry | {"short": short})
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""ST-DIM on Atari games: which variables of a game's memory frozen features tell, beside the untrained encoder and the majority class.
+
+    nearfar record pong --frames 100000 --to FOLDER/pong.games       (needs nearfar[control]; likewise breakout, ms_pacman)
+    python benchmarks/games.py --data FOLDER [--games pong,breakout] [--seeds 0,1,2] [--device cuda]
+
+Rows accumulate in benchmarks/results/games.json: those that are there are not run again unless --again is given.
+Protocol: frames of a random policy, as many as the rows say. Seed s draws the episodes and the initialisation: three in five episodes
+train the encoder, without labels; three in ten teach a linear probe for each variable; one in ten is asked about, less the frames that
+occur among those that teach. Last step. F1 weighted by value, mean over categories of variables, variables of less than 0.6 nats left
+out (AtariARI).
+f1: probes as the paper trains them, by Adam on features as they are, stopped by a validation split. f1 converged: logistic regression
+on standardised features, under which the untrained encoder does far better. Floors in the same run: the same network before its first
+step, the most frequent value. A row of the summary is short where training does not gain more than twice the paired standard error over
+both. The published figures are of 100,000 frames for the encoder, 35,000 for the probes and other episodes: they stand beside. Settings
+are looked at on episodes inside the training split only (--validate: that split is divided again, and nothing is written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+import torch
+from common import add, known
+
+from nearfar.app.api import fit
+from nearfar.app.results import measure
+from nearfar.core import Run
+from nearfar.data import inputs_for
+from nearfar.data.frames import Frames
+from nearfar.data.openframes import read_frames
+from nearfar.recipes import method
+
+SETTINGS = {"encoder": "nature", "batch": 64, "steps": 20_000, "lr": 3e-4, "weight_decay": 0.0, "schedule": "cosine", "warmup": 0.02}
+PUBLISHED = {"pong": 0.81, "breakout": 0.88, "ms_pacman": 0.72}
+SOURCE = "ST-DIM, arXiv:1906.08226, table 2, unverified"
+FLOORS = ("untrained encoder", "majority class")
+TRAINED, METRICS = "trained encoder", ("f1", "f1 converged")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="the folder of GAME.games")
+    parser.add_argument("--games", default="pong,breakout")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--validate", action="store_true", help="print numbers of validation episodes and write nothing")
+    parser.add_argument("--set", default="", help="other settings, as steps=2000,lr=1e-3; the rows name them")
+    parser.add_argument("--frames", type=int, help="with --validate: only so many frames, from the first on")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    changes = {name: number(text) for name, text in (pair.split("=", 1) for pair in args.set.split(",") if pair)}
+    for game in args.games.split(","):
+        frames = None
+        for seed in map(int, args.seeds.split(",")):
+            if not args.validate and not args.again and any((r["game"], r["seed"]) == (game, seed) for r in known("games")):
+                continue
+            frames = frames or opened(args.data / f"{game}.games", args.frames if args.validate else None)
+            if args.validate:
+                show(row(game, seed, within(frames, seed), args.device, changes))
+                continue
+            found = row(game, seed, frames, args.device, changes)
+            show(found)
+            add("games", found, ("game", "seed"), about)
+
+
+def opened(path: Path, most: int | None) -> Frames:
+    began = time.perf_counter()
+    frames = read_frames(path)
+    print(f"{path.name}: {len(frames):,} frames decoded in {time.perf_counter() - began:.1f} s", flush=True)
+    return frames.subset(np.arange(min(most or len(frames), len(frames))))
+
+
+def within(frames: Frames, seed: int) -> Frames:
+    """The training episodes alone."""
+    return inputs_for(method("st-dim").recipe()).open(frames, Run(seed=seed)).train
+
+
+def number(text: str) -> float | int | str:
+    try:
+        return int(text)
+    except ValueError:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+
+def row(game: str, seed: int, frames: Frames, device: str, changes: dict) -> dict:
+    began = time.perf_counter()
+    trained = fit("st-dim", frames, seed=seed, device=device, **({"log_every": 500} | SETTINGS | changes))
+    if trained.device.type == "cuda":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - began
+    found = measure(trained, frames).table
+    return {
+        "game": game, "seed": seed, "frames": len(frames), "seconds": round(seconds, 1),
+        "seconds_in_all": round(time.perf_counter() - began, 1), "loss": last_loss(trained.metrics),
+        "settings": SETTINGS | changes, "protocol": found.protocol, "results": found.results,
+    }  # fmt: skip
+
+
+def last_loss(metrics: list[dict]) -> float:
+    return [m["loss"] for m in metrics if "loss" in m][-1]
+
+
+def show(found: dict) -> None:
+    print(f"{found['game']} seed {found['seed']}: trained in {found['seconds']} s, {found['seconds_in_all']} s in all, "
+          f"loss {found['loss']:.3f}")  # fmt: skip
+    for r in found["results"]:
+        each = "  ".join(f"{name} {100 * value:.0f}" for name, value in r["f1_of"].items())
+        print(f"  {r['representation']:18} F1 {100 * r['f1']:5.1f}, converged {100 * r['f1 converged']:5.1f}   {each}", flush=True)
+
+
+def about(rows: list[dict]) -> dict:
+    return {"published": PUBLISHED, "source": SOURCE, "summary": summary(rows)}
+
+
+def summary(rows: list[dict]) -> list[dict]:
+    """For each game and probe: F1 over seeds, what training gained over each floor, and the standard error of the paired differences."""
+    found = []
+    for game, metric in [(game, metric) for game in sorted({r["game"] for r in rows}) for metric in METRICS]:
+        tables = [{x["representation"]: x[metric] for x in r["results"]} for r in rows if r["game"] == game]
+        entry = {"game": game, "metric": metric, "seeds": len(tables), "published": PUBLISHED.get(game) if metric == "f1" else None}
+        entry |= {who: mean(t[who] for t in tables) for who in (TRAINED, *FLOORS)}
+        short = len(tables) < 3
+        for floor in FLOORS:
+            gains = [t[TRAINED] - t[floor] for t in tables]
+            error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
+            entry |= {f"gain over {floor}": mean(gains), f"standard error, {floor}": error}
+            short |= error is None or mean(gains) <= 2 * error
+        found.append(entry | {"short": short})
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Encoders of game frames: strided convolutions, whose third layer is the map of local features, and a linear layer on top."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from nearfar.core import Sizes, UsageError
+from nearfar.core.errors import did_you_mean
+
+_SHAPES = {
+    "nature": (((32, 8, 4), (64, 4, 2), (128, 4, 2)), (64, 3, 1), 256),
+    "nature-small": (((16, 4, 2), (32, 3, 2), (32, 3, 1)), (32, 3, 1), 64),
+}
+"""By name: (channels, window, stride) of the layers up to the map, of the one after it, and the width of the global feature."""
+FRAME_ENCODERS = tuple(_SHAPES)
+SMALL = 80
+"""Frames of which a side is shorter than this are small."""
+
+
+class FrameEncoder(nn.Module):
+    """`encoder(x)`: the global feature (n, dim); `encoder.both(x)`: also the map (n, places, width) it is computed from.
+
+    "nature" is the network of Mnih et al. 2015 for 210 x 160 pixels, as in ST-DIM: 11 x 8 places of 128 channels, and 256 features.
+    """
+
+    def __init__(self, spec: str, sizes: Sizes):
+        super().__init__()
+        local, above, self.dim = _SHAPES[spec]
+        channels, height, width = (sizes[name] for name in ("channels", "height", "width"))
+        layers: list[nn.Module] = []
+        for outward, window, stride in local:
+            layers += [nn.Conv2d(channels, outward, window, stride), nn.ReLU()]
+            channels, height, width = outward, (height - window) // stride + 1, (width - window) // stride + 1
+        outward, window, _ = above
+        if min(height, width) < window:
+            raise UsageError(
+                f"--encoder {spec}: frames of {sizes['height']} x {sizes['width']} pixels are too small for it; nature-small takes less"
+            )
+        self.width, self.places = channels, (height, width)
+        self.local = nn.Sequential(*layers)
+        flat = outward * (height - window + 1) * (width - window + 1)
+        self.above = nn.Sequential(nn.Conv2d(channels, outward, window), nn.ReLU(), nn.Flatten(), nn.Linear(flat, self.dim))
+        for layer in self.modules():
+            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+                nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
+                nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+
+    def both(self, x: Shaped[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p w2"]]:
+        if not x.is_floating_point():
+            x = x.to(self.local[0].weight.dtype) / 255  # type: ignore[operator, arg-type]
+        maps = self.local(x)
+        return self.above(maps), maps.flatten(2).transpose(1, 2)
+
+    def forward(self, x: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        return self.both(x)[0]
+
+
+def make_frame_encoder(spec: str, sizes: Sizes) -> FrameEncoder:
+    if spec not in _SHAPES:
+        raise UsageError(f"--encoder {spec!r} is unknown for frames: use {' or '.join(_SHAPES)}.{did_you_mean(spec, _SHAPES)}")
+    return FrameEncoder(spec, sizes)
+
+
+def resolve_frame_encoder(sizes: Sizes) -> str:
+    return "nature" if min(sizes["height"], sizes["width"]) >= SMALL else "nature-small"

@@ -1,0 +1,107 @@
+r"""ST-DIM: from a frame and from each of its places, the same place of the next frame is told from that of other moments.
+
+Claim: what is shared by consecutive frames and by the places of a frame is the state of a game, down to its small objects; a linear
+probe reads the variables of the game's memory from it better than from generative models of the frames.
+
+$$\mathcal{L}_{GL} = \sum_{m, n} -\log \frac{\exp\big(g_{m,n}(x_t, x_{t+1})\big)}
+{\sum_{x_{t^*} \in X_{next}} \exp\big(g_{m,n}(x_t, x_{t^*})\big)},
+\qquad g_{m,n}(x_t, x_{t+1}) = \phi(x_t)^\top W_g\, \phi_{m,n}(x_{t+1})$$
+$$\mathcal{L}_{LL} = \sum_{m, n} -\log \frac{\exp\big(f_{m,n}(x_t, x_{t+1})\big)}
+{\sum_{x_{t^*} \in X_{next}} \exp\big(f_{m,n}(x_t, x_{t^*})\big)},
+\qquad f_{m,n}(x_t, x_{t+1}) = \phi_{m,n}(x_t)^\top W_l\, \phi_{m,n}(x_{t+1})$$
+
+Here both are means over the places (m, n) and over the batch, as in the authors' code, and are added.
+
+Shapes: frames (n, c, h, w) -> global feature phi (n, dim), map (n, places, width); two tables (places, n, n). A row's negatives are the
+same place of the other next frames of the batch.
+
+Requirements: frames in the order of time, in episodes. No augmentation; pairs are drawn at random, so that the negatives come from other
+moments. What does not move is the same in all frames and is not learned.
+
+Relations: Deep InfoMax across time: `infograph` and `dgi` compare a whole with its parts at one moment. CPC (`cpc-audio`) predicts
+several steps ahead from a recurrent context; here one step, from one frame, at every place. Without the local-local term a few easy
+features suffice and small objects are lost.
+
+Reference: Anand, Racah, Ozair, Bengio, Cote & Hjelm, "Unsupervised State Representation Learning in Atari", NeurIPS 2019,
+arXiv:1906.08226.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.similarity.consecutive import Consecutive
+
+
+@dataclass(frozen=True)
+class STDIM(Recipe):
+    """Spatiotemporal Deep InfoMax."""
+
+    card = Card(
+        title="ST-DIM",
+        paper="arXiv:1906.08226",
+        year=2019,
+        modality="frames",
+        similarity="context-instance, sequential coherence",
+        query="global feature of a frame, and the feature of each of its places",
+        positive="the same place of the next frame",
+        negative="the same place of the batch's other next frames",
+        encoder="strided convolutions, end to end",
+        head="none",
+        score="bilinear, one map for global and one for local features",
+        loss="InfoNCE, global-local plus local-local, mean over places",
+        equation=r"\mathcal{L} = \frac{1}{MN} \sum_{m,n} -\log \frac{e^{g_{m,n}(x_t, x_{t+1})}}{\sum_{t^*} e^{g_{m,n}(x_t, x_{t^*})}}"
+        r" - \log \frac{e^{f_{m,n}(x_t, x_{t+1})}}{\sum_{t^*} e^{f_{m,n}(x_t, x_{t^*})}}",
+    )
+
+    def similarity(self, net: Net) -> Consecutive:
+        return Consecutive()
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        return Net(encoder=encoder, W_g=_map(encoder.dim, encoder.width), W_l=_map(encoder.width, encoder.width))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        phi, local = net.encoder.both(x["v0"])
+        _, following = net.encoder.both(x["v1"])
+        return {"global": phi, "local": local, "next": following}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        following = z["next"].transpose(0, 1)
+        places = following.shape[0]
+        global_local = told_apart((z["global"] @ net.W_g).expand(places, -1, -1), following)
+        local_local = told_apart(z["local"].transpose(0, 1) @ net.W_l, following)
+        return {"loss": global_local + local_local, "global_local": global_local, "local_local": local_local}
+
+
+def told_apart(predicted: Float[Tensor, "p n d"], following: Float[Tensor, "p n d"]) -> Float[Tensor, ""]:
+    """InfoNCE at each of p places: row i finds column i among the n of its place. The mean over places and rows.
+
+    Relations: the mean over places of `info_nce(pairs(predicted[p], following[p], score=dot))`, in one product of all tables.
+    """
+    scores = predicted @ following.mT
+    target = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape[:2])
+    return F.cross_entropy(scores.flatten(0, 1), target.flatten())
+
+
+def _map(inward: int, outward: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(inward, outward)))
+
+
+paper = STDIM(), Run(
+    data="pong.games", encoder="nature", batch=64, epochs=100, lr=3e-4, weight_decay=0.0, schedule="constant", warmup=0.0,
+)  # fmt: skip
+
+reported = {
+    "Pong, probe F1": (0.81, "arXiv:1906.08226, table 2, unverified"),
+    "Breakout, probe F1": (0.88, "arXiv:1906.08226, table 2, unverified"),
+    "Ms. Pac-Man, probe F1": (0.72, "arXiv:1906.08226, table 2, unverified"),
+    "mean over 22 games, probe F1": (0.72, "arXiv:1906.08226, table 2, unverified"),
+}
+
+tiny = STDIM(), Run(data="bounce", encoder="nature-small", batch=64, steps=200, lr=1e-3, weight_decay=0.0)

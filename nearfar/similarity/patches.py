@@ -1,0 +1,60 @@
+"""The parts of an image predict each other: a grid of overlapping patches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from nearfar.core import Key, Raw, Rows, Similarity, UsageError, Views
+from nearfar.similarity.augment import unit
+from nearfar.similarity.op import Op, Slots
+
+
+@dataclass(frozen=True)
+class Patches(Similarity):
+    """{"v0": (n, grid, grid, c, p, p)}: an augmented image, cut into patches that overlap by half, each of them jittered.
+
+    Jitter: a window, a sixteenth of a patch smaller on each side and at least one pixel smaller in all, is taken from a random place of
+    the patch and laid onto the middle of a black one, so that edges do not tell which patches were neighbours (van den Oord et al. 2018:
+    60 of 64 pixels). Patches of less than 8 pixels stay as they are.
+    """
+
+    pipeline: Op
+    grid: int = 7
+
+    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+        return {"image": data.read(rows.ids)}
+
+    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+        image = unit(raw["image"])
+        slots = torch.as_tensor(rows.slots, device=image.device)
+        return {"v0": jittered(patches(self.pipeline(image, slots, key("view", 0)), self.grid), slots, key("patch"))}
+
+
+def patches(x: Shaped[Tensor, "n c h w"], grid: int) -> Shaped[Tensor, "n g g c p p"]:
+    """grid x grid patches, each twice as large as the step from one to the next: 7 x 7 of 64 pixels in an image of 256."""
+    step = min(x.shape[2:]) // (grid + 1)
+    if step < 1:
+        raise UsageError(f"--grid {grid}: an image of {tuple(x.shape[2:])} pixels has no {grid} x {grid} patches that overlap by half")
+    x = x[:, :, : (grid + 1) * step, : (grid + 1) * step]
+    return x.unfold(2, 2 * step, step).unfold(3, 2 * step, step).permute(0, 2, 3, 1, 4, 5)
+
+
+def jittered(x: Float[Tensor, "n g g c p p"], slots: Slots, key: Key) -> Float[Tensor, "n g g c p p"]:
+    n, grid, _, _, side, _ = x.shape
+    if side < 8:
+        return x
+    border = max(1, side // 16)
+    place = key("place").integers(slots, border + 1, grid, grid, 2)
+    inner = torch.arange(side - border, device=x.device)
+    rows, columns = (place[..., axis, None] + inner for axis in (0, 1))
+    at = [torch.arange(count, device=x.device) for count in (n, grid, grid)]
+    row, i, j = (index.view(*(-1 if axis == k else 1 for axis in range(5))) for k, index in enumerate(at))
+    cut = x.permute(0, 1, 2, 4, 5, 3)[row, i, j, rows[..., :, None], columns[..., None, :]]
+    before = border // 2
+    return F.pad(cut.permute(0, 1, 2, 5, 3, 4), (before, border - before, before, border - before))
