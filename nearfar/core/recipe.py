@@ -63,7 +63,7 @@ class Recipe(ABC):
     inherits: ClassVar[Mapping[str, str]] = {}
     """What `--init` copies besides the encoders: this net's part -> the donor's part."""
     towers: ClassVar[Mapping[str, str]] = {}
-    """Encoders of `build` that are not `--encoder`: the hyperparameter of that name says which; -> the part of the sizes it is built from."""
+    """Encoders of `build` besides `--encoder`, which a hyperparameter of that name chooses -> the part of the sizes each is built from."""
 
     def __post_init__(self):
         check_fields(self, self.limits, default=POSITIVE)

@@ -19,14 +19,15 @@ class Run:
     'docstrings', a .txt of one sentence a line, a .csv, .tsv, .jsonl or .parquet, or a folder of such files; questions: such a table
     with question and passage, or SQuAD's .json. Sounds: 'tones', a folder of wav, flac, ogg. Graphs: 'karate', 'atlas', a .npz with
     edge_index, a list of edges, TU's text files; triples: 'python', lines of head, relation, tail with tabs between.
-    Images with captions: 'digits-captions', a table with the columns image and caption, Flickr8k's folder. Games: 'bounce', a recording (.games) that `nearfar record`
-    made, an .npz with frames and episode, a folder of folders of numbered pictures."""
+    Images with captions: 'digits-captions', a table with the columns image and caption, Flickr8k's folder. Games: 'bounce', a
+    recording (.games) that `nearfar record` made, an .npz with frames and episode, a folder of folders of numbered pictures."""
     encoder: str = "auto"
     """For images: convnet, resnet18, resnet34, resnet50 (convnet-gn etc.: group instead of batch norm; resnet18-imagenet etc.: ImageNet
     stem); auto: convnet up to 40 pixels, resnet18 above. For texts: bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random
     weights), gru, bag; auto: bert-tiny. For sounds: mel, mel-deep, mel-transformer, wave, wave-512; auto: mel. For these three also
     hf:NAME-OR-FOLDER, a model of transformers. For graphs: gcn-1x512, gin-3x32, gin-3x32-ln (layers x width); auto: gcn-1x512 for
-    nodes, gin-3x32 for whole graphs. For frames of games: nature, nature-small; auto: nature from 80 pixels a side on. Words, walks and triples learn a table: auto."""
+    nodes, gin-3x32 for whole graphs. For frames of games: nature, nature-small; auto: nature from 80 pixels a side on. Words, walks
+    and triples learn a table: auto."""
     image_size: int | None = None
     """Images are scaled and cropped to this many pixels a side. Default: their own size if all agree, else 64."""
     rate: int | None = None
