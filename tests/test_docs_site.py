@@ -46,7 +46,7 @@ def pages(tmp_path_factory) -> dict[str, Page]:
     pytest.importorskip("mkdocs")
     pytest.importorskip("material")
     site = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(site)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"}, check=False)
     assert done.returncode == 0, done.stderr
     return {file.name: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html")}

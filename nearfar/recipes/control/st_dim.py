@@ -6,6 +6,7 @@ probe reads the variables of the game's memory from it better than from generati
 $$\mathcal{L}_{GL} = \sum_{m, n} -\log \frac{\exp\big(g_{m,n}(x_t, x_{t+1})\big)}
 {\sum_{x_{t^*} \in X_{next}} \exp\big(g_{m,n}(x_t, x_{t^*})\big)},
 \qquad g_{m,n}(x_t, x_{t+1}) = \phi(x_t)^\top W_g\, \phi_{m,n}(x_{t+1})$$
+
 $$\mathcal{L}_{LL} = \sum_{m, n} -\log \frac{\exp\big(f_{m,n}(x_t, x_{t+1})\big)}
 {\sum_{x_{t^*} \in X_{next}} \exp\big(f_{m,n}(x_t, x_{t^*})\big)},
 \qquad f_{m,n}(x_t, x_{t+1}) = \phi_{m,n}(x_t)^\top W_l\, \phi_{m,n}(x_{t+1})$$

@@ -3,7 +3,7 @@ r"""CPC on images: from the rows of patches above, the patches below are told fr
 Claim: to predict what stands further down in an image, in a space that is learned along with the prediction, an encoder of patches must
 know what the image is of; linear classification from the averaged patches beats earlier unsupervised methods.
 
-$$\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{i+k,j}^\top W_k c_{i,j})}{\sum_{z' \in Z} \exp(z'^\top W_k c_{i,j})}\right]$$
+$$\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{i+k,j}^\top W_k c_{i,j})}{\sum_{z' \in Z} \exp({z'}^\top W_k c_{i,j})}\right]$$
 
 Shapes: images (n, c, h, w) -> patches (n, grid, grid, c, p, p) that overlap by half -> z (n, grid, grid, encoder.dim) -> context c
 (n, grid, grid, dim); for each k a table of n (grid - k) grid rows and n grid² columns. Z are all patches of the batch, those of the same
@@ -52,7 +52,7 @@ class CPCVision(Recipe):
         score="bilinear, one map for each distance",
         loss="InfoNCE",
         equation=r"\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{i+k,j}^\top W_k c_{i,j})}"
-        r"{\sum_{z' \in Z} \exp(z'^\top W_k c_{i,j})}\right]",
+        r"{\sum_{z' \in Z} \exp({z'}^\top W_k c_{i,j})}\right]",
     )
     limits = {"grid": (2.0, 64.0), "nearest": (1.0, 64.0), "ahead": (1.0, 64.0)}  # noqa: RUF012
 
