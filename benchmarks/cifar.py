@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import RESULTS, machine
+from common import RESULTS, changes, machine
 
 import nearfar
 from nearfar.data import open_data
@@ -75,24 +75,16 @@ def trained(name: str, seed: int, data: str, run: Path, until: Until) -> Trained
         return None
 
 
-def trial(name: str, seed: int, data: str, epochs: float, changes: dict[str, Any]) -> None:
+def trial(name: str, seed: int, data: str, epochs: float, changed: dict[str, Any]) -> None:
     """Other settings, judged on a fifth of the training images that was held out."""
     train = open_data(data).train
     assert train.labels is not None
     images = train.read(range(len(train))).numpy(), train.labels
-    found = nearfar.fit(name, data=images, seed=seed, **(COMMON | METHODS[name] | {"epochs": epochs} | changes))
+    found = nearfar.fit(name, data=images, seed=seed, **(COMMON | METHODS[name] | {"epochs": epochs} | changed))
     held = open_data(images, seed=seed)
     assert held.test is not None
-    print(f"{name}, seed {seed}, {epochs:g} epochs, {changes or 'as it is'}", flush=True)
+    print(f"{name}, seed {seed}, {epochs:g} epochs, {changed or 'as it is'}", flush=True)
     measured({"trained encoder": (found.encode(held.train), found.encode(held.test), True)}, (held.train.labels, held.test.labels))
-
-
-def value(text: str) -> Any:
-    """What a setting on the command line means: JSON where it is, else the text itself."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text
 
 
 def measured(features: dict[str, tuple], labels: tuple) -> list[dict[str, Any]]:
@@ -174,8 +166,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.trial:
         name, seed = args.trial.split(":")
-        changes = dict(pair.split("=", 1) for pair in args.set.split(",") if pair)
-        return trial(name, int(seed), args.data, args.epochs, {k: value(v) for k, v in changes.items()})
+        return trial(name, int(seed), args.data, args.epochs, changes(args.set))
     missing = [r for r in ROWS if not is_current(*r)]
     if args.only:
         name, seed = args.only.split(":")

@@ -7,8 +7,9 @@ import fcntl
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import torch
@@ -61,3 +62,29 @@ def add(name: str, row: dict[str, Any], by: Sequence[str], about: Callable[[list
         rows.sort(key=lambda r: [r[key] for key in by])
         write(name, {**about(rows), "rows": rows})
     return rows
+
+
+def changes(text: str | None) -> dict[str, Any]:
+    """Settings on the command line, as in lr=1e-3,pool=cls: JSON where it is, else the text itself."""
+    return {name: _literal(value) for name, value in (pair.split("=", 1) for pair in (text or "").split(",") if pair)}
+
+
+def _literal(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text
+
+
+def gains_over(tables: Sequence[Mapping[str, Mapping[str, Any]]], metric: str, trained: str, floors: Sequence[str]) -> dict[str, Any]:
+    """Of one table of representations a seed: the means, and what training gained over each floor with the standard error of the paired
+    differences. Short: fewer than three seeds, or a floor over which it is not more than twice that error."""
+    values = {who: [table[who][metric] for table in tables] for who in (trained, *floors)}
+    found: dict[str, Any] = {"seeds": len(tables), **{who: mean(of) for who, of in values.items()}}
+    short = len(tables) < 3
+    for floor in floors:
+        gains = [a - b for a, b in zip(values[trained], values[floor], strict=True)]
+        error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
+        found |= {f"gain over {floor}": mean(gains), f"standard error, {floor}": error}
+        short |= error is None or mean(gains) <= 2 * error
+    return found | {"short": short}

@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import argparse
 import time
-from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 import torch
-from common import add, known
+from common import add, changes, gains_over, known
 
 import nearfar
 from nearfar.data import Images, open_data
@@ -44,13 +43,13 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="with --validate: only so many training images")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    changes = {name: value(text) for name, text in (pair.split("=", 1) for pair in args.set.split(",") if pair)}
+    changed = changes(args.set)
     data = within(args.data, args.images) if args.validate else args.data
     for seed in map(int, args.seeds.split(",")):
         if args.validate:
-            show(row(seed, data, args.device, changes))
+            show(row(seed, data, args.device, changed))
         elif args.again or all(r["seed"] != seed for r in known("cpc_vision")):
-            found = row(seed, data, args.device, changes)
+            found = row(seed, data, args.device, changed)
             show(found)
             add("cpc_vision", found, ("seed",), lambda rows: {"summary": summary(rows)})
 
@@ -61,15 +60,6 @@ def within(data: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
     assert train.labels is not None
     chosen = np.arange(min(most or len(train), len(train)))
     return train.read(chosen).numpy(), train.labels[chosen]
-
-
-def value(text: str) -> Any:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def row(seed: int, data: Any, device: str, changes: dict) -> dict:
@@ -113,19 +103,8 @@ def show(found: dict) -> None:
 
 def summary(rows: list[dict]) -> list[dict]:
     """For each metric: what training gained over each floor, over seeds, with the standard error of the paired differences."""
-    found = []
     tables = [{x["representation"]: x for x in r["results"]} for r in rows]
-    for metric in METRICS:
-        entry: dict[str, Any] = {"metric": metric, "seeds": len(tables)}
-        entry |= {who: mean(t[who][metric] for t in tables) for who in (TRAINED, *FLOORS)}
-        short = len(tables) < 3
-        for floor in FLOORS:
-            gains = [t[TRAINED][metric] - t[floor][metric] for t in tables]
-            error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
-            entry |= {f"gain over {floor}": mean(gains), f"standard error, {floor}": error}
-            short |= error is None or mean(gains) <= 2 * error
-        found.append(entry | {"short": short})
-    return found
+    return [{"metric": metric, **gains_over(tables, metric, TRAINED, FLOORS)} for metric in METRICS]
 
 
 if __name__ == "__main__":

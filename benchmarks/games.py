@@ -20,11 +20,10 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from statistics import mean, stdev
 
 import numpy as np
 import torch
-from common import add, known
+from common import add, changes, gains_over, known
 
 from nearfar.app.api import fit
 from nearfar.app.results import measure
@@ -54,7 +53,7 @@ def main() -> None:
     parser.add_argument("--frames", type=int, help="with --validate: only so many frames, from the first on")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    changes = {name: number(text) for name, text in (pair.split("=", 1) for pair in args.set.split(",") if pair)}
+    changed = changes(args.set)
     for game in args.games.split(","):
         frames = None
         for seed in map(int, args.seeds.split(",")):
@@ -62,9 +61,9 @@ def main() -> None:
                 continue
             frames = frames or opened(args.data / f"{game}.games", args.frames if args.validate else None)
             if args.validate:
-                show(row(game, seed, within(frames, seed), args.device, changes))
+                show(row(game, seed, within(frames, seed), args.device, changed))
                 continue
-            found = row(game, seed, frames, args.device, changes)
+            found = row(game, seed, frames, args.device, changed)
             show(found)
             add("games", found, ("game", "seed"), about)
 
@@ -79,16 +78,6 @@ def opened(path: Path, most: int | None) -> Frames:
 def within(frames: Frames, seed: int) -> Frames:
     """The training episodes alone."""
     return inputs_for(method("st-dim").recipe()).open(frames, Run(seed=seed)).train
-
-
-def number(text: str) -> float | int | str:
-    try:
-        return int(text)
-    except ValueError:
-        try:
-            return float(text)
-        except ValueError:
-            return text
 
 
 def row(game: str, seed: int, frames: Frames, device: str, changes: dict) -> dict:
@@ -124,17 +113,11 @@ def about(rows: list[dict]) -> dict:
 def summary(rows: list[dict]) -> list[dict]:
     """For each game and probe: F1 over seeds, what training gained over each floor, and the standard error of the paired differences."""
     found = []
-    for game, metric in [(game, metric) for game in sorted({r["game"] for r in rows}) for metric in METRICS]:
-        tables = [{x["representation"]: x[metric] for x in r["results"]} for r in rows if r["game"] == game]
-        entry = {"game": game, "metric": metric, "seeds": len(tables), "published": PUBLISHED.get(game) if metric == "f1" else None}
-        entry |= {who: mean(t[who] for t in tables) for who in (TRAINED, *FLOORS)}
-        short = len(tables) < 3
-        for floor in FLOORS:
-            gains = [t[TRAINED] - t[floor] for t in tables]
-            error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
-            entry |= {f"gain over {floor}": mean(gains), f"standard error, {floor}": error}
-            short |= error is None or mean(gains) <= 2 * error
-        found.append(entry | {"short": short})
+    for game in sorted({r["game"] for r in rows}):
+        tables = [{x["representation"]: x for x in r["results"]} for r in rows if r["game"] == game]
+        for metric in METRICS:
+            published = PUBLISHED.get(game) if metric == "f1" else None
+            found.append({"game": game, "metric": metric, "published": published, **gains_over(tables, metric, TRAINED, FLOORS)})
     return found
 
 

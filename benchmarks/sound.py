@@ -18,18 +18,17 @@ on other groups: no number measured on a group has a part in the choice for it.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import torch
-from common import add, known
+from common import add, changes, gains_over, known
 
 from nearfar.app.api import fit
 from nearfar.app.results import measure
@@ -123,10 +122,10 @@ def alone(task: Task, args: argparse.Namespace) -> bool:
     return subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False).returncode != 0
 
 
-def validation(name: str, seed: int, setting: str, device: str, changes: str | None) -> None:
-    changed = {k: literal(v) for k, v in (part.split("=") for part in (changes or "").split(",") if part)}
+def validation(name: str, seed: int, setting: str, device: str, other: str | None) -> None:
+    changed = changes(other)
     row = trained_and_measured(name, seed, GRID[name][setting] | changed, opened(name, seed).train, device)
-    if not changes:
+    if not changed:
         add(
             "sound_validation", {"setting": setting, **row}, by=("experiment", "setting", "seed"), about=lambda rows: {"means": means(rows)}
         )
@@ -138,14 +137,6 @@ def result(name: str, seed: int, device: str) -> None:
     row = trained_and_measured(name, seed, GRID[name][setting], DATA / name.split("/")[1], device)
     add("sound", row, by=("experiment", "seed"), about=lambda rows: {"grid": GRID, "summary": summary(rows)})
     show(row, setting)
-
-
-def literal(text: str) -> Any:
-    """12, 1e-3, false as what they are, all else as text."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def opened(name: str, seed: int) -> Splits:
@@ -198,17 +189,7 @@ def summary(rows: list[dict]) -> list[dict]:
     found = []
     for name in sorted({r["experiment"] for r in rows}):
         tables = [{x["representation"]: x for x in r["results"]} for r in rows if r["experiment"] == name]
-        for metric in METRICS:
-            entry = {"experiment": name, "metric": metric, "seeds": len(tables)}
-            for who in ("trained encoder", *FLOORS):
-                entry[who] = mean(t[who][metric] for t in tables)
-            short = len(tables) < 3
-            for floor in FLOORS:
-                gains = [t["trained encoder"][metric] - t[floor][metric] for t in tables]
-                error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else None
-                entry |= {f"gain over {floor}": mean(gains), f"standard error, {floor}": error}
-                short |= error is None or mean(gains) <= 2 * error
-            found.append(entry | {"short": short})
+        found += [{"experiment": name, "metric": metric, **gains_over(tables, metric, "trained encoder", FLOORS)} for metric in METRICS]
     return found
 
 

@@ -6,6 +6,7 @@ changed. Silence, with which short clips are filled up, does not count.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -57,12 +58,12 @@ class FrameEncoder(nn.Module):
         """Of a clip."""
         return 2 * self.width
 
-    def states(self, x: Tensor) -> Float[Tensor, "n f w"]:
-        raise NotImplementedError
+    @abstractmethod
+    def states(self, x: Tensor) -> Float[Tensor, "n f w"]: ...
 
+    @abstractmethod
     def heard(self, x: Tensor, frames: int) -> Bool[Tensor, "n frames"]:
         """Which of the frames of `states` are not silent; a clip that is nothing but silence has its first."""
-        raise NotImplementedError
 
     def forward(self, x: Tensor) -> Float[Tensor, "n d"]:
         states = self.states(x)

@@ -18,7 +18,7 @@ SMALL = 80
 """Frames of which a side is shorter than this are small."""
 
 
-class FrameEncoder(nn.Module):
+class PlacesEncoder(nn.Module):
     """`encoder(x)`: the global feature (n, dim); `encoder.both(x)`: also the map (n, places, width) it is computed from.
 
     "nature" is the network of Mnih et al. 2015 for 210 x 160 pixels, as in ST-DIM: 11 x 8 places of 128 channels, and 256 features.
@@ -56,10 +56,10 @@ class FrameEncoder(nn.Module):
         return self.both(x)[0]
 
 
-def make_frame_encoder(spec: str, sizes: Sizes) -> FrameEncoder:
+def make_frame_encoder(spec: str, sizes: Sizes) -> PlacesEncoder:
     if spec not in _SHAPES:
         raise UsageError(f"--encoder {spec!r} is unknown for frames: use {' or '.join(_SHAPES)}.{did_you_mean(spec, _SHAPES)}")
-    return FrameEncoder(spec, sizes)
+    return PlacesEncoder(spec, sizes)
 
 
 def resolve_frame_encoder(sizes: Sizes) -> str:

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.similarity.consecutive import Consecutive
+from nearfar.similarity.nextframe import NextFrame
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class STDIM(Recipe):
         r" - \log \frac{e^{f_{m,n}(x_t, x_{t+1})}}{\sum_{t^*} e^{f_{m,n}(x_t, x_{t^*})}}",
     )
 
-    def similarity(self, net: Net) -> Consecutive:
-        return Consecutive()
+    def similarity(self, net: Net) -> NextFrame:
+        return NextFrame()
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, W_g=_map(encoder.dim, encoder.width), W_l=_map(encoder.width, encoder.width))

@@ -11,7 +11,7 @@ from nearfar.core import Key, Raw, Rows, Similarity, Views
 
 
 @dataclass(frozen=True)
-class Consecutive(Similarity):
+class NextFrame(Similarity):
     """{"v0": frames t, "v1": frames t + 1}, uint8 (n, c, h, w). Drawn from are the frames that have a successor."""
 
     def count(self, data: Any) -> int:
