@@ -22,17 +22,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from broken import StrongSimCLR, WeakSimCLR
 from common import RESULTS, add, known, write
 from scipy.stats import kendalltau, spearmanr
+from smallcifar import pack
 
 from nearfar.app.api import fit
 from nearfar.app.choose import label_free, label_free_scores
 from nearfar.app.results import splits_of
 from nearfar.core import Key, Recipe
-from nearfar.data import open_data
 from nearfar.evaluate import few_labels, knn
 from nearfar.recipes import names
 from nearfar.recipes.vision.barlow_twins import BarlowTwins
@@ -58,7 +57,6 @@ VARIANTS: dict[str, tuple[Recipe, dict[str, Any]]] = {
     "swav": (SwAV(hidden=128, prototypes=64, queue=256, frozen=0.0), {}),
 }
 SETTINGS = {"digits": {"steps": 60, "batch": 64, "lr": 2e-3}, "CIFAR-10": {"steps": 800, "batch": 256, "lr": 2e-3}}
-CIFAR = {"train": 10_000, "test": 2_000}
 
 PARTS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "all variants": lambda r: True,
@@ -82,7 +80,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.pack:
-        return pack(args.data, Path(args.pack))
+        return print(pack(args.data, Path(args.pack)))
     if args.stored:
         rows = [r for r in known("choose") if r["data"] != STORED] + stored_rows()
         write("choose", {**about(rows), "rows": rows})
@@ -95,8 +93,7 @@ def main() -> None:
 def fresh_rows(args: argparse.Namespace, folder: Path) -> None:
     name, data = "digits" if args.data == "digits" else "CIFAR-10", args.data
     if Path(data).is_dir():
-        data = str(folder / "cifar.npz")
-        pack(args.data, Path(data))
+        data = str(pack(args.data, folder / "cifar.npz"))
     for seed in map(int, args.seeds.split(",")):
         for variant in VARIANTS:
             if not any((r["data"], r["variant"], r["seed"]) == (name, variant, seed) for r in known("choose")):
@@ -123,15 +120,6 @@ def stored_rows() -> list[dict[str, Any]]:
 def stored_row(variant: str, seed: int, trained: dict[str, Any], untrained: dict[str, Any]) -> dict[str, Any]:
     before = {f"untrained_{name}": untrained[name] for name in ("few_labels", "knn")}
     return {"data": STORED, "variant": variant, "seed": seed, **{name: trained[name] for name in KEPT}, **before}
-
-
-def pack(source: str, path: Path) -> None:
-    found = open_data(source)
-    arrays = {}
-    for name, part in (("train", found.train), ("test", found.test)):
-        rows = np.arange(CIFAR[name])
-        arrays |= {f"x_{name}": part.read(rows).permute(0, 2, 3, 1).numpy(), f"y_{name}": part.labels[rows]}
-    np.savez_compressed(path, **arrays)
 
 
 def row(name: str, variant: str, seed: int, data: str, device: str) -> dict[str, Any]:

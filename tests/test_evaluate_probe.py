@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from nearfar.core import Key
-from nearfar.evaluate import OnlineProbe, few_labels, fit_linear, linear_probe
+from nearfar.evaluate import OnlineProbe, chosen_penalty, few_labels, fit_linear, linear_probe
 from nearfar.evaluate.few import draw
 from nearfar.evaluate.inputs import standardised
 
@@ -135,3 +135,14 @@ def test_online_probe_learns_without_touching_the_encoder(digits):
     assert last["probe_accuracy"] > 0.85
     probe.eval()
     assert (probe(encoder(test_x)).argmax(1) == test_y).float().mean() > 0.8
+
+
+def test_the_penalty_is_chosen_on_held_out_training_rows(digits):
+    """Among many columns of noise a strong penalty is better; and what is found is what a search over the same fifth finds."""
+    x, y = digits[0], digits[1]
+    x = torch.cat([x, torch.randn(len(x), 800, generator=torch.Generator().manual_seed(0))], 1)
+    order = Key(3)("held out").permutation(len(x))
+    held, kept = order[:240], order[240:]
+    accuracy = {C: linear_probe(x[kept], y[kept], x[held], y[held], C).accuracy for C in (1e-3, 0.1, 100.0)}
+    assert accuracy[1e-3] > accuracy[100.0] + 0.01
+    assert chosen_penalty(x, y, Key(3), (0.1, 100.0, 1e-3)) == max(accuracy, key=accuracy.__getitem__)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from nearfar.core import Key, Net, Run
+from nearfar.recipes.vision.mochi import MoCHi
 from nearfar.recipes.vision.moco import MoCo
+from nearfar.recipes.vision.moco_v2 import MoCoV2
+from nearfar.recipes.vision.pcl import PCL
 from nearfar.train.session import build_net
 
 SIZES = {"n": 100, "channels": 1, "size": 8, "mean": [0.5], "std": [0.3], "classes": 0}
@@ -40,3 +45,26 @@ def test_each_group_has_its_own_batch_statistics():
 def test_groups_are_drawn_anew_in_every_step():
     draws = {tuple(Key(0)("shuffle").bits(torch.arange(t, t + 24))[:, 0].argsort().tolist()) for t in range(0, 24 * 20, 24)}
     assert len(draws) == 20
+
+
+SYMMETRIC = [
+    MoCo(queue=64, tau=1.0),
+    MoCoV2(queue=64),
+    MoCHi(queue=64, hardest=16, mixed=8, mixed_query=4, start=0.0),
+    PCL(queue=64, clusters=(5,)),
+]
+
+
+@pytest.mark.parametrize("recipe", SYMMETRIC, ids=lambda r: r.card.title)
+def test_symmetric_is_the_mean_of_both_directions(recipe):
+    """Once as it is, once with the views exchanged; both views' keys join the queue."""
+    net = build_net(recipe, Run(encoder="convnet-gn"), SIZES).train()
+    there = batch() | {"id": torch.arange(24)}
+    back = there | {"v0": there["v1"], "v1": there["v0"]}
+    one, other = (recipe.objective(net, recipe.embed(net, x, Key(0)), Key(1)) for x in (there, back))
+    both = dataclasses.replace(recipe, symmetric=True)
+    z = both.embed(net, there, Key(0))
+    torch.testing.assert_close(both.objective(net, z, Key(1)), (one + other) / 2)
+    assert abs(one - other) > 1e-4
+    both.update(net, {k: v.detach() for k, v in z.items()}, 0.5)
+    torch.testing.assert_close(net.queue.rows[:48], torch.cat([z["k"], z["k0"]]).detach())

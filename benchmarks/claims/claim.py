@@ -43,12 +43,14 @@ def claim(name: str, text: str, variants: Mapping[str, Variant], common: Mapping
     parser = argparse.ArgumentParser(description=text)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--part", default="0/1", help="I/N: every N-th variant from the I-th on, so that N processes share the work")
     parser.add_argument("--data", help="other data than the claim's own: the result is only printed")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     about = {"claim": text, "axis": axis, "machine": machine(), "common": {**common, "data": Path(common["data"]).name}}
+    first, step = map(int, args.part.split("/"))
     for seed in map(int, args.seeds.split(",")):
-        for label, variant in variants.items():
+        for label, variant in list(variants.items())[first::step]:
             settings = {**common, **variant.settings, **({"data": args.data} if args.data else {})}
             if args.data:
                 _row(label, variant, seed, settings)

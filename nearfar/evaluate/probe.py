@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,11 +10,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core import Key
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 
 TOLERANCE = 1e-6
 """Largest entry of the gradient, in the coordinates of the search, at which a fit counts as converged."""
 ROUNDS, ITERATIONS = 40, 25
+PENALTIES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
+"""What `chosen_penalty` tries."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Probe:
 def linear_probe(train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, C: float = 1.0, scale: bool = True) -> Probe:
     """Fit on the training split, count on the test split; `scale` standardises by the training split's mean and deviation.
 
-    The penalty is fixed beforehand, never chosen on the test split.
+    The penalty is fixed beforehand or chosen on training rows (`chosen_penalty`), never on the test split.
     """
     train, test = as_features(train_x, "training features"), as_features(test_x, "test features")
     y, truth = as_labels(train_y, train, "training labels"), as_labels(test_y, test, "test labels")
@@ -54,6 +58,15 @@ def linear_probe(train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY,
         train, test = standardised(train, test)
     fitted = fit_linear(train, y, C)
     return Probe(_share(fitted.predict(test) == truth), _share(fitted.predict(train) == y), C, scale, fitted.iterations, fitted.converged)
+
+
+def chosen_penalty(x: TrainX, y: TrainY, key: Key, candidates: Sequence[float] = PENALTIES, scale: bool = True) -> float:
+    """The C that is best on a keyed fifth of the training rows after fitting the others; of equals the strongest penalty."""
+    rows = as_features(x, "training features")
+    labels = as_labels(y, rows, "training labels")
+    order = torch.as_tensor(key("held out").permutation(len(rows)), device=rows.device)
+    held, kept = order[: len(rows) // 5], order[len(rows) // 5 :]
+    return max(sorted(candidates), key=lambda C: linear_probe(rows[kept], labels[kept], rows[held], labels[held], C, scale).accuracy)
 
 
 def _share(hits: Tensor) -> float:

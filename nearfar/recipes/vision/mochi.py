@@ -69,9 +69,9 @@ class MoCHi(MoCoV2):
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
         return super().embed(net, x, key) | {"slot": x["slot"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        q, queue, slots = z["q"], net.queue.rows, z["slot"]
-        S = matched(q, z["k"], against=queue, score=dot)
+    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
+        queue, slots = net.queue.rows, z["slot"]
+        S = matched(q, k, against=queue, score=dot)
         hard = hardest_negatives(S, self.hardest)
         h = [mix_negatives(queue, hard, self.mixed, key("h"), slots)]
         if self.mixed_query:

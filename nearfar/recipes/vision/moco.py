@@ -69,6 +69,8 @@ class MoCo(Recipe):
     """How slowly the key encoder follows: theta_k <- m theta_k + (1 - m) theta_q."""
     groups: int = 1
     """Random groups in which keys are encoded, each with batch statistics of its own: shuffled batch norm (the paper: 8 GPUs)."""
+    symmetric: bool = False
+    """Each view is query once and key once, for twice the work; else the first asks and the second answers, as in the paper."""
 
     def similarity(self, net: Net) -> Augment:
         return views_for(net.sizes, moco_v1_views)
@@ -81,21 +83,30 @@ class MoCo(Recipe):
         return Net(encoder=encoder, query=query, key=Ema(query), queue=Queue(self.queue, self.dim))
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        return {"q": net.query(x["v0"]), "k": self.keys(net, x)}
+        z = {"q": net.query(x["v0"]), "k": self.keys(net, x["v1"], x["slot"])}
+        if self.symmetric:
+            z |= {"q1": net.query(x["v1"]), "k0": self.keys(net, x["v0"], x["slot"])}
+        return z
 
-    def keys(self, net: Net, x: Views) -> Tensor:
+    def keys(self, net: Net, view: Tensor, slots: Tensor) -> Tensor:
         if self.groups == 1:
-            return net.key(x["v1"])
-        order = Key(0)("shuffle").bits(x["slot"])[:, 0].argsort()
-        k = torch.cat([net.key(group) for group in x["v1"][order].tensor_split(self.groups)])
+            return net.key(view)
+        order = Key(0)("shuffle").bits(slots)[:, 0].argsort()
+        k = torch.cat([net.key(group) for group in view[order].tensor_split(self.groups)])
         return torch.empty_like(k).index_copy(0, order, k)
 
     def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return info_nce(matched(z["q"], z["k"], against=net.queue.rows, score=dot) / self.tau).mean()
+        loss = self.contrast(net, z["q"], z["k"], z, key)
+        return (loss + self.contrast(net, z["q1"], z["k0"], z, key)) / 2 if self.symmetric else loss
+
+    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
+        """Queries against their keys and the queue."""
+        return info_nce(matched(q, k, against=net.queue.rows, score=dot) / self.tau).mean()
 
     def update(self, net: Net, z: Embedded, progress: float) -> None:
         net.key.follow(net.query, self.m)
-        net.queue.push(z["k"])
+        for name in ("k", "k0") if self.symmetric else ("k",):
+            net.queue.push(z[name])
 
 
 paper = MoCo(queue=65536, m=0.999, groups=8), Run(

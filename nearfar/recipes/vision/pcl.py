@@ -91,11 +91,11 @@ class PCL(MoCoV2):
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
         return super().embed(net, x, key) | {"id": x["id"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
         """The M-step."""
-        instances = matched(z["q"], z["k"], against=net.queue.rows, score=dot) / self.tau
+        instances = matched(q, k, against=net.queue.rows, score=dot) / self.tau
         clusterings = [(c.rows, phi.rows, at[z["id"]]) for c, phi, at in zip(net.prototypes, net.phi, net.labels, strict=True)]
-        return proto_nce(instances, z["q"], clusterings).mean()
+        return proto_nce(instances, q, clusterings).mean()
 
 
 paper = PCL(clusters=(25_000, 50_000, 100_000), queue=16_384, m=0.999), Run(
