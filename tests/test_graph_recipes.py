@@ -103,7 +103,7 @@ def test_sums_over_nodes_are_those_of_a_loop():
 
 @pytest.mark.parametrize("spec", ["gcn", "gin-3", "gcn-1x512-ln", "gin-0x3", "resnet18"])
 def test_an_unknown_encoder_of_graphs_is_named(spec):
-    with pytest.raises(UsageError, match=r"is unknown: of graphs, use one of gcn-LAYERSxWIDTH"):
+    with pytest.raises(UsageError, match=r"is unknown: for graphs use gcn-LAYERSxWIDTH.*, such as gcn-1x512 or gin-3x32\."):
         make_encoder(spec, {"node_features": 3})
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -98,3 +102,24 @@ def test_seeded_is_a_pure_name_and_leaves_the_generator_alone():
 @pytest.mark.parametrize("slots", [np.arange(3), torch.arange(3)], ids=["numpy", "torch"])
 def test_nothing_is_drawn_where_nothing_is_asked_for(slots):
     assert Key(0).uniform(slots, 4, 0).shape == Key(0).normal(slots, 4, 0).shape == Key(0).integers(slots, 9, 4, 0).shape == (3, 4, 0)
+
+
+KERNEL = """
+import torch
+from nearfar.core import Key, hashing
+from nearfar.core.keys import _signed
+slots = torch.cat([torch.arange(700), torch.tensor([2**62, 2**40 + 1, -5])])
+for word, columns in ((Key(5)("crop").word, 3), (Key(0)("flip").word, 1), (1, 7), (2**64 - 1, 2)):
+    key = type("Named", (Key,), {"word": word})(0)
+    assert torch.equal(hashing.bits(slots, _signed(word), columns), key.bits(slots, columns))
+    assert torch.equal(hashing.uniform(slots, _signed(word), columns), key.uniform(slots, columns))
+assert hashing.uniform(slots[:0], 1, 4).shape == (0, 4)
+print("equal")
+"""
+
+
+def test_the_kernel_gives_the_same_bits():
+    """By Triton's interpreter on a CPU; benchmarks/gpu.py compares on a GPU."""
+    pytest.importorskip("triton")
+    found = subprocess.run([sys.executable, "-c", KERNEL], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
+    assert found.stdout == "equal\n", found.stderr

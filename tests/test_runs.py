@@ -210,3 +210,12 @@ def test_a_signal_to_the_whole_group_saves_with_workers(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
     assert len(list(run.glob("checkpoints/step-*"))) == 1
+
+
+def test_another_part_of_the_net_encodes():
+    """NPID's `query` ends where its loss compares: unit vectors of the head's width, of the same images in the same order."""
+    trained = nearfar.fit("instance-discrimination-npid", data="digits", steps=2, batch=32)
+    images = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
+    h, f = trained.encode(images), trained.encode(images, tower="query")
+    assert f.shape == (20, 128)
+    torch.testing.assert_close(f, torch.nn.functional.normalize(trained.net.query[1](h.to(trained.device)), dim=1).detach().cpu())

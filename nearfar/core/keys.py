@@ -18,6 +18,7 @@ import hashlib
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import ModuleType
 from typing import overload
 
 import numpy as np
@@ -61,6 +62,16 @@ def _quantiles(device: str) -> Tensor:
     return (q / q.square().mean().sqrt()).float().to(device)
 
 
+@functools.cache
+def _kernels() -> ModuleType | None:
+    """The same hash in one launch, where Triton is installed."""
+    try:
+        from nearfar.core import hashing
+    except ImportError:
+        return None
+    return hashing
+
+
 @functools.lru_cache(maxsize=65536)
 def _word(seed: int, path: tuple[str | int, ...]) -> int:
     name = repr((seed, path)).encode()
@@ -89,6 +100,8 @@ class Key:
     def bits(self, slots, columns=1):
         """`(len(slots), columns)` hashes: uint64 for a numpy array of slots, int64 (same bits) for a tensor."""
         if isinstance(slots, Tensor):
+            if slots.is_cuda and (gpu := _kernels()):
+                return gpu.bits(slots.long(), _signed(self.word), columns)
             row = _mix_torch(_mix_torch(slots.long()) ^ _signed(self.word))
             column = torch.arange(columns, device=slots.device) * _signed(_COLUMN)
             return _mix_torch(row[:, None] + column)
@@ -103,6 +116,8 @@ class Key:
     def uniform(self, slots: Tensor, *shape: int) -> Tensor: ...
     def uniform(self, slots, *shape):
         """`(len(slots), *shape)` float32 in [0, 1), multiples of 2^-24 (so the conversion is exact)."""
+        if isinstance(slots, Tensor) and slots.is_cuda and (gpu := _kernels()):
+            return gpu.uniform(slots.long(), _signed(self.word), math.prod(shape)).view(len(slots), *shape)
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):
             return (_shift(bits, 40).float() * 2.0**-24).view(len(bits), *shape)

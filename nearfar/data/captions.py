@@ -13,7 +13,8 @@ from torch import Tensor
 
 from nearfar.core.errors import UsageError
 from nearfar.core.keys import Key
-from nearfar.data.images import Ids, Images, positions
+from nearfar.data.images import Images
+from nearfar.data.samples import Ids, positions
 from nearfar.data.split import Splits, divide, draw_test_ids
 from nearfar.data.stores import digest
 from nearfar.data.text import Texts

@@ -15,42 +15,36 @@ Nothing else is kept: punctuation, underscores and symbols separate words.
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import re
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Int32, Int64
-from torch import Tensor
 
-from nearfar.core.errors import NearfarError, UsageError
+from nearfar.core.errors import UsageError
 from nearfar.data.docstrings import docstrings
-from nearfar.data.images import Ids, positions
+from nearfar.data.lines import numbered_lines
+from nearfar.data.missing import missing
+from nearfar.data.names import WORD, Named
 from nearfar.data.split import Splits
 from nearfar.data.stores import digest
-from nearfar.data.tokens import Tokenizer
 
 MIN_COUNT = 5
 """Words that occur less often say too little about themselves to get a vector."""
-_UNKNOWN = "[UNK]"
-"""No word: words have no brackets."""
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def tokenise(line: str) -> list[str]:
     """The words of a line, in lower case."""
-    return _WORD.findall(line.lower())
+    return WORD.findall(line.lower())
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class Corpus(Named):
     """A text of known words. Its samples are the *words* (what a word method represents), most frequent first: `len`, `read` and
     `name` speak of them. What is drawn from for training are places of the text: `tokens` and `begins`.
 
@@ -68,32 +62,15 @@ class Corpus:
     """Words of the source, rare ones included."""
     source: str = ""
     """What the user asked for, as text."""
-    labels: None = None
-    classes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def read(self, ids: Ids) -> Int64[Tensor, " n"]:
-        """Words, as a table of vectors takes them."""
-        return torch.as_tensor(positions(ids), dtype=torch.int64)
-
-    def name(self, i: int) -> str:
-        return self.words[i]
-
-    def unlabelled(self) -> Corpus:
-        return self
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.words
 
     @cached_property
     def number(self) -> dict[str, int]:
         """The position of each word."""
         return {word: i for i, word in enumerate(self.words)}
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The vocabulary in the form in which it travels with a run."""
-        return word_tokenizer(self.words)
 
     @cached_property
     def begins(self) -> Bool[np.ndarray, " tokens"]:
@@ -113,44 +90,6 @@ class Corpus:
 
     def sizes(self) -> dict[str, Any]:
         return {"n": len(self), "words": len(self), "tokens": len(self.tokens)}
-
-
-@dataclass(frozen=True, eq=False)
-class Words:
-    """Some words of a vocabulary, behind the interface of images."""
-
-    words: tuple[str, ...]
-    ids: Int64[np.ndarray, " n"]
-    """Where they stand in the vocabulary."""
-    labels: None = None
-    classes: tuple[str, ...] = ()
-    source: str = ""
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def read(self, ids: Ids) -> Int64[Tensor, " n"]:
-        return torch.from_numpy(self.ids[positions(ids)])
-
-    def name(self, i: int) -> str:
-        return self.words[i]
-
-
-def word_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """A vocabulary as a tokenizer of whole words, each with the number of its position; one more number stands for all others."""
-    unknown = len(words)
-    model = {"type": "WordLevel", "vocab": {**{word: i for i, word in enumerate(words)}, _UNKNOWN: unknown}, "unk_token": _UNKNOWN}
-    split = {"type": "Split", "pattern": {"Regex": _WORD.pattern}, "behavior": "Removed", "invert": True}
-    parts = {"normalizer": {"type": "Lowercase"}, "pre_tokenizer": split, "post_processor": None, "decoder": None, "model": model}
-    definition = {"version": "1.0", "truncation": None, "padding": None, "added_tokens": [], **parts}
-    return Tokenizer(json.dumps(definition), {"pad": unknown, "unk": unknown})
-
-
-@lru_cache(maxsize=4)
-def numbers(tokenizer: Tokenizer) -> dict[str, int]:
-    """The words of a vocabulary, each with its position, in their order."""
-    vocabulary = json.loads(tokenizer.definition)["model"]["vocab"]
-    return {word: i for word, i in vocabulary.items() if word != _UNKNOWN}
 
 
 def corpus_of(sentences: Iterable[Sequence[str]], min_count: int = MIN_COUNT, source: str = "sentences") -> Corpus:
@@ -206,7 +145,7 @@ def open_corpus(spec: Any, *, min_count: int = MIN_COUNT) -> Splits:
 def _files(text: str) -> list[Path]:
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise UsageError(f"no text {text!r}: there is no such file or folder, nor such a name (docstrings)")
+        raise missing(text, ["docstrings"], "text")
     files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"the folder {path} has no .txt files")
@@ -215,13 +154,7 @@ def _files(text: str) -> list[Path]:
 
 def sentence_lines(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file that are sentences. A line that is no text is an error that names it."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            if b"\0" in raw:
-                raise NearfarError(f"{path}, line {number}: a zero byte: this is no text file")
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as e:
-                raise NearfarError(f"{path}, line {number}: not UTF-8 ({e.reason} at byte {e.start + 1}): save the file as UTF-8") from e
-            if line and line != "#" and not line.startswith("# "):
-                yield line
+    for _, line in numbered_lines(path):
+        sentence = line.strip()
+        if sentence and sentence != "#" and not sentence.startswith("# "):
+            yield sentence

@@ -49,7 +49,7 @@ def docstring_pairs() -> Texts:
     store = TextStore({"sentence1": [a for a, _ in pairs], "sentence2": [b for _, b in pairs]})
     same = np.arange(len(pairs)) % 2
     scores = (1 - same).astype(np.float32)
-    return Texts(store, np.arange(len(pairs)), 1 - same, ("other", "same"), scores, "docstring-pairs")
+    return Texts(store, np.arange(len(pairs)), 1 - same, ("other", "same"), "docstring-pairs", scores=scores)
 
 
 @lru_cache(maxsize=1)

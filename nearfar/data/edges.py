@@ -17,21 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.images import Ids, positions
-from nearfar.data.names import check_names, name_tokenizer
+from nearfar.data.missing import missing
+from nearfar.data.names import Named, check_names
 from nearfar.data.stores import digest
-from nearfar.data.tokens import Tokenizer
 
 TOYS = {"miserables": "les_miserables_graph", "karate": "karate_club_graph"}
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Named):
     """Nodes and, end to end, the neighbours of each in ascending order. Its samples are the nodes."""
 
     nodes: tuple[str, ...]
@@ -44,22 +42,10 @@ class Graph:
     """Which groups each node is in, any number of them."""
     group_names: tuple[str, ...] = ()
     source: str = ""
-    labels: None = None
-    classes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.nodes)
-
-    def read(self, ids: Ids) -> Int64[Tensor, " n"]:
-        """Nodes, as a table of vectors takes them."""
-        return torch.as_tensor(positions(ids), dtype=torch.int64)
-
-    def name(self, i: int) -> str:
-        return self.nodes[i]
-
-    def unlabelled(self) -> Graph:
-        return self
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.nodes
 
     @cached_property
     def strength(self) -> Float64[np.ndarray, " nodes"]:
@@ -67,11 +53,6 @@ class Graph:
         weights = np.ones(len(self.neighbours)) if self.weights is None else self.weights
         owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
         return np.bincount(owner, weights=weights, minlength=len(self)).astype(np.float64)
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The names of the nodes, in the form in which they travel with a run."""
-        return name_tokenizer(self.nodes)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -127,7 +108,7 @@ def _named(text: str) -> Graph:
         return _from_networkx(getattr(_networkx(), TOYS[text])(), text)
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise UsageError(f"no graph {text!r}: there is no such file, nor such a name ({', '.join(TOYS)})")
+        raise missing(text, TOYS, "graph")
     if path.is_dir():
         found = sorted(path.glob("*.mat"))
         if len(found) != 1:

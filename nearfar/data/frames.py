@@ -13,7 +13,7 @@ from jaxtyping import Int64, UInt8
 from torch import Tensor
 
 from nearfar.core.keys import Key
-from nearfar.data.images import Ids, Images, positions
+from nearfar.data.images import Images
 from nearfar.data.recording import Recording
 from nearfar.data.split import Splits, divide
 from nearfar.data.stores import InMemory, Store
@@ -32,6 +32,8 @@ class Frames(Images):
     values: Int64[np.ndarray, "n v"] | None = None
     variables: tuple[str, ...] = ()
 
+    by_row = ("ids", "labels", "episode", "values")
+
     @cached_property
     def successors(self) -> Int64[np.ndarray, " m"]:
         """Positions t of frames whose next frame, of the same episode, stands at t + 1."""
@@ -41,14 +43,9 @@ class Frames(Images):
     def name(self, i: int) -> str:
         return f"episode {self.episode[i]}, {self.store.name(int(self.ids[i]))}"
 
-    def subset(self, ids: Ids) -> Frames:
-        chosen = positions(ids)
-        values = None if self.values is None else self.values[chosen]
-        return replace(self, ids=self.ids[chosen], episode=self.episode[chosen], values=values)
-
     def unlabelled(self) -> Frames:
         """The same frames without the values of their variables."""
-        return replace(self, values=None, variables=())
+        return replace(super().unlabelled(), values=None, variables=())
 
     def sizes(self) -> dict[str, Any]:
         channels, height, width = self.shape

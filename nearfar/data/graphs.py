@@ -11,9 +11,9 @@ Graphs are undirected and unweighted: a link in one direction counts in both, a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.data.images import Ids, positions
+from nearfar.data.samples import Ids, Samples, positions
 from nearfar.data.stores import digest
 
 SPARSE = 0.1
@@ -33,9 +33,6 @@ Compressed = tuple[Tensor, ...]
 Packed = dict[str, Any]
 """Some graphs as an encoder takes them: "x" (nodes, f), or a sparse matrix and its transpose; "links", \\(\\hat A\\); "size" (n,), how
 many nodes each graph has; "graph" (nodes,), which of them a node is of."""
-
-
-Some = TypeVar("Some", bound="_Samples")
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,48 +105,23 @@ def store_of(
 
 
 @dataclass(frozen=True, eq=False)
-class _Samples:
-    """Some samples of a store. Subsets share it: nothing is copied, and a sample keeps its name."""
+class _OfGraphs(Samples):
+    """Some samples of a store of graphs: nodes, or whole ones."""
 
     store: GraphStore
-    ids: Int64[np.ndarray, " n"]
-    """Which samples of the store these are."""
-    labels: Int64[np.ndarray, " n"] | None = None
-    """For each sample the position of its class in `classes`."""
-    classes: tuple[str, ...] = ()
-    source: str = ""
-    """What the user asked for, as text."""
-    skipped: tuple[str, ...] = ()
 
     kind = "sample"
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     def name(self, i: int) -> str:
         row = int(self.ids[i])
         return self.store.names[row] if len(self.store.names) else f"{self.kind} {row}"
 
-    def subset(self: Some, ids: Ids) -> Some:
-        chosen = positions(ids)
-        return replace(self, ids=self.ids[chosen], labels=None if self.labels is None else self.labels[chosen])
-
-    def unlabelled(self: Some) -> Some:
-        """The same samples without labels, so that a method cannot see them."""
-        return replace(self, labels=None, classes=())
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of graphs and samples. Labels are no part of it: `unlabelled` keeps it."""
-        return digest(self.store.fingerprint.encode(), self.ids.tobytes())
-
     def sizes(self) -> dict[str, Any]:
-        """What a recipe and an encoder are built from."""
         tags = {"tags": list(self.store.tags)} if self.store.tags else {}
         return {"n": len(self), "classes": len(self.classes), "node_features": self.store.features, **tags}
 
 
-class Nodes(_Samples):
+class Nodes(_OfGraphs):
     """Some nodes of one graph. Whoever reads any of them sees the whole graph around them."""
 
     kind = "node"
@@ -166,7 +138,7 @@ class Nodes(_Samples):
         return {**super().sizes(), "nodes": self.store.nodes}
 
 
-class Graphs(_Samples):
+class Graphs(_OfGraphs):
     """Some small graphs."""
 
     kind = "graph"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,35 +11,18 @@ from jaxtyping import Float, Int32, Int64, UInt8
 from torch import Tensor
 
 from nearfar.core.keys import Key
-from nearfar.data.stores import Store, digest
+from nearfar.data.samples import Ids, Samples, positions
+from nearfar.data.stores import Store
 
 STATISTICS_FROM = 10_000
 """Means and deviations are taken over at most this many images, one from each of as many equal stretches of the data."""
 
-Ids = np.ndarray | Tensor | Sequence[int]
-
 
 @dataclass(frozen=True, eq=False)
-class Images:
-    """Some rows of a store, with labels where there are any.
-
-    Subsets share the store: nothing is copied, and an image keeps its name. Values are uint8, 0 to 255; they
-    become floats on the device, in the views.
-    """
+class Images(Samples):
+    """Some images of a store. Values are uint8, 0 to 255; they become floats on the device, in the views."""
 
     store: Store
-    ids: Int64[np.ndarray, " n"]
-    """Which rows of the store these are."""
-    labels: Int64[np.ndarray, " n"] | None = None
-    """For each image the position of its class in `classes`."""
-    classes: tuple[str, ...] = ()
-    source: str = ""
-    """What the user asked for, as text."""
-    skipped: tuple[str, ...] = ()
-    """Files of the source that were left out because they could not be read."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -57,23 +39,6 @@ class Images:
     def cut(self, ids: Ids, windows: Float[np.ndarray, "n v 4"], sizes: Sequence[int]) -> list[UInt8[Tensor, "n c _s _s"]]:
         """For each view its windows (left, top, right, bottom: shares of the file's image), scaled to its size."""
         return self.store.cut(self.ids[positions(ids)], windows, sizes)
-
-    def name(self, i: int) -> str:
-        """The path relative to the folder, or "row 17" of an array."""
-        return self.store.name(int(self.ids[i]))
-
-    def subset(self, ids: Ids) -> Images:
-        chosen = positions(ids)
-        return replace(self, ids=self.ids[chosen], labels=None if self.labels is None else self.labels[chosen])
-
-    def unlabelled(self) -> Images:
-        """The same images without labels, so that a method cannot see them."""
-        return replace(self, labels=None, classes=())
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of the images and their order. Labels are no part of it: `unlabelled` keeps it."""
-        return digest(self.store.fingerprint.encode(), self.ids.tobytes())
 
     def sizes(self) -> dict[str, Any]:
         """What a recipe and an encoder are built from; mean and std are per channel, of values in [0, 1]."""
@@ -99,8 +64,3 @@ class Images:
         MNIST alternates between two groups of writers, and every sixth image is 6% too dark."""
         edges = np.arange(count + 1) * len(self) // max(count, 1)
         return edges[:-1] + (Key(0)("statistics").uniform(np.arange(count), 1)[:, 0] * np.diff(edges)).astype(np.int64)
-
-
-def positions(ids: Ids) -> np.ndarray:
-    positions = np.asarray(ids)
-    return positions if positions.size else np.zeros(0, dtype=np.int64)

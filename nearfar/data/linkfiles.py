@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.core.errors import NearfarError
+from nearfar.data.lines import numbered_lines
 
 LINK_FILES = tuple(f"{name}{suffix}" for name in ("links", "edges") for suffix in (".txt", ".tsv", ".csv"))
 
@@ -39,18 +40,14 @@ def read_links(file: Path) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 def table_lines(path: Path, columns: int | None = None) -> Iterator[tuple[int, list[str]]]:
     """The lines of a UTF-8 table, with their numbers, cut at commas, tabs or spaces; empty ones and comments are left out."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-            except UnicodeDecodeError as e:
-                raise NearfarError(f"{path}, line {number}: not UTF-8 ({e.reason} at byte {e.start + 1}): save the file as UTF-8") from e
-            if not line or line[0] in "#%":
-                continue
-            row = re.split(r"\s*,\s*|\s+", line)
-            if columns is not None and len(row) != columns:
-                raise NearfarError(f"{path}, line {number}: {len(row)} entries where {columns} were expected")
-            yield number, row
+    for number, whole in numbered_lines(path):
+        line = whole.strip()
+        if not line or line[0] in "#%":
+            continue
+        row = re.split(r"\s*,\s*|\s+", line)
+        if columns is not None and len(row) != columns:
+            raise NearfarError(f"{path}, line {number}: {len(row)} entries where {columns} were expected")
+        yield number, row
 
 
 def _labels(path: Path, number: dict[str, int]) -> dict[int, str]:

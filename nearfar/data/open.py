@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.core.errors import UsageError, did_you_mean
+from nearfar.core.errors import UsageError
 from nearfar.data.arrays import How, as_labels, as_pixels, in_memory, number_classes
 from nearfar.data.decode import EXTENSIONS, Progress
 from nearfar.data.folder import read_files, read_folder
 from nearfar.data.formats import cifar_folder, idx_folder, read_cifar, read_idx, read_numpy
 from nearfar.data.items import read_items
+from nearfar.data.missing import missing
 from nearfar.data.split import Splits, divide
 
 
@@ -79,9 +80,7 @@ def _read_path(spec: str | os.PathLike, how: How) -> Splits:
     if not text:
         raise UsageError("no data given: give --data 'digits', a folder of images, CIFAR-10 or MNIST files, or a .npy or .npz file")
     if not os.path.exists(path):
-        raise UsageError(
-            f"no data {text!r}: there is no such file or folder, nor such a name ({', '.join(_NAMES)}).{did_you_mean(text, _NAMES)}"
-        )
+        raise missing(text, _NAMES)
     if path.is_dir():
         for find, read in _FOLDERS:
             if folder := find(path):

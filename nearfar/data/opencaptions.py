@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.core.errors import UsageError, did_you_mean
+from nearfar.core.errors import UsageError
 from nearfar.data.accept import adapted
 from nearfar.data.arrays import How
 from nearfar.data.captions import Captioned, divide_captioned, with_captions
 from nearfar.data.captionsets import digits_captions, is_emoji, is_flickr8k, read_emoji, read_flickr8k
 from nearfar.data.captiontables import read_caption_folder, read_caption_table
+from nearfar.data.missing import missing
 from nearfar.data.open import read as read_images
 from nearfar.data.split import Splits
 from nearfar.data.texttables import TABLES
@@ -71,9 +72,7 @@ def _read_path(text: str, how: How, columns: str | None) -> Splits:
     if not text:
         raise UsageError("no data given: give --data 'digits-captions', or a table with the columns image and caption")
     if not path.exists():
-        raise UsageError(
-            f"no data {text!r}: there is no such file or folder, nor such a name ({', '.join(NAMES)}).{did_you_mean(text, NAMES)}"
-        )
+        raise missing(text, NAMES)
     if path.is_file():
         if path.suffix.lower() not in TABLES:
             raise UsageError(f"cannot read captions from the file {path}: give a table that ends in {' or '.join(TABLES)}")

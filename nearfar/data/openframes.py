@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.core.errors import UsageError, did_you_mean
+from nearfar.core.errors import UsageError
 from nearfar.data.arrays import as_labels, as_pixels
 from nearfar.data.bounce import bounce
 from nearfar.data.decode import EXTENSIONS, BrokenImage, Progress, flat, in_threads, is_grey, opened, pixels_of, upright
 from nearfar.data.formats import _numpy_arrays
 from nearfar.data.frames import Decoded, Frames, Recorded
+from nearfar.data.missing import missing
 from nearfar.data.recording import BLOCK, Recording, open_recording
 from nearfar.data.stores import InMemory
 
@@ -50,10 +51,7 @@ def _read_path(text: str, progress: Progress | None) -> Frames:
         return _read_npz(path, text)
     if path.is_file():
         raise UsageError(f"cannot read frames from the file {path}: give a recording ({SUFFIX}), an .npz or a folder of episodes")
-    near = did_you_mean(text, NAMES)
-    raise UsageError(
-        f"no data {text!r}: there is no such file or folder, nor such a name ({', '.join(NAMES)}).{near} `nearfar record` makes a recording"
-    )
+    raise UsageError(f"{missing(text, NAMES)} `nearfar record` makes a recording")
 
 
 def read_recording(recording: Recording, source: str, progress: Progress | None = None) -> Frames:

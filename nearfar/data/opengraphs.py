@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from nearfar.core.errors import UsageError, did_you_mean
+from nearfar.core.errors import UsageError
 from nearfar.data.arrays import number_classes
 from nearfar.data.graphs import Graphs, as_features, as_links, store_of
 from nearfar.data.graphtexts import Found, read_one_file, read_tu_folder
+from nearfar.data.missing import missing
 from nearfar.data.opennodes import count_nodes, fields_of
 from nearfar.data.split import Splits, divide
 
@@ -78,7 +79,7 @@ def _one_hot(tags: np.ndarray, known: tuple[int, ...], source: str) -> np.ndarra
 def _read_path(text: str) -> Found:
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise UsageError(f"no graphs {text!r}: there is no such file or folder, nor such a name (atlas).{did_you_mean(text, ['atlas'])}")
+        raise missing(text, ["atlas"], "graphs")
     if path.is_file():
         return read_one_file(path)
     adjacency, texts = sorted(path.glob("*_A.txt")), sorted(p for p in path.glob("*.txt") if not p.name.lower().startswith("readme"))

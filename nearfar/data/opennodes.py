@@ -25,10 +25,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_matrix, diags, eye
 
-from nearfar.core.errors import NearfarError, UsageError, did_you_mean
+from nearfar.core.errors import NearfarError, UsageError
 from nearfar.data.arrays import number_classes
 from nearfar.data.graphs import SPARSE, Nodes, as_features, as_links, store_of
 from nearfar.data.linkfiles import LINK_FILES, read_links
+from nearfar.data.missing import missing
 from nearfar.data.split import Splits, divide
 
 _OTHER_NAMES = {"links": "edge_index", "train_mask": "train", "test_mask": "test"}
@@ -160,7 +161,7 @@ def _mask(fields: Mapping[str, Any], name: str, known: np.ndarray, what: str) ->
 def _read_path(text: str) -> NodeGraph:
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise UsageError(f"no graph {text!r}: there is no such file or folder, nor such a name (karate).{did_you_mean(text, ['karate'])}")
+        raise missing(text, ["karate"], "graph")
     if path.is_file():
         return _read_npz(path, text) if path.suffix == ".npz" else _of_links(path, text)
     archives, links = sorted(path.glob("*.npz")), [path / name for name in LINK_FILES if (path / name).is_file()]

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.core.errors import UsageError, did_you_mean
+from nearfar.core.errors import UsageError
 from nearfar.core.keys import Key
 from nearfar.data.arrowfolder import is_dataset_folder, load_dataset_folder
 from nearfar.data.docstrings import docstring_pairs, docstring_triples, docstrings
+from nearfar.data.missing import missing
 from nearfar.data.questions import docstring_questions, read_questions
 from nearfar.data.split import Splits, divide, draw_test_ids
 from nearfar.data.text import Texts
@@ -97,9 +98,7 @@ def _read_path(spec: str | os.PathLike, columns: str | None, on_error: str) -> S
     if not text:
         raise UsageError("no data given: give --data 'docstrings', a .txt, .csv, .tsv, .jsonl or .parquet file, or a folder of them")
     if not path.exists():
-        raise UsageError(
-            f"no data {text!r}: there is no such file or folder, nor such a name ({', '.join(NAMES)}).{did_you_mean(text, NAMES)}"
-        )
+        raise missing(text, NAMES)
     if path.suffix.lower() == ".json":
         return Splits(read_questions(path, on_error).pairs(), None)
     if path.is_file():

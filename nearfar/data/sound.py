@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int16, Int64
+from jaxtyping import Float, Int16
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.data.images import Ids, positions
+from nearfar.data.samples import Ids, Samples, positions
 from nearfar.data.split import Splits, divide
 from nearfar.data.stores import digest
 
@@ -44,22 +44,10 @@ class SoundStore:
 
 
 @dataclass(frozen=True, eq=False)
-class Sounds:
-    """Some clips of a store, with labels where there are any. Subsets share the store: nothing is copied."""
+class Sounds(Samples):
+    """Some clips of a store."""
 
     store: SoundStore
-    ids: Int64[np.ndarray, " n"]
-    """Which rows of the store these are."""
-    labels: Int64[np.ndarray, " n"] | None = None
-    """For each clip the position of its class in `classes`."""
-    classes: tuple[str, ...] = ()
-    source: str = ""
-    """What the user asked for, as text."""
-    skipped: tuple[str, ...] = ()
-    """Files of the source that were left out because they could not be read."""
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
     @property
     def rate(self) -> int:
@@ -77,25 +65,7 @@ class Sounds:
     def read(self, ids: Ids) -> Int16[Tensor, "n t"]:
         return self.store.clips[torch.from_numpy(self.ids[positions(ids)])]
 
-    def name(self, i: int) -> str:
-        """The path relative to the folder, or "row 17" of an array."""
-        return self.store.name(int(self.ids[i]))
-
-    def subset(self, ids: Ids) -> Sounds:
-        chosen = positions(ids)
-        return replace(self, ids=self.ids[chosen], labels=None if self.labels is None else self.labels[chosen])
-
-    def unlabelled(self) -> Sounds:
-        """The same clips without labels, so that a method cannot see them."""
-        return replace(self, labels=None, classes=())
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of the clips and their order. Labels are no part of it: `unlabelled` keeps it."""
-        return digest(self.store.fingerprint.encode(), self.ids.tobytes())
-
     def sizes(self) -> dict[str, Any]:
-        """What a recipe and an encoder are built from."""
         return {"n": len(self), "rate": self.rate, "samples": self.samples, "classes": len(self.classes)}
 
 

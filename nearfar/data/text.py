@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from nearfar.core.errors import NearfarError
-from nearfar.data.images import Ids, positions
+from nearfar.data.samples import Ids, Samples, positions
 from nearfar.data.stores import digest
 from nearfar.data.tokens import Ragged, Tokenizer
 
@@ -58,28 +58,16 @@ class Tokens:
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
-    """Some rows of a store of texts. Subsets share the store: nothing is copied, and a row keeps its name.
-
-    `read` gives token ids, padded on the right; it needs `tokenised`.
-    """
+class Texts(Samples):
+    """Some rows of a store of texts. `read` gives token ids, padded on the right; it needs `tokenised`."""
 
     store: TextStore
-    ids: Int64[np.ndarray, " n"]
-    """Which rows of the store these are."""
-    labels: Int64[np.ndarray, " n"] | None = None
-    """For each row the position of its class in `classes`."""
-    classes: tuple[str, ...] = ()
+    _: KW_ONLY
     scores: Float32[np.ndarray, " n"] | None = None
     """For each row a number: how alike its two texts are."""
-    source: str = ""
-    """What the user asked for, as text."""
-    skipped: tuple[str, ...] = ()
-    """Rows of the source that were left out because they could not be read."""
     tokens: Tokens | None = None
 
-    def __len__(self) -> int:
-        return len(self.ids)
+    by_row = ("ids", "labels", "scores")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -121,26 +109,11 @@ class Texts:
         width = max(column.longest(rows) for column in ragged)
         return torch.stack([column.padded(rows, tokens.tokenizer.special["pad"], width) for column in ragged])
 
-    def name(self, i: int) -> str:
-        """The file and line, or "row 17" of a list."""
-        return self.store.name(int(self.ids[i]))
-
-    def subset(self, ids: Ids) -> Texts:
-        chosen = positions(ids)
-        labels, scores = (None if x is None else x[chosen] for x in (self.labels, self.scores))
-        return replace(self, ids=self.ids[chosen], labels=labels, scores=scores)
-
     def unlabelled(self) -> Texts:
         """The same texts without labels and scores, so that a method cannot see them."""
-        return replace(self, labels=None, classes=(), scores=None)
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A hash of the texts and their order. Labels are no part of it: `unlabelled` keeps it."""
-        return digest(self.store.fingerprint.encode(), self.ids.tobytes())
+        return replace(super().unlabelled(), scores=None)
 
     def sizes(self) -> dict[str, Any]:
-        """What a recipe and an encoder are built from."""
         tokens = self._tokens
         return {
             "n": len(self),

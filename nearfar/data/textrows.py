@@ -68,7 +68,7 @@ class Collected:
         store = TextStore(self.columns, tuple(self.files), np.array(self.file), np.array(self.line), passages)
         (labels,), classes = number_classes(np.array(self.labels) if self.labels else None)
         scores = np.array(self.scores, dtype=np.float32) if self.scores else None
-        return Texts(store, np.arange(n), labels, classes, scores, source, tuple(self.skipped))
+        return Texts(store, np.arange(n), labels, classes, source, tuple(self.skipped), scores=scores)
 
 
 def lines_of(path: Path, collected: Collected) -> Iterator[tuple[int, str]]:

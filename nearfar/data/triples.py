@@ -16,25 +16,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Int64
-from torch import Tensor
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.images import Ids, positions
-from nearfar.data.names import check_names, name_tokenizer
+from nearfar.data.lines import numbered_lines
+from nearfar.data.missing import missing
+from nearfar.data.names import Named, check_names
 from nearfar.data.pythongraph import python_triples
 from nearfar.data.split import Splits, divide
 from nearfar.data.stores import digest
-from nearfar.data.tokens import Tokenizer
 
 Facts = Int64[np.ndarray, "_ 3"]
-Named = tuple[str, str, str]
+Triple = tuple[str, str, str]
 SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, eq=False)
-class Triples:
+class Triples(Named):
     """Some true triples. Its samples are the *entities* (what such a method represents): `len`, `read` and `name` speak of them. What
     is drawn from for training are the rows of `triples`."""
 
@@ -47,27 +45,10 @@ class Triples:
     known: Facts
     """Everything that is known to be true, of all splits: what a filtered rank leaves out."""
     source: str = ""
-    labels: None = None
-    classes: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
 
-    def __len__(self) -> int:
-        return len(self.entities)
-
-    def read(self, ids: Ids) -> Int64[Tensor, " n"]:
-        """Entities, as a table of vectors takes them."""
-        return torch.as_tensor(positions(ids), dtype=torch.int64)
-
-    def name(self, i: int) -> str:
-        return self.entities[i]
-
-    def unlabelled(self) -> Triples:
-        return self
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The names of the entities, in the form in which they travel with a run."""
-        return name_tokenizer(self.entities)
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.entities
 
     @cached_property
     def fingerprint(self) -> str:
@@ -99,29 +80,24 @@ def open_triples(
         return _divided(python_triples(), text, seed, split, names)
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise UsageError(f"no triples {text!r}: there is no such file or folder, nor such a name (python)")
+        raise missing(text, ["python"], "triples")
     if path.is_dir():
         return _from_folder(path, text, names)
     return _divided([triple for _, triple in read_lines(path)], text, seed, split, names)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, Named]]:
+def read_lines(path: Path) -> Iterator[tuple[int, Triple]]:
     """Numbered triples of a file; a line that is none is an error that names it."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            try:
-                line = raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as e:
-                raise NearfarError(f"{path}, line {number}: not UTF-8 ({e.reason} at byte {e.start + 1}): save the file as UTF-8") from e
-            if not line.strip():
-                continue
-            fields = [field.strip() for field in line.split("\t")]
-            if len(fields) != 3 or not all(fields):
-                raise NearfarError(f"{path}, line {number}: head, relation and tail, separated by tabs, were expected, found {line[:80]!r}")
-            yield number, (fields[0], fields[1], fields[2])
+    for number, line in numbered_lines(path):
+        if not line.strip():
+            continue
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) != 3 or not all(fields):
+            raise NearfarError(f"{path}, line {number}: head, relation and tail, separated by tabs, were expected, found {line[:80]!r}")
+        yield number, (fields[0], fields[1], fields[2])
 
 
-def _from_python(spec: Any) -> Iterator[Named]:
+def _from_python(spec: Any) -> Iterator[Triple]:
     if not isinstance(spec, (list, tuple)) or not spec:
         raise UsageError(f"cannot read triples from a {type(spec).__name__}: give a name, a file, a folder or a list of triples")
     for i, triple in enumerate(spec):
@@ -148,7 +124,7 @@ def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[s
 
 
 def _divided(
-    triples: list[Named], source: str, seed: int, split: Sequence[int] | None, names: tuple[Sequence[str], Sequence[str]] | None
+    triples: list[Triple], source: str, seed: int, split: Sequence[int] | None, names: tuple[Sequence[str], Sequence[str]] | None
 ) -> Splits:
     """One list, each triple once, of which rows are set aside: the stored ones, or one in five of those that can be spared."""
     triples = list(dict.fromkeys(triples))
@@ -186,7 +162,7 @@ def _spared(known: Facts, drawn: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "
     return drawn[np.isin(test[:, [0, 2]], entities).all(1) & np.isin(test[:, 1], relations)]
 
 
-def _names(triples: Iterable[Named]) -> tuple[list[str], list[str]]:
+def _names(triples: Iterable[Triple]) -> tuple[list[str], list[str]]:
     """Entities and relations in alphabetical order."""
     entities: set[str] = set()
     relations: set[str] = set()
@@ -200,7 +176,7 @@ def _places(names: Sequence[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(names)}
 
 
-def _numbers(lines: Iterable[tuple[int, Named]], entities: dict[str, int], relations: dict[str, int], source: Any) -> Facts:
+def _numbers(lines: Iterable[tuple[int, Triple]], entities: dict[str, int], relations: dict[str, int], source: Any) -> Facts:
     """Names as numbers. A name that is not known is an error that says where it stands."""
     found: list[tuple[int, int, int]] = []
     for number, (head, relation, tail) in lines:

@@ -7,16 +7,15 @@ changed. Silence, with which short clips are filled up, does not count.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Sizes, UsageError
-from nearfar.core.errors import did_you_mean
+from nearfar.core import UsageError
+from nearfar.encoders.family import Architecture, Build, Family
 from nearfar.encoders.mel import LogMel, loudness_one, sounding
 from nearfar.encoders.pretrained import model_of
 
@@ -139,7 +138,7 @@ class WaveEncoder(FrameEncoder):
 class HuggingFaceSound(WaveEncoder):
     """A transformers model of speech (wav2vec 2.0, HuBERT, …) from a local folder: its last hidden states. It expects 16 kHz."""
 
-    def __init__(self, name: str, architecture: Mapping[str, Any] | None = None):
+    def __init__(self, name: str, architecture: Architecture | None = None):
         super().__init__(1, ())
         self.model = model_of(name, architecture)
         if self.model.main_input_name != "input_values":
@@ -153,19 +152,17 @@ class HuggingFaceSound(WaveEncoder):
         return self.model(loudness_one(x)).last_hidden_state
 
 
-AUDIO_ENCODERS = {
+AUDIO_ENCODERS: dict[str, Build] = {
     "mel": lambda sizes: MelEncoder(sizes["rate"]),
     "mel-deep": lambda sizes: MelEncoder(sizes["rate"], layers=DEEP),
     "mel-transformer": lambda sizes: MelTransformer(sizes["rate"]),
     "wave": lambda sizes: WaveEncoder(),
     "wave-512": lambda sizes: WaveEncoder(512),
 }
-
-
-def make_audio_encoder(spec: str, sizes: Sizes, weights: bool = True) -> FrameEncoder:
-    if spec.startswith("hf:"):
-        return HuggingFaceSound(spec[3:], None if weights else sizes.get("architecture"))
-    if spec not in AUDIO_ENCODERS:
-        known = ", ".join(AUDIO_ENCODERS)
-        raise UsageError(f"--encoder {spec!r} is unknown: for sounds use one of {known} or hf:FOLDER.{did_you_mean(spec, AUDIO_ENCODERS)}")
-    return AUDIO_ENCODERS[spec](sizes)
+SOUNDS = Family(
+    of="sounds",
+    mark="rate",
+    encoders=AUDIO_ENCODERS,
+    auto=lambda sizes: "mel",
+    pretrained=lambda name, sizes, architecture: HuggingFaceSound(name, architecture),
+)

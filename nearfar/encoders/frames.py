@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.core.errors import did_you_mean
+from nearfar.encoders.family import Build, Family
 
 _SHAPES = {
     "nature": (((32, 8, 4), (64, 4, 2), (128, 4, 2)), (64, 3, 1), 256),
     "nature-small": (((16, 4, 2), (32, 3, 2), (32, 3, 1)), (32, 3, 1), 64),
 }
 """By name: (channels, window, stride) of the layers up to the map, of the one after it, and the width of the global feature."""
-FRAME_ENCODERS = tuple(_SHAPES)
 SMALL = 80
 """Frames of which a side is shorter than this are small."""
 
@@ -56,11 +57,10 @@ class PlacesEncoder(nn.Module):
         return self.both(x)[0]
 
 
-def make_frame_encoder(spec: str, sizes: Sizes) -> PlacesEncoder:
-    if spec not in _SHAPES:
-        raise UsageError(f"--encoder {spec!r} is unknown for frames: use {' or '.join(_SHAPES)}.{did_you_mean(spec, _SHAPES)}")
-    return PlacesEncoder(spec, sizes)
-
-
-def resolve_frame_encoder(sizes: Sizes) -> str:
-    return "nature" if min(sizes["height"], sizes["width"]) >= SMALL else "nature-small"
+FRAME_ENCODERS: dict[str, Build] = {name: partial(PlacesEncoder, name) for name in _SHAPES}
+FRAMES = Family(
+    of="frames",
+    mark="height",
+    encoders=FRAME_ENCODERS,
+    auto=lambda sizes: "nature" if min(sizes["height"], sizes["width"]) >= SMALL else "nature-small",
+)

@@ -6,7 +6,6 @@ sparse matrix, with its transpose: products then take as long as it has entries.
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
@@ -15,22 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nearfar.core import Sizes, UsageError
+from nearfar.encoders.family import Build, Family
 from nearfar.encoders.sparse import Compressed, multiply
-
-GRAPH_ENCODERS = ("gcn-LAYERSxWIDTH", "gin-LAYERSxWIDTH", "gin-LAYERSxWIDTH-ln")
-_SPEC = re.compile(r"(?P<name>gcn|gin)-(?P<layers>[1-9]\d?)x(?P<width>[1-9]\d{0,4})(?P<norm>-ln)?")
-
-
-def make_graph_encoder(spec: str, sizes: Sizes) -> GraphEncoder:
-    """The encoder of nodes that a spec names: gcn-1x512, gin-3x32; gin-3x32-ln has layer instead of batch norm."""
-    found = _SPEC.fullmatch(spec)
-    if not found or (found["norm"] and found["name"] == "gcn"):
-        raise UsageError(f"--encoder {spec!r} is unknown: of graphs, use one of {', '.join(GRAPH_ENCODERS)}, such as gcn-1x512 or gin-3x32")
-    features, layers, width = sizes["node_features"], int(found["layers"]), int(found["width"])
-    if found["name"] == "gcn":
-        return GCN(features, width, layers)
-    return GIN(features, width, layers, nn.LayerNorm if found["norm"] else nn.BatchNorm1d)
 
 
 class GraphEncoder(nn.Module, ABC):
@@ -114,3 +99,18 @@ def sum_nodes(h: Float[Tensor, "nodes d"], size: Tensor) -> Float[Tensor, "n d"]
 def _times(x: Any, weight: Tensor) -> Tensor:
     """x @ weight; x dense, or a sparse matrix followed by its transpose."""
     return x @ weight if isinstance(x, Tensor) else multiply(x[:3], x[3:], weight)
+
+
+GRAPH_ENCODERS: dict[str, Build] = {
+    "gcn-LAYERSxWIDTH": lambda sizes, layers, width: GCN(sizes["node_features"], width, layers),
+    "gin-LAYERSxWIDTH": lambda sizes, layers, width: GIN(sizes["node_features"], width, layers),
+    "gin-LAYERSxWIDTH-ln": lambda sizes, layers, width: GIN(sizes["node_features"], width, layers, nn.LayerNorm),
+}
+"""With -ln: layer instead of batch norm."""
+GRAPHS = Family(
+    of="graphs",
+    mark="node_features",
+    encoders=GRAPH_ENCODERS,
+    auto=lambda sizes: "gcn-1x512" if "nodes" in sizes else "gin-3x32",
+    example="gcn-1x512 or gin-3x32",
+)

@@ -6,6 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from nearfar.encoders.family import Build, Family
+
+WIDTH = 100
+"""As in word2vec; recipes that build their tables themselves choose their own."""
+
 
 class Lookup(nn.Module):
     """`words` rows of width `dim`, drawn uniformly from ±1/(2·dim) as word2vec does: short at first, so that all scores are near 0."""
@@ -17,3 +22,7 @@ class Lookup(nn.Module):
 
     def forward(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:
         return self.weight[ids]
+
+
+LOOKUP_ENCODERS: dict[str, Build] = {"lookup": lambda sizes: Lookup(sizes["words"], WIDTH)}
+WORDS = Family(of="words, nodes or entities", mark="words", encoders=LOOKUP_ENCODERS, auto=lambda sizes: "lookup")

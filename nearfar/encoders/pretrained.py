@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor, nn
-
 from nearfar.core import UsageError
 from nearfar.core.errors import MissingExtra
 
@@ -68,45 +65,6 @@ def is_pair(model: Any) -> bool:
 def tau_of(model: Any) -> float:
     """The temperature that a pair of towers has learned."""
     return math.exp(-float(model.logit_scale.detach()))
-
-
-class HuggingFaceImage(nn.Module):
-    """A transformers image backbone: its pooled output, or the mean of its last hidden states; of CLIP the projected output of its tower.
-
-    `dim` is the width of the output. Grey images are shown to a model of colours with equal channels.
-    """
-
-    def __init__(self, name: str, architecture: Mapping[str, Any] | None = None):
-        super().__init__()
-        self.name = name
-        model = model_of(name, architecture)
-        self.space, self.tau, self.projection = None, None, None
-        if is_pair(model):
-            self.space, self.tau, self.projection = name, tau_of(model), model.visual_projection
-            model = model.vision_model
-        self.model, self.dim = model, _width(model) if self.projection is None else self.projection.out_features
-        self.channels = int(getattr(model.config, "num_channels", 3))
-
-    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
-        if x.shape[1] == 1:
-            x = x.expand(-1, self.channels, -1, -1)
-        if x.shape[1] != self.channels:
-            raise UsageError(
-                f"--encoder hf:{self.name} takes images of {self.channels} channel(s), these have {x.shape[1]}: use another model"
-            )
-        try:
-            out = self.model(pixel_values=x)
-        except ValueError as e:  # transformers' word for images of a size that the model does not take
-            raise UsageError(f"--encoder hf:{self.name}: {str(e).splitlines()[0]} (--image-size scales them)") from e
-        pooled = getattr(out, "pooler_output", None)
-        if pooled is None:
-            pooled = out.last_hidden_state.mean(1)
-        return pooled.flatten(1) if self.projection is None else self.projection(pooled)
-
-
-def _width(model: Any) -> int:
-    sizes = getattr(model.config, "hidden_sizes", None)
-    return int(sizes[-1] if sizes else model.config.hidden_size)
 
 
 def _standardised(name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from nearfar.core import UsageError
 from nearfar.data.tokens import pretrained_tokenizer
 from nearfar.encoders.pretrained import remembered
-from nearfar.encoders.text import Pool, make_text_encoder
+from nearfar.encoders.text import Pool, pretrained_text
 
 _POOLING: dict[str, Pool] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
@@ -40,7 +40,7 @@ class SentenceEncoder:
         )
         self.tokenizer = pretrained_tokenizer(str(folder))
         sizes = {"vocabulary": self.tokenizer.size, "length": self.longest, "special": self.tokenizer.special}
-        self.model = make_text_encoder(f"hf:{folder}", sizes).set(self.pooling, 0.0).to(self.device).eval()
+        self.model = pretrained_text(str(folder), sizes).set(self.pooling, 0.0).to(self.device).eval()
         self.dim = self.model.dim
 
     @torch.no_grad()

@@ -11,6 +11,7 @@ Rows are independent, and padding does not count: what a text becomes does not d
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -18,7 +19,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.core.errors import did_you_mean
+from nearfar.encoders.family import Architecture, Build, Family
 from nearfar.encoders.pretrained import is_pair, model_of, tau_of, transformers_for
 
 Pool = Literal["cls", "mean", "first-last"]
@@ -26,26 +27,6 @@ Pool = Literal["cls", "mean", "first-last"]
 
 BERTS = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512), "bert-base": (12, 768)}
 """Layers and width; a head is 64 wide, the inner layer four times the width (Turc et al. 2019, arXiv:1908.08962)."""
-TEXT_ENCODERS = (*BERTS, "gru", "bag")
-
-
-def make_text_encoder(spec: str, sizes: Sizes, weights: bool = True) -> TextEncoder:
-    """The encoder a spec names; its weights are drawn from torch's generators (seed them around the call).
-
-    `weights=False`: the caller has them; a pre-trained model is built from the architecture that `sizes` holds, and its files are
-    not needed.
-    """
-    if spec.startswith("hf:"):
-        return _pretrained(spec[3:], sizes, weights)
-    if spec in BERTS:
-        return Transformer(_bert(*BERTS[spec], sizes), sizes)
-    if spec == "gru":
-        return Gru(sizes)
-    if spec == "bag":
-        return Bag(sizes)
-    raise UsageError(
-        f"--encoder {spec!r} is unknown: for texts use one of {', '.join(TEXT_ENCODERS)} or hf:NAME.{did_you_mean(spec, TEXT_ENCODERS)}"
-    )
 
 
 class TextEncoder(nn.Module):
@@ -198,17 +179,18 @@ def mean_of(states: Float[Tensor, "n t d"], there: Bool[Tensor, "n t"]) -> Float
     return (states * weight).sum(1) / weight.sum(1).clamp_min(1)
 
 
-def _bert(layers: int, width: int, sizes: Sizes) -> Any:
+def _bert(layers: int, width: int, sizes: Sizes) -> Transformer:
     transformers = transformers_for("a BERT encoder")
     config = transformers.BertConfig(
         vocab_size=sizes["vocabulary"], hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
         intermediate_size=4 * width, max_position_embeddings=max(512, sizes["length"]), pad_token_id=sizes["special"]["pad"],
     )  # fmt: skip
-    return transformers.BertModel(config, add_pooling_layer=False)
+    return Transformer(transformers.BertModel(config, add_pooling_layer=False), sizes)
 
 
-def _pretrained(name: str, sizes: Sizes, weights: bool) -> TextEncoder:
-    model = model_of(name, None if weights else sizes["architecture"])
+def pretrained_text(name: str, sizes: Sizes, architecture: Architecture | None = None) -> TextEncoder:
+    """A text model of transformers, or the text tower of a pair: with its weights or, of a given architecture, with random ones."""
+    model = model_of(name, architecture)
     config = model.config.get_text_config()
     reach = getattr(config, "max_position_embeddings", sizes["length"])
     if sizes["length"] > reach:
@@ -220,3 +202,13 @@ def _pretrained(name: str, sizes: Sizes, weights: bool) -> TextEncoder:
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
     return Transformer(model, sizes)
+
+
+TEXT_ENCODERS: dict[str, Build] = {**{name: partial(_bert, *shape) for name, shape in BERTS.items()}, "gru": Gru, "bag": Bag}
+TEXTS = Family(
+    of="texts",
+    mark="vocabulary",
+    encoders=TEXT_ENCODERS,
+    auto=lambda sizes: "bert-tiny",
+    pretrained=pretrained_text,
+)

@@ -40,14 +40,17 @@ class Trained:
         """How data are brought to this net."""
         return inputs_for(self.recipe, self.net.sizes, self.tokenizer)
 
-    def encode(self, samples: Any, batch: int = 512, progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
+    def encode(
+        self, samples: Any, batch: int = 512, progress: Callable[[int, int], None] | None = None, tower: str = "encoder"
+    ) -> Float[Tensor, "n d"]:
         """The representations of images (one image file, a list of them, or anything `open_data` takes; scaled to the run's size), of
         texts (a list of strings, or anything `open_texts` takes), or of opened data.
 
-        Of data that bring splits, those for training come first.
+        Of data that bring splits, those for training come first. `tower`: another part of the net than its encoder, such as NPID's
+        `query`, which ends where the loss compares.
         """
         parts = self.inputs.accept(samples)
-        return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch, progress) for part in parts])
+        return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch, progress, tower) for part in parts])
 
     def untrained(self) -> Trained:
         """The same net before its first step."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from nearfar.app.kinds.base import Evaluation, Kind, Progress
 from nearfar.core import Key, UsageError
 from nearfar.data import Splits
-from nearfar.data.corpus import Words, numbers
+from nearfar.data.names import Words, numbers
 from nearfar.evaluate import Table
 from nearfar.train.trained import Trained
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from nearfar.core import Run, Sizes, UsageError
-from nearfar.core.errors import did_you_mean
 from nearfar.data.arrays import as_labels, number_classes
 from nearfar.data.inputs.base import Inputs, Progress
+from nearfar.data.missing import missing
 from nearfar.data.sound import LOUDEST, Sounds, SoundStore, as_clips, divide_sounds, of_length, quantised
 from nearfar.data.soundfiles import EXTENSIONS, HIGHEST_RATE, HowSound, read_sound_files, read_sound_folder, resampled
 from nearfar.data.split import Splits
@@ -74,7 +74,7 @@ def _read_path(text: str, how: HowSound) -> Sounds:
         return read_sound_files([path], how, text)
     if path.is_file():
         raise UsageError(f"cannot read sounds from the file {path}: give a folder, or a file that ends in {' '.join(EXTENSIONS)}")
-    raise UsageError(f"no data {text!r}: there is no such file or folder, nor such a name ({', '.join(NAMES)}).{did_you_mean(text, NAMES)}")
+    raise missing(text, NAMES)
 
 
 def _read_array(sounds: np.ndarray | Tensor, labels: Any, how: HowSound) -> Sounds:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from nearfar.core import Run, Sizes
-from nearfar.data.corpus import Words, numbers
 from nearfar.data.inputs.base import Inputs, Progress
-from nearfar.data.names import named
+from nearfar.data.names import Words, named, numbers
 from nearfar.data.split import Splits
 from nearfar.data.tokens import Tokenizer
 from nearfar.data.triples import Triples, open_triples

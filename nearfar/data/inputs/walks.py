@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from nearfar.core import Run, Sizes
-from nearfar.data.corpus import Words
 from nearfar.data.edges import Graph, open_edges
 from nearfar.data.inputs.base import Inputs, Progress
-from nearfar.data.names import named
+from nearfar.data.names import Words, named
 from nearfar.data.split import Splits
 from nearfar.data.tokens import Tokenizer
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from nearfar.core import Run, Sizes, UsageError
 from nearfar.core.errors import did_you_mean
-from nearfar.data.corpus import Corpus, Words, numbers, open_corpus
+from nearfar.data.corpus import Corpus, open_corpus
 from nearfar.data.inputs.base import Inputs, Progress
+from nearfar.data.names import Words, numbers
 from nearfar.data.split import Splits
 from nearfar.data.tokens import Tokenizer
 

@@ -1,0 +1,53 @@
+"""The hash of `keys` as one CUDA kernel: a few dozen launches of a microsecond each, for every draw, become one.
+
+A step of a small encoder draws a dozen times. In torch's operations each draw is some forty tiny kernels, which the GPU runs
+one after the other however small they are; for small batches they took a fifth of the step. Integers are hashed as in `keys`,
+and the conversion to floats is exact, so that the numbers are the same to the last bit.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+BLOCK = 1024
+
+
+@triton.jit
+def _mix(x):
+    x = x + 0x9E3779B97F4A7C15
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB
+    return x ^ (x >> 31)
+
+
+@triton.jit(do_not_specialize=["word", "total", "columns"])
+def _hash(slots, out, word, total, columns, UNIFORM: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + at // columns, mask=at < total, other=0).to(tl.uint64)
+    row = _mix(_mix(slot) ^ word.to(tl.uint64))
+    found = _mix(row + (at % columns).to(tl.uint64) * 0xD1342543DE82EF95)
+    if UNIFORM:
+        tl.store(out + at, (found >> 40).to(tl.float32) * 5.9604644775390625e-08, mask=at < total)  # 2^-24
+    else:
+        tl.store(out + at, found.to(tl.int64), mask=at < total)
+
+
+def bits(slots: Int64[Tensor, " n"], word: int, columns: int) -> Int64[Tensor, "n {columns}"]:
+    """`Key.bits`; `word` is the key's as a signed integer."""
+    return _launch(slots, word, columns, torch.int64)
+
+
+def uniform(slots: Int64[Tensor, " n"], word: int, columns: int) -> Float[Tensor, "n {columns}"]:
+    """`Key.uniform`, flat."""
+    return _launch(slots, word, columns, torch.float32)
+
+
+def _launch(slots: Tensor, word: int, columns: int, kind: torch.dtype) -> Tensor:
+    out = torch.empty(len(slots), columns, dtype=kind, device=slots.device)
+    if total := out.numel():
+        _hash[(triton.cdiv(total, BLOCK),)](slots.contiguous(), out, word, total, columns, kind == torch.float32, BLOCK)
+    return out

@@ -1,0 +1,99 @@
+"""Image encoders: ConvNets and ResNets by name, and the image models of transformers, behind a layer that standardises.
+
+    convnet                            small, for pictures up to about 40 pixels
+    resnet18, resnet34, resnet50       He et al. 2016, with a stem for small pictures; -imagenet: with that for large ones
+    …-gn                               group instead of batch norm
+    hf:NAME-OR-FOLDER                  any image model of transformers, or the image tower of a CLIP, with its weights
+
+Bytes or floats in, one vector a picture out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nearfar.core import Sizes, UsageError
+from nearfar.encoders.convnet import Block, Bottleneck, ConvNet, ResNet, batch_norm, group_norm
+from nearfar.encoders.family import Architecture, Build, Family
+from nearfar.encoders.pretrained import is_pair, model_of, tau_of
+from nearfar.encoders.standardise import Standardise
+
+_RESNETS = {"resnet18": ((2, 2, 2, 2), Block), "resnet34": ((3, 4, 6, 3), Block), "resnet50": ((3, 4, 6, 3), Bottleneck)}
+SMALL = 40
+"""Pixels a side up to which a picture is small."""
+
+
+class HuggingFaceImage(nn.Module):
+    """A transformers image backbone: its pooled output, or the mean of its last hidden states; of CLIP the projected output of its tower.
+
+    `dim` is the width of the output. Grey images are shown to a model of colours with equal channels.
+    """
+
+    def __init__(self, name: str, architecture: Architecture | None = None):
+        super().__init__()
+        self.name = name
+        model = model_of(name, architecture)
+        self.space, self.tau, self.projection = None, None, None
+        if is_pair(model):
+            self.space, self.tau, self.projection = name, tau_of(model), model.visual_projection
+            model = model.vision_model
+        self.model, self.dim = model, _width(model) if self.projection is None else self.projection.out_features
+        self.channels = int(getattr(model.config, "num_channels", 3))
+
+    def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
+        if x.shape[1] == 1:
+            x = x.expand(-1, self.channels, -1, -1)
+        if x.shape[1] != self.channels:
+            raise UsageError(
+                f"--encoder hf:{self.name} takes images of {self.channels} channel(s), these have {x.shape[1]}: use another model"
+            )
+        try:
+            out = self.model(pixel_values=x)
+        except ValueError as e:  # transformers' word for images of a size that the model does not take
+            raise UsageError(f"--encoder hf:{self.name}: {str(e).splitlines()[0]} (--image-size scales them)") from e
+        pooled = getattr(out, "pooler_output", None)
+        if pooled is None:
+            pooled = out.last_hidden_state.mean(1)
+        return pooled.flatten(1) if self.projection is None else self.projection(pooled)
+
+
+def _width(model: Any) -> int:
+    sizes = getattr(model.config, "hidden_sizes", None)
+    return int(sizes[-1] if sizes else model.config.hidden_size)
+
+
+def _convolutional(spec: str, sizes: Sizes) -> nn.Module:
+    name, *options = spec.split("-")
+    norm: Callable = group_norm if "gn" in options else batch_norm
+    if name == "convnet":
+        return _standardising(ConvNet(sizes["channels"], sizes["size"], norm=norm), sizes)
+    depths, block = _RESNETS[name]
+    return _standardising(ResNet(sizes["channels"], depths, block, stem="imagenet" if "imagenet" in options else "small", norm=norm), sizes)
+
+
+def _pretrained(name: str, sizes: Sizes, architecture: Architecture | None) -> nn.Module:
+    return _standardising(HuggingFaceImage(name, architecture), sizes)
+
+
+def _standardising(body: ConvNet | ResNet | HuggingFaceImage, sizes: Sizes) -> nn.Module:
+    """As the model was trained, where its files say how; else by the data's own mean and deviation."""
+    standard = sizes.get("standardised", sizes)
+    encoder = nn.Sequential(Standardise(standard["mean"], standard["std"]), body)
+    encoder.dim, encoder.space = body.dim, getattr(body, "space", None)  # type: ignore[assignment]
+    return encoder
+
+
+_NAMES = ("convnet", "convnet-gn", *(f"{name}{option}" for name in _RESNETS for option in ("", "-gn", "-imagenet", "-imagenet-gn")))
+IMAGE_ENCODERS: dict[str, Build] = {name: partial(_convolutional, name) for name in _NAMES}
+IMAGES = Family(
+    of="images",
+    mark="size",
+    encoders=IMAGE_ENCODERS,
+    auto=lambda sizes: "convnet" if sizes["size"] <= SMALL else "resnet18",
+    pretrained=_pretrained,
+)
