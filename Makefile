@@ -1,5 +1,5 @@
 # make demo     install, train SimCLR on handwritten digits, print a table, write demo/report.html
-# make test     install and run the whole test suite
+# make test     install and run the whole test suite, on as many cores as there are, up to four (a process takes up to 2 GB)
 # make install  build .venv with the `nearfar` command
 # make lint     ruff and pyright
 # make docs     build the pages of the documentation into site/, to be opened from there
@@ -21,7 +21,7 @@ demo: install
 	$(BIN)/nearfar demo --out demo --overwrite
 
 test: install-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 test-browser: install-dev
 	NEARFAR_BROWSER=1 $(BIN)/python -m pytest tests/browser

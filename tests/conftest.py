@@ -5,12 +5,14 @@ With NEARFAR_NO_SKIP=1 (as in CI, where data and tools are laid out) a skip is a
 
 from __future__ import annotations
 
+import os
+
 from jaxtyping import install_import_hook
 
+os.environ["OMP_NUM_THREADS"] = "1"  # here and in every process that a test starts: the cores are for the workers of pytest
 install_import_hook("nearfar", "typechecker.checked")  # before anything of nearfar is imported
 
 import logging  # noqa: E402
-import os  # noqa: E402
 from pathlib import Path  # noqa: E402
 
 import pytest  # noqa: E402
@@ -22,13 +24,21 @@ settings.load_profile("nearfar")
 torch.set_num_threads(1)
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item, call):
-    report = yield
+def unskipped(report):
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("NEARFAR_NO_SKIP"):
         report.outcome = "failed"
         report.longrepr = f"skipped where nothing may be: {report.longrepr}"
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    return unskipped((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    return unskipped((yield))
 
 
 @pytest.fixture(autouse=True)

@@ -23,9 +23,14 @@ def opened(spec: str, seed: int = 0) -> Splits:
     return open_data(spec, seed=seed)
 
 
-@functools.lru_cache(maxsize=4)
+@functools.cache  # tests walk over all recipes again and again; their tiny data are small
 def opened_for(recipe: type[Recipe], run: Run) -> Splits:
     return inputs_for(recipe()).open(run.data, run)
+
+
+def tiny_data(name: str) -> Splits:
+    recipe, run = recipes.method(name).tiny
+    return opened_for(type(recipe), run)
 
 
 def samples_for(recipe: Recipe, n: int = 5) -> Any:
@@ -62,8 +67,8 @@ def batch_for(name: str, wanted: int) -> int:
     return wanted if method.recipe.rowwise else min(wanted, method.tiny[1].batch or wanted)
 
 
-def tiny_session(name: str, exact: bool = False, machine: Machine | None = None, **changes: Any) -> Session:
-    """A session of the recipe's tiny settings; `exact`: without any batch statistics or dropout."""
+def tiny_session(name: str, exact: bool = False, machine: Machine | None = None, splits: Splits | None = None, **changes: Any) -> Session:
+    """A session of the recipe's tiny settings; `exact`: without any batch statistics or dropout; `splits`: its tiny data, opened."""
     recipe, run = recipes.method(name).tiny
     if exact:
         recipe = exactly(recipe)
@@ -71,7 +76,7 @@ def tiny_session(name: str, exact: bool = False, machine: Machine | None = None,
         changes = {"encoder": by_modality.get(recipe.card.modality, run.encoder), **changes}
     if "batch" in changes:
         changes["batch"] = batch_for(name, changes["batch"])
-    splits = opened_for(type(recipe), run)
+    splits = splits or tiny_data(name)
     run = dataclasses.replace(run, **changes)
     data = splits.train if recipe.uses_labels else splits.train.unlabelled()
     return Session(recipe, run, machine or Machine(), data, torch.device("cpu"))

@@ -276,7 +276,7 @@ def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_
         while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 3):
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=240)
     assert (process.returncode, out) == (130, ""), err
     assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {folder}` goes on from here"
     assert "Traceback" not in err

@@ -6,20 +6,21 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from helpers import gradients, largest_relative_error, tiny_session
+from helpers import gradients, largest_relative_error, tiny_data, tiny_session
 
 from nearfar import recipes
 from nearfar.core.ranks import gather, sum_over_ranks
+from nearfar.data import Splits
 
 ROWWISE = [name for name in recipes.names() if (kind := recipes.method(name).recipe).rowwise and kind.trains]
 BATCH = 21  # odd: the ranks hold 10 and 11 rows
 
 
-def walk(rank: int, folder: str) -> None:
+def walk(rank: int, folder: str, data: dict[str, Splits]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
-        found = {name: gradients(tiny_session(name, exact=True, batch=BATCH), chunk=4) for name in ROWWISE}
+        found = {name: gradients(tiny_session(name, exact=True, splits=data[name], batch=BATCH), chunk=4) for name in ROWWISE}
         ragged, own = gather(torch.arange(rank, dtype=torch.float32)[:, None] + 10 * rank)
         total = [torch.full((2,), float(rank + 1)), torch.full((1, 3), 10.0 * rank)]
         sum_over_ranks(total)
@@ -31,7 +32,7 @@ def walk(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(walk, args=(str(folder),), nprocs=2)
+    mp.spawn(walk, args=(str(folder), {name: tiny_data(name) for name in ROWWISE}), nprocs=2)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 

@@ -207,7 +207,7 @@ def test_a_signal_to_the_whole_group_saves_with_workers(tmp_path):
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.02)
     os.killpg(process.pid, signal.SIGTERM)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130, err
     assert len(list(run.glob("checkpoints/step-*"))) == 1
 

@@ -67,7 +67,7 @@ def torchrun(*args: str | Path | float) -> subprocess.Popen:
     return subprocess.Popen([*command, *map(str, args)], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def finish(process: subprocess.Popen, seconds: float = 60) -> str:
+def finish(process: subprocess.Popen, seconds: float = 240) -> str:
     """What it said on stderr; it must have ended well and said nothing on stdout."""
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == 0, err
@@ -80,7 +80,7 @@ def alone(*args: str | Path | float) -> None:
 
 
 def until_step(run: Path, step: int, process: subprocess.Popen) -> None:
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 240
     metrics = run / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= step):
         assert process.poll() is None, process.communicate()[1]
@@ -120,7 +120,7 @@ def test_killed_on_two_ranks_continued_on_one_then_on_two(own_recipe, whole, tmp
     until_step(run, 8, process)
     killed = time.monotonic()
     os.kill(pid_of_rank(1, process.pid), signal.SIGKILL)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert time.monotonic() - killed < 15
     assert process.returncode == 1
     ours = [line for line in err.splitlines() if line.startswith("nearfar: ")]
@@ -156,7 +156,7 @@ def test_a_signal_to_torchrun_saves_once(tmp_path):
     process = torchrun("simclr", *settings, "--workers", 1, "--out", run)  # with batch normalisation
     until_step(run, 3, process)
     process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     ours = [line for line in err.splitlines() if line.startswith("nearfar: ")]
     assert ours == [f"nearfar: interrupted: `nearfar fit --resume {run}` goes on from here"]
     (saved,) = (run / "checkpoints").iterdir()
