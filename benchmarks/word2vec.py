@@ -5,22 +5,27 @@
 Measured are words a second (all words of the text, rare ones included, times epochs, over the time of training alone) and how well
 vectors agree with people about words: WordSim-353, SimLex-999 and Google's analogies. Floors: untrained vectors, and positive
 pointwise mutual information of the same windows, factorised. The two programs take turns, seed by seed, so that what else the
-machine does meets both. Tiles, batch and learning rate of nearfar were settled on this corpus with WordSim-353 in view, gensim's are its
+machine does meets both; threads of torch that wait for each other sleep (OMP_WAIT_POLICY), because a core on which one spins is lost to
+whoever it waits for. Tiles, batch and learning rate of nearfar were settled on this corpus with WordSim-353 in view, gensim's are its
 defaults: words a second are a fair comparison, the correlations flatter nearfar somewhat.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is imported
+
 import argparse
 import dataclasses
-import os
+import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import write
+from common import RESULTS, write
 
 from nearfar import recipes
 from nearfar.core import Machine, Run
@@ -30,13 +35,18 @@ from nearfar.train.fit import train
 from nearfar.train.session import Session
 
 METHODS = {"skip-gram": ("word2vec-skipgram-neg", 1), "cbow": ("word2vec-cbow", 0)}
+SETTLED = {"skip-gram": {"batch": 32, "lr": 0.2}, "cbow": {"batch": 128, "lr": 0.3}}
+"""Of nearfar: blocks of text a step, and the learning rate of Adagrad; gensim has its own defaults."""
+THREADS = {"skip-gram": 2, "cbow": 1}
+"""Of torch, at most: a thread of its own reads ahead, and the small sums of CBOW gain nothing from more than one."""
 AMONG = 30_000
 """Analogies are asked and answered among the most frequent words, as is the custom."""
 
 
 def ours(name: str, corpus: Corpus, args: argparse.Namespace, seed: int, trained: bool = True) -> tuple[np.ndarray, float]:
+    torch.set_num_threads(min(args.threads, THREADS[name]))
     recipe = recipes.method(METHODS[name][0]).recipe(dim=args.dim, window=args.window, negatives=args.negatives, subsample=args.subsample)
-    run = Run(batch=args.batch, epochs=args.epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, seed=seed)
+    run = Run(epochs=args.epochs, optimizer="adagrad", warmup=0.0, seed=seed, **SETTLED[name])
     session = Session(recipe, run, Machine(device="cpu"), corpus, torch.device("cpu"))
     began = time.perf_counter()
     if trained:
@@ -115,8 +125,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--batch", type=int, default=32, help="blocks of text a step (nearfar)")
-    parser.add_argument("--lr", type=float, default=0.2, help="of Adagrad (nearfar); gensim has its own default")
     parser.add_argument("--name", default="word2vec", help="the name of the file of results")
     return parser.parse_args()
 
@@ -133,21 +141,29 @@ def sentences_of(path: Path, words: int | None) -> list[list[str]]:
     return found
 
 
+def measured_before(name: str, result: dict[str, Any]) -> dict[str, Any]:
+    """The methods of an earlier run on the same text with the same settings: methods may be measured one at a time."""
+    path = RESULTS / f"{name}.json"
+    before = json.loads(path.read_text()) if path.exists() else {}
+    same = all(before.get(what) == result[what] for what in ("corpus", "settings"))
+    return before["methods"] if same else {}
+
+
 def main() -> None:
     args = parse()
-    torch.set_num_threads(args.threads)
     sentences = sentences_of(args.corpus, args.words)
     corpus = corpus_of(sentences, args.min_count, args.corpus.name)
     print(f"{corpus.read_words:,} words, {len(corpus):,} of them different and frequent enough")
     result: dict[str, Any] = {
         "corpus": {"name": args.corpus.name, "words": corpus.read_words, "vocabulary": len(corpus), "fingerprint": corpus.fingerprint},
-        "settings": {k: v for k, v in vars(args).items() if k not in ("corpus", "judged", "name")},
+        "settings": {k: v for k, v in vars(args).items() if k not in ("corpus", "judged", "name", "methods")}
+        | {"nearfar": SETTLED, "torch threads": THREADS},
         "floors": {
             "untrained": judge(ours("skip-gram", corpus, args, 0, trained=False)[0], corpus, args.judged),
             "PPMI-SVD": judge(ppmi_svd(corpus, args.window, args.dim), corpus, args.judged),
         },
-        "methods": {},
     }
+    result["methods"] = measured_before(args.name, result)
     for name, floor in result["floors"].items():
         print(f"{name:22} WordSim-353 {floor['WordSim-353']['spearman']:.3f}  SimLex-999 {floor['SimLex-999']['spearman']:.3f}", flush=True)
     for method in args.methods.split(","):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +16,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 import nearfar
-from nearfar.core import Card, Key, Net, Recipe, Run
+from nearfar.core import Card, Key, NearfarError, Net, Plan, Recipe, Run, Similarity
 from nearfar.heads import mlp
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity import Augment, handwriting_views
 from nearfar.train.fit import Diverged, Hook, train
+from nearfar.train.loader import AHEAD, Steps, batches
 from nearfar.train.optim import LARS, make_optimizer
 from nearfar.train.schedule import learning_rate
 
@@ -262,3 +264,44 @@ def test_heads_have_the_layers_that_are_asked_for():
         head = mlp(8, 16, 4, norm="layer")
     rows = torch.linspace(-1, 1, 40).view(5, 8)
     assert torch.allclose(head(rows)[2:3], head(rows[2:3]), atol=1e-6), "layer norm treats rows alone"
+
+
+class Reading(Similarity):
+    """Notes which rows were read, and by which thread."""
+
+    def __init__(self, ahead: bool, broken: int | None = None):
+        self.reads_ahead, self.broken, self.read_by = ahead, broken, []  # type: ignore[misc]
+
+    def read(self, data, rows, key):
+        self.read_by.append(threading.current_thread().name)
+        if len(self.read_by) - 1 == self.broken:
+            raise NearfarError("row 7 is damaged")
+        return {"x": torch.as_tensor(data[rows.ids]), "u": torch.as_tensor(key.uniform(rows.slots))}
+
+    def view(self, raw, rows, key):
+        return raw
+
+
+def steps_of(similarity: Reading) -> Steps:
+    return Steps(np.arange(40), similarity, Plan(40, 8, Key(0)), Key(1), 3)
+
+
+def test_what_a_thread_reads_ahead_is_what_would_be_read():
+    here, beside = Reading(False), Reading(True)
+    plain, ahead = (list(batches(steps_of(s), 2, 9, 0, torch.device("cpu"))) for s in (here, beside))
+    assert [t for t, _, _ in ahead] == list(range(2, 9))
+    for (_, _, a), (_, _, b) in zip(plain, ahead, strict=True):
+        assert sorted(len(raw["x"]) for raw in a) == [2, 3, 3]
+        assert all(torch.equal(x[k], y[k]) for x, y in zip(a, b, strict=True) for k in ("x", "u"))
+    assert set(here.read_by) == {"MainThread"}
+    assert all(name.startswith("reading") for name in beside.read_by)
+
+
+def test_a_thread_is_never_far_ahead_and_hands_its_errors_over():
+    similarity = Reading(True, broken=12)  # three parts a step: the fifth step cannot be read
+    found = batches(steps_of(similarity), 0, 30, 0, torch.device("cpu"))
+    for t in range(4):
+        assert next(found)[0] == t
+        assert len(similarity.read_by) <= 3 * (t + 1 + AHEAD)
+    with pytest.raises(NearfarError, match="row 7 is damaged"):
+        next(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -17,9 +18,10 @@ from nearfar.app.results import measure
 from nearfar.core import Key, Machine, Net, Rows, Run, UsageError
 from nearfar.data.corpus import corpus_of
 from nearfar.losses import negative_sampling
-from nearfar.losses.windows import at_rows, cbow_neg, centres, in_reach, skip_gram_neg
+from nearfar.losses import windows as window_losses
+from nearfar.losses.windows import at_rows, cbow_neg, centres, in_reach, skip_gram_neg, sums
 from nearfar.recipes import method
-from nearfar.similarity.windows import TILE, Windows, draw, keep_shares, noise_shares
+from nearfar.similarity.windows import TILE, Bags, Windows, draw, keep_shares, noise_shares
 from nearfar.train.fit import train
 from nearfar.train.optim import make_optimizer
 from nearfar.train.session import Session
@@ -67,6 +69,48 @@ def test_windows_are_those_of_a_naive_loop(block, window, subsample):
         assert not any(words for _, words in got[len(expected) :]), "places that are not there have no window"
 
 
+def cut(lists):
+    """A list of lists again."""
+    members, begins = (x.tolist() for x in lists)
+    return [members[a:b] for a, b in itertools.pairwise(begins)]
+
+
+@pytest.mark.parametrize(("block", "window", "subsample", "tile"), [(64, 5, 0.0, 32), (50, 3, 0.05, 8), (7, 2, 0.02, 4), (3, 9, 0.1, 16)])
+def test_bags_are_the_windows_of_a_naive_loop(block, window, subsample, tile):
+    corpus, bags = text(), Bags(block, window, subsample, noise=4, tile=tile)
+    rows, key = some_rows(bags.count(corpus)), Key(3)
+    raw = bags.read(corpus, rows, key)
+    assert torch.equal(raw["noise"], Windows(block, window, subsample, noise=4, tile=tile).read(corpus, rows, key)["noise"])
+    near, of_row = cut(raw["near"]), raw["row"].repeat_interleave(tile)
+    word = raw["word"].view(-1)
+    for r, expected in enumerate(naive_windows(corpus, bags, rows, key)):
+        mine = (of_row == r).nonzero()[:, 0].tolist()
+        assert [(int(word[i]), near[i]) for i in mine[: len(expected)]] == expected
+        assert not any(near[i] for i in mine[len(expected) :]), "places that are not there have no window"
+
+
+def test_bags_turned_round_say_the_same():
+    corpus, bags = text(), Bags(50, 4, 0.1, noise=5, tile=8)
+    raw = bags.read(corpus, some_rows(6), Key(4))
+    pairs = [(w, i) for i, window in enumerate(cut(raw["near"])) for w in window]
+    seen, *by_word = raw["seen"]
+    assert sorted((w, i) for w, found in zip(seen.tolist(), cut(by_word), strict=True) for i in found) == sorted(pairs)
+    named, *places = raw["named"]
+    either = torch.cat([raw["word"].view(-1), raw["noise"].view(-1)]).tolist()
+    assert sorted((i, w) for w, found in zip(named.tolist(), cut(places), strict=True) for i in found) == list(enumerate(either))
+    for words in (seen, named):
+        assert (words.diff() > 0).all(), "each once, in ascending order"
+
+
+def test_a_text_of_which_nothing_is_left_has_no_bags():
+    corpus = corpus_of([["a"] * 500, ["b"] * 500], min_count=1)
+    raw = Bags(block=2, subsample=1e-9, tile=4, noise=3).read(corpus, some_rows(3), Key(0))
+    v = torch.ones(2, 3, requires_grad=True)
+    loss, count = cbow_neg(v, v.detach(), raw["word"], raw["noise"], raw["near"], raw["seen"], raw["named"], 5)
+    loss.sum().backward()
+    assert (len(loss), len(count), v.grad.to_dense().abs().sum().item()) == (0, 0, 0.0)
+
+
 def test_every_place_is_in_one_block():
     corpus, windows = text(), Windows(block=64, subsample=0.0)
     raw = windows.read(corpus, some_rows(windows.count(corpus)), Key(0))
@@ -107,8 +151,8 @@ def test_noise_follows_counts_to_three_quarters():
     assert draw(np.array([0.25, 1.0]), np.array([0.0, 0.2499, 0.25, 0.999])).tolist() == [0, 0, 1, 1]
 
 
-def drawn(seed: int = 0, dim: int = 6):
-    corpus, windows = text(seed=seed), Windows(block=50, window=3, subsample=0.2, noise=7)
+def drawn(kind: type[Windows], seed: int = 0, dim: int = 6):
+    corpus, windows = text(seed=seed), kind(block=50, window=3, subsample=0.2, noise=7)
     rows, key = some_rows(4), Key(seed)
     g = torch.Generator().manual_seed(seed)
     v, u = (torch.randn(len(corpus), dim, generator=g, dtype=torch.float64).requires_grad_() for _ in range(2))
@@ -131,11 +175,23 @@ def naive_cbow(v, u, noise, found, k):
     return (positive + (every - positive) * k / len(noise)).sum(), len(full)
 
 
-@pytest.mark.parametrize(("fast", "naive"), [(skip_gram_neg, naive_skip_gram), (cbow_neg, naive_cbow)])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_the_closed_form_is_negative_sampling_pair_by_pair(fast, naive, seed):
-    v, u, raw, blocks = drawn(seed)
-    loss, count = fast(v, u, raw["word"], raw["sentence"], raw["reach"], raw["noise"], 5)
+def fast_skip_gram(v, u, raw, k):
+    return skip_gram_neg(v, u, raw["word"], raw["sentence"], raw["reach"], raw["noise"], k)
+
+
+def fast_cbow(v, u, raw, k):
+    return cbow_neg(v, u, raw["word"], raw["noise"], raw["near"], raw["seen"], raw["named"], k)
+
+
+BOTH = [(Windows, fast_skip_gram), (Bags, fast_cbow)]
+
+
+@pytest.mark.parametrize(("kind", "fast", "naive"), [(Windows, fast_skip_gram, naive_skip_gram), (Bags, fast_cbow, naive_cbow)])
+@pytest.mark.parametrize(("seed", "slab"), [(0, 4096), (1, 4096), (0, 1), (1, 2 * TILE)])
+def test_the_closed_form_is_negative_sampling_pair_by_pair(kind, fast, naive, seed, slab, monkeypatch):
+    monkeypatch.setattr(window_losses, "SLAB", slab)
+    v, u, raw, blocks = drawn(kind, seed)
+    loss, count = fast(v, u, raw, 5)
     tiles = [found[i : i + TILE] for found in blocks for i in range(0, len(found), TILE)]
     expected = [naive(v, u, noise, found, 5) for noise, found in zip(raw["noise"], tiles, strict=True)]
     assert count.tolist() == [n for _, n in expected]
@@ -148,26 +204,36 @@ def test_the_closed_form_is_negative_sampling_pair_by_pair(fast, naive, seed):
         assert torch.allclose(mine.to_dense(), theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("fast", [skip_gram_neg, cbow_neg])
-def test_rows_without_a_window_cost_nothing(fast):
-    table = torch.ones(3, 2, requires_grad=True)
-    word, sentence = torch.zeros(1, TILE + 4, dtype=torch.long), torch.full((1, TILE + 4), -1)
-    word[0, 2], sentence[0, 2] = 1, 0
-    reach = torch.zeros(1, TILE, dtype=torch.long)
-    reach[0, 0] = 2
-    loss, count = fast(table, table.detach(), word, sentence, reach, torch.tensor([[2]]), 5)
+@pytest.mark.parametrize(("kind", "fast"), BOTH)
+def test_a_word_alone_costs_nothing(kind, fast):
+    corpus = corpus_of([["a"], ["b"]] * 8, min_count=1)
+    raw = kind(block=16, subsample=0.0, noise=3).read(corpus, some_rows(1), Key(0))
+    v, u = (torch.ones(2, 3, requires_grad=True) for _ in range(2))
+    loss, count = fast(v, u, raw, 5)
     loss.sum().backward()
-    assert (loss.item(), count.item(), table.grad.to_dense().abs().sum().item()) == (0.0, 0.0, 0.0)
+    assert (loss.item(), count.item()) == (0.0, 0.0)
+    assert not any(table.grad.to_dense().any() for table in (v, u))
 
 
-@pytest.mark.parametrize("fast", [skip_gram_neg, cbow_neg])
-def test_large_scores_stay_finite(fast):
-    _, _, raw, _ = drawn()
+@pytest.mark.parametrize(("kind", "fast"), BOTH)
+def test_large_scores_stay_finite(kind, fast):
+    _, _, raw, _ = drawn(kind)
     v, u = (torch.full((12, 4), s * 100.0, requires_grad=True) for s in (1, -1))
-    loss, _ = fast(v, u, raw["word"], raw["sentence"], raw["reach"], raw["noise"], 5)
+    loss, _ = fast(v, u, raw, 5)
     loss.sum().backward()
     assert torch.isfinite(loss).all()
     assert torch.isfinite(v.grad.to_dense()).all()
+
+
+def test_sums_of_lists_are_those_of_a_loop():
+    g = torch.Generator().manual_seed(0)
+    table, weights = torch.randn(6, 3, generator=g, dtype=torch.float64), torch.randn(5, generator=g, dtype=torch.float64)
+    members, begins = torch.tensor([3, 3, 0, 5, 1]), torch.tensor([0, 2, 2, 5])
+    expected = torch.stack([sum(weights[i] * table[members[i]] for i in span) for span in ([0, 1], [2, 3, 4])])
+    found = sums(table, (members, begins), weights)
+    assert torch.allclose(found[[0, 2]], expected)
+    assert not found[1].any(), "an empty list has the sum zero"
+    assert torch.allclose(sums(table, (members, begins))[0], 2 * table[3])
 
 
 @settings(max_examples=30, deadline=None)
@@ -175,9 +241,9 @@ def test_large_scores_stay_finite(fast):
 def test_touched_rows_are_the_coalesced_gradient(ids):
     values = torch.arange(2.0 * len(ids)).view(-1, 2)
     grad = at_rows(torch.tensor(ids), values, torch.Size((5, 2)))
-    rows, sums = touched(grad)
+    rows, found = touched(grad)
     assert rows.tolist() == sorted(set(ids))
-    assert torch.equal(sums, grad.to_dense()[rows])
+    assert torch.equal(found, grad.to_dense()[rows])
 
 
 def test_of_width_one_row_adagrad_is_adagrad():

@@ -34,6 +34,9 @@ Sizes = Mapping[str, Any]
 class Similarity(ABC):
     """The similarity distribution: draws what counts as alike (p+) and, where a method needs it, as unlike (p-)."""
 
+    reads_ahead: ClassVar[bool] = False
+    """Whether `read` is so much work that a thread does it beside the step before; numpy's work, which lets others run."""
+
     def count(self, data: Any) -> int:
         """How many things a plan draws from: samples, or classes, windows, nodes."""
         return len(data)

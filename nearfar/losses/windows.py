@@ -2,18 +2,27 @@ r"""Negative sampling over windows of running text, as small matrix products wit
 
 A table of 100,000 words has a gradient at the few thousand rows of a step and nowhere else: what is returned to the tables are
 sparse gradients of those rows. Text is cut into tiles of consecutive centres. The centres of a tile against the places around them
-and against the tile's noise is one matrix product, of which weights keep the pairs that are in a window. Noise is shared by a tile: K
-words stand for the k that each pair would draw alone, each weighs k/K, so that the expected loss and gradient are those of the papers.
+and against the tile's noise is one matrix product, of which weights keep the pairs that are in a window; where windows are averaged
+instead, their rows are summed straight out of the table. Noise is shared by a tile: K words stand for the k that each pair would
+draw alone, each weighs k/K, so that the expected loss and gradient are those of the papers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
+
+Lists = Sequence[Tensor]
+"""Lists of different lengths, end to end; and where each begins and the last ends."""
+Groups = Sequence[Tensor]
+"""Words in ascending order, each once; and for each a list."""
+SLAB = 2048
+"""Centres whose vectors stay in a core's cache together."""
 
 
 def skip_gram_neg(
@@ -40,10 +49,11 @@ def skip_gram_neg(
 def cbow_neg(
     v: Float[Tensor, "words d"],
     u: Float[Tensor, "words d"],
-    word: Int[Tensor, "m c"],
-    sentence: Int[Tensor, "m c"],
-    reach: Int[Tensor, "m t"],
+    word: Int[Tensor, "m t"],
     noise: Int[Tensor, "m k"],
+    near: Lists,
+    seen: Groups,
+    named: Groups,
     negatives: float,
 ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
     r"""The mean of a window predicts its centre; the loss of a tile and its number of windows that are not empty:
@@ -51,9 +61,13 @@ def cbow_neg(
     \[ \ell = \sum_c -\log \sigma(u_c^\top h_c) - \frac kK \sum_{j=1}^K \log \sigma(-u_{\tilde w_j}^\top h_c),
        \qquad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o \]
 
-    Relations: `negative_sampling` of h as the centre and u_c as its context. Shapes as in `skip_gram_neg`.
+    Shapes: word (m, t) and noise (m, K); near: for each of the m·t centres the words of its window. Two more make the gradient
+    cheap. seen: for each word the centres in whose windows it is; named: for each where it stands in [word, noise]. All as
+    `similarity.Bags` draws them.
+
+    Relations: `negative_sampling` of h as the centre and u_c as its context.
     """
-    return _Cbow.apply(v, u, word, sentence, reach, noise, negatives)  # type: ignore[return-value]
+    return _Cbow.apply(v, u, word, noise, *near, *seen, *named, negatives)  # type: ignore[return-value]
 
 
 class _SkipGram(torch.autograd.Function):
@@ -81,30 +95,57 @@ class _SkipGram(torch.autograd.Function):
 
 
 class _Cbow(torch.autograd.Function):
+    """The gradient is made in the forward pass, slab by slab, while what it is made of is in the cache; what follows scales it."""
+
     @staticmethod
-    def forward(ctx: Any, v, u, word, sentence, reach, noise, negatives):
-        pair = in_reach(sentence, reach).to(v.dtype)
-        size = pair.sum(2, keepdim=True)
-        share = pair / size.clamp_min(1)
-        full = (size > 0).to(v.dtype)
-        centre = centres(word, reach)
-        h, u_c, u_n = share @ rows(v, word), rows(u, centre), rows(u, noise)
-        s_pos, s_neg = (h * u_c).sum(2, keepdim=True), h @ u_n.mT
-        weight = full * (negatives / noise.shape[1])
-        ctx.save_for_backward(h, u_c, u_n, share, full, weight, s_pos, s_neg, word, centre, noise)
-        ctx.shape = v.shape
-        windows = full.sum((1, 2))
+    def forward(ctx: Any, v, u, word, noise, near, begins, seen, within, within_begins, named, at, at_begins, negatives):
+        size = begins.diff().view(word.shape)
+        share = (size > 0).to(v.dtype) / size.clamp_min(1)
+        dh, du = v.new_empty(*word.shape, v.shape[1]), v.new_empty(word.numel() + noise.numel(), v.shape[1])
+        du_c, du_n = du[: word.numel()].view(dh.shape), du[word.numel() :].view(*noise.shape, v.shape[1])
+        loss = v.new_empty(len(word))
+        for part, lists in slabs((near, begins), *word.shape):
+            h, u_c, u_n = sums(v, lists).view(-1, *dh.shape[1:]), rows(u, word[part]), rows(u, noise[part])
+            loss[part] = _bag_gradient(h, u_c, u_n, share[part], negatives / noise.shape[1], dh[part], du_c[part], du_n[part])
+        ctx.save_for_backward(dh, du, seen, within, within_begins, named, at, at_begins)
+        ctx.shape, ctx.noise = v.shape, noise.shape[1]
+        windows = (size > 0).to(v.dtype).sum(1)
         ctx.mark_non_differentiable(windows)
-        return (F.softplus(-s_pos) * full).sum((1, 2)) + (F.softplus(s_neg) * weight).sum((1, 2)), windows
+        return loss, windows
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor):
-        h, u_c, u_n, share, full, weight, s_pos, s_neg, word, centre, noise = ctx.saved_tensors
-        g = outputs[0].view(-1, 1, 1)
-        g_pos, g_neg = (s_pos.sigmoid() - 1) * (full * g), s_neg.sigmoid() * (weight * g)
-        dh = torch.baddbmm(g_pos * u_c, g_neg, u_n)
-        du = torch.cat([g_pos * h, g_neg.mT @ h], dim=1)
-        return at_rows(word, share.mT @ dh, ctx.shape), at_rows(torch.cat([centre, noise], dim=1), du, ctx.shape), *[None] * 5
+        dh, du, seen, within, within_begins, named, at, at_begins = ctx.saved_tensors
+        of_centre = outputs[0].repeat_interleave(dh.shape[1])
+        of_either = torch.cat([of_centre, outputs[0].repeat_interleave(ctx.noise)])
+        dv = sums(dh.flatten(0, 1), (within, within_begins), of_centre.index_select(0, within))
+        du = sums(du, (at, at_begins), of_either.index_select(0, at))
+        return at_rows(seen, dv, ctx.shape), at_rows(named, du, ctx.shape), *[None] * 11
+
+
+def _bag_gradient(
+    h: Tensor, u_c: Tensor, u_n: Tensor, share: Tensor, noise_weight: float, dh: Tensor, du_c: Tensor, du_n: Tensor
+) -> Float[Tensor, " m"]:
+    """The loss of some tiles; their gradients are written to the last three. h are sums of windows, and dh the gradient of each of
+    their words: to scale scores by 1/|W| (`share`, 0 for an empty window) takes less than to scale vectors."""
+    s_pos, s_neg = (h * u_c).sum(2).mul_(share), (h @ u_n.mT).mul_(share[:, :, None])
+    g_pos, g_neg = ((s_pos.sigmoid() - 1) * share)[:, :, None], s_neg.sigmoid() * (noise_weight * share)[:, :, None]
+    torch.mul(g_pos, u_c, out=dh).baddbmm_(g_neg, u_n)
+    torch.mul(g_pos, h, out=du_c)
+    torch.bmm(g_neg.mT, h, out=du_n)
+    return ((F.softplus(-s_pos) + noise_weight * F.softplus(s_neg).sum(2)) * (share > 0)).sum(1)
+
+
+def slabs(lists: Lists, tiles: int, t: int) -> Iterator[tuple[slice, Lists]]:
+    """Some tiles at a time and their share of the lists; on a GPU, which would wait for its host, all at once."""
+    members, begins = lists
+    if members.is_cuda:
+        yield slice(tiles), lists
+        return
+    step = -(-SLAB // t)
+    for first in range(0, tiles, step):
+        own = begins[first * t : (first + step) * t + 1]
+        yield slice(first, first + step), (members[own[0] : own[-1]], own - own[0])
 
 
 def centres(word: Int[Tensor, "m c"], reach: Int[Tensor, "m t"]) -> Int[Tensor, "m t"]:
@@ -124,7 +165,13 @@ def in_reach(sentence: Int[Tensor, "m c"], reach: Int[Tensor, "m t"]) -> Tensor:
 
 def rows(table: Tensor, ids: Tensor) -> Tensor:
     """`table[ids]`, by the faster way."""
-    return table.index_select(0, ids.reshape(-1)).view(*ids.shape, -1)
+    return table.index_select(0, ids.reshape(-1)).view(*ids.shape, table.shape[1])
+
+
+def sums(table: Float[Tensor, "rows d"], lists: Lists, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n d"]:
+    """For each list the (weighted) sum of the rows that it names: several times faster than adding rows to where they belong."""
+    members, begins = lists
+    return F.embedding_bag(members, table, begins, mode="sum", include_last_offset=True, per_sample_weights=weights)
 
 
 def at_rows(ids: Tensor, values: Tensor, shape: torch.Size) -> Tensor:

@@ -33,6 +33,8 @@ class Windows(Similarity):
     centres of a tile are its middle t places.
     """
 
+    reads_ahead = True
+
     block: int = 256
     window: int = 5
     subsample: float = 1e-3
@@ -46,27 +48,34 @@ class Windows(Similarity):
         return -(-len(data.tokens) // self.block)
 
     def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+        word, sentence, reach, noise, row = self._tiles(data, rows, key)
+        nothing = word.size  # the place of whatever lies outside
+        place = np.arange(len(row))[:, None] * self.tile + np.arange(-self.window, self.tile + self.window)
+        tiles = np.bincount(row, minlength=len(rows))
+        last = (np.cumsum(tiles) * self.tile)[row][:, None]
+        place = np.where((place >= last - (tiles * self.tile)[row][:, None]) & (place < last), place, nothing)
+        found = {
+            "word": np.append(word, 0)[place],
+            "sentence": np.append(sentence, np.int32(-1))[place],
+            "reach": reach,
+            "noise": noise,
+            "row": row,
+        }
+        return {name: torch.from_numpy(x) for name, x in found.items()}
+
+    def _tiles(self, data: Any, rows: Rows, key: Key) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What is left of the blocks in tiles: words, numbers of sentences and reaches (m, t), noise (m, noise), and the row of each."""
         word, sentence, reach, row = self._kept(data, rows, key)
         left = np.bincount(row, minlength=len(rows))
         tiles = -(-left // self.tile)
         first = np.cumsum(tiles) - tiles
-        at = first[row] * self.tile + np.arange(len(row)) - (np.cumsum(left) - left)[row]
+        at = np.arange(len(row)) + (first * self.tile - (np.cumsum(left) - left))[row]
         of_row = np.repeat(np.arange(len(rows)), tiles)
-        tile_in_row = np.arange(len(of_row)) - first[of_row]
-        nothing = len(of_row) * self.tile  # the place of whatever lies outside
-        words, sentences, reaches = np.zeros(nothing + 1, np.int64), np.full(nothing + 1, -1, np.int32), np.zeros(nothing, np.int32)
-        words[at], sentences[at], reaches[at] = word, sentence, reach
-        inner = tile_in_row[:, None] * self.tile + np.arange(-self.window, self.tile + self.window)
-        place = np.where((inner >= 0) & (inner < tiles[of_row][:, None] * self.tile), inner + first[of_row][:, None] * self.tile, nothing)
-        drawn = key("noise").uniform(rows.slots, -(-self.block // self.tile), self.noise)[of_row, tile_in_row]
-        found = {
-            "word": words[place],
-            "sentence": sentences[place],
-            "reach": reaches.reshape(-1, self.tile),
-            "noise": draw(noise_shares(data, self.power), drawn),
-            "row": of_row,
-        }
-        return {name: torch.from_numpy(x) for name, x in found.items()}
+        shape = (len(of_row), self.tile)
+        words, sentences, reaches = np.zeros(shape, np.int64), np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
+        words.reshape(-1)[at], sentences.reshape(-1)[at], reaches.reshape(-1)[at] = word, sentence, reach
+        drawn = key("noise").uniform(rows.slots, -(-self.block // self.tile), self.noise)[of_row, np.arange(len(of_row)) - first[of_row]]
+        return words, sentences, reaches, draw(noise_shares(data, self.power), drawn), of_row
 
     def _kept(self, data: Any, rows: Rows, key: Key) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """What is left of the blocks, end to end: words, numbers of sentences, reaches, and the row of each."""
@@ -80,6 +89,68 @@ class Windows(Similarity):
 
     def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
         return dict(raw)
+
+
+@dataclass(frozen=True)
+class Bags(Windows):
+    """The same windows and noise, for who takes each window as a whole: lists of its words instead of all pairs of a tile.
+
+    Gives, for m tiles of n rows, {"word": (m, t) int64, "noise": (m, noise) int64, "row": (m,) int64, "near": for each of the m·t
+    centres a list of the words in its window, "seen": words, each once, and for each a list of the centres in whose windows it is,
+    "named": words, each once, and for each a list of where it stands in [word, noise]}. Lists stand end to end, followed by where
+    each begins and the last ends.
+    """
+
+    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+        word, sentence, reach, noise, row = self._tiles(data, rows, key)
+        text = sentence + row[:, None] * (self.block + 2)  # no sentence of one row is one of another
+        near, within = in_window(text.reshape(-1), reach.reshape(-1), self.window)
+        either = np.concatenate([word, noise], axis=None)
+        order = ascending(either)
+        own = order[order < word.size]
+        named, first = runs(either[order])
+        seen, first_seen = runs(either[own])
+        context, begins = lists(near, np.arange(word.size))
+        centre, centre_begins = lists(within, own)
+        found = {
+            "word": word,
+            "noise": noise,
+            "row": row,
+            "near": (either[context], begins),
+            "seen": (seen, centre, centre_begins[first_seen]),
+            "named": (named, order, first),
+        }
+        return {name: tuple(map(torch.from_numpy, x)) if isinstance(x, tuple) else torch.from_numpy(x) for name, x in found.items()}
+
+
+def ascending(values: np.ndarray) -> np.ndarray:
+    """`argsort` of numbers below 2^31, the first of equal ones first: numbers and places sorted as one, which is faster."""
+    return np.sort(values << 32 | np.arange(len(values))) & 0xFFFFFFFF
+
+
+def runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of ascending values the different ones, and where each begins and the last ends."""
+    begins = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
+    return values[begins], np.append(begins, len(values))
+
+
+def in_window(sentence: np.ndarray, reach: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bands (offset from -window to window, places): which places are in the window of each, and in whose windows it is."""
+    near, within = np.zeros((2, 2 * window + 1, len(reach)), dtype=bool)
+    for far in range(1, window + 1):
+        same = sentence[far:] == sentence[:-far]
+        near[window + far, :-far] = within[window - far, far:] = same & (reach[:-far] >= far)
+        near[window - far, far:] = within[window + far, :-far] = same & (reach[far:] >= far)
+    return near, within
+
+
+def lists(band: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places that a band marks for each place, in this order of places; and where each list begins and the last ends."""
+    width = len(band)
+    marked = np.flatnonzero(np.ascontiguousarray(band.T).take(order, axis=0))
+    row = marked // width
+    marked += (order - np.arange(len(order)) * width - width // 2)[row]
+    return marked, np.append(0, np.cumsum(band.sum(0, dtype=np.int32)[order], dtype=np.int64))
 
 
 def per_row(of_tiles: Tensor, x: Views) -> Tensor:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import signal
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from nearfar.core import Key, NearfarError, Plan, Rows, Similarity
 from nearfar.core.ranks import rank, world
 
 AHEAD = 2
-"""Steps that each worker process reads ahead of the training: what they take of memory is bounded by this."""
+"""Steps that a worker process, or a thread, reads ahead of the training: what they take of memory is bounded by this."""
 
 
 class Steps(Dataset):
@@ -51,11 +53,24 @@ def batches(steps: Steps, start: int, stop: int, workers: int, device: torch.dev
             pin_memory=device.type == "cuda",
             worker_init_fn=_quiet_worker,
         )
+    elif steps.similarity.reads_ahead:
+        ahead = _beside(steps, start, stop)
     for t, raws in zip(range(start, stop), ahead, strict=False):
         if isinstance(raws, NearfarError):
             raise raws
         parts = steps.parts(t)
         yield t, parts, [to_device(raw, device) for raw in (steps.read(parts) if raws is None else raws)]
+
+
+def _beside(steps: Steps, start: int, stop: int) -> Iterator[list[Any] | NearfarError]:
+    """The same items, read by a thread while the training is at those before."""
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="reading") as reader:
+        coming = deque(reader.submit(steps.__getitem__, t) for t in range(start, min(start + AHEAD, stop)))
+        for t in range(start, stop):
+            item = coming.popleft().result()
+            if t + AHEAD < stop:
+                coming.append(reader.submit(steps.__getitem__, t + AHEAD))
+            yield item
 
 
 def _quiet_worker(worker: int) -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.optim import Optimizer
+
+from nearfar.losses.windows import sums
 
 
 class RowAdagrad(Optimizer):
@@ -36,17 +39,21 @@ class RowAdagrad(Optimizer):
         if not state:
             state["sum"] = p.new_zeros(len(p) if p.ndim else 1)
         ids, g = touched(p.grad)  # type: ignore[arg-type]
-        sums = state["sum"].index_add_(0, ids, g.square().mean(1)).index_select(0, ids)
-        p.view(len(state["sum"]), -1).index_add_(0, ids, g / (sums.sqrt() + group["eps"])[:, None], alpha=-group["lr"])
+        squares = state["sum"].index_add_(0, ids, torch.linalg.vector_norm(g, dim=1).square_().div_(g.shape[1])).index_select(0, ids)
+        step = g / (squares.sqrt() + group["eps"])[:, None]
+        table = p.view(len(state["sum"]), -1)
+        table.add_(torch.sparse_coo_tensor(ids[None], step, table.shape, is_coalesced=True, check_invariants=False), alpha=-group["lr"])
 
 
 def touched(grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that have a gradient, each once, and their gradients as `(rows, width)`."""
+    """The rows that have a gradient, each once, and their gradients as `(rows, width)`. Costs what they cost, however long the table."""
     if grad.is_sparse:
         ids, values = grad._indices()[0], grad._values()
-        mark = torch.zeros(len(grad), dtype=torch.int32, device=grad.device).index_fill_(0, ids, 1)
-        rows = mark.nonzero()[:, 0]  # marking is faster than sorting, as long as the table has not many times more rows than are touched
-        return rows, values.new_zeros(len(rows), values.shape[1]).index_add_(0, (mark.cumsum(0) - 1).index_select(0, ids), values)
+        if (ids[1:] > ids[:-1]).all():  # each row once already
+            return ids, values
+        ids, order = ids.sort(stable=True)
+        rows, counts = ids.unique_consecutive(return_counts=True)
+        return rows, sums(values, (order, F.pad(counts.cumsum(0), (1, 0))))
     flat = grad.reshape(len(grad) if grad.ndim else 1, -1)
     return torch.arange(len(flat), device=grad.device), flat
 

@@ -9,7 +9,7 @@ $$\mathcal{L} = -\frac{1}{|\mathcal{C}|} \sum_{c \in \mathcal{C}} \Big( \log \si
 
 Windows W, thinning-out and noise P_n are those of `word2vec-skipgram-neg`.
 
-Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss, count (n,); tables (words, dim).
+Shapes: word (m, tile), noise (m, shared) and lists of the words near each centre for m tiles -> loss, count (n,); tables (words, dim).
 
 Requirements: running text; more of it than skip-gram needs, because rare words share every gradient with their neighbours.
 `--optimizer adagrad`, which touches the rows of a step only.
@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from nearfar.core import Card, Embedded, Key, Net, Run, Views
 from nearfar.losses.windows import cbow_neg
 from nearfar.recipes.language.word2vec_skipgram_neg import SkipGram
-from nearfar.similarity.windows import per_row
+from nearfar.similarity.windows import Bags, per_row
 
 
 @dataclass(frozen=True)
@@ -53,13 +53,19 @@ class Cbow(SkipGram):
         r"\quad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o",
     )
 
+    tile: int = 32
+    """Neighbouring centres that share the words drawn for them: a centre is one prediction here, so that each weighs less."""
+
+    def similarity(self, net: Net) -> Bags:
+        return Bags(self.block, self.window, self.subsample, self.shared, self.power, self.tile)
+
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
         v, u = net.encoder.weight, net.context.weight
-        loss, windows = cbow_neg(v, u, x["word"], x["sentence"], x["reach"], x["noise"], self.negatives)
+        loss, windows = cbow_neg(v, u, x["word"], x["noise"], x["near"], x["seen"], x["named"], self.negatives)
         return {"loss": per_row(loss, x), "count": per_row(windows, x)}
 
 
-paper = Cbow(dim=300), Run(data="news.txt", min_count=5, batch=32, epochs=3, optimizer="adagrad", lr=0.2, warmup=0.0)
+paper = Cbow(dim=300), Run(data="news.txt", min_count=5, batch=128, epochs=3, optimizer="adagrad", lr=0.3, warmup=0.0)
 
 reported = {"Google analogies, semantic, CBOW, 640 dimensions": (24.0, "arXiv:1301.3781, table 3")}
 
