@@ -64,6 +64,24 @@ def add(name: str, row: dict[str, Any], by: Sequence[str], about: Callable[[list
     return rows
 
 
+def keep_part(name: str, part: str, found: dict[str, Any], settings: dict[str, Any], seeded: tuple[str, str, str]) -> None:
+    """A result of several parts, measured one at a time. `seeded` names the part with a row a seed, which replaces that of the same seed
+    and settings; the measure of its rows; and the title of the mean over those of these settings."""
+    rows, metric, title = seeded
+    with taking_turns():
+        path = RESULTS / f"{name}.json"
+        result = json.loads(path.read_text()) if path.exists() else {}
+        found = {**found, "machine": machine(), "settings": settings}
+        if part == rows:
+            others = [r for r in result.get(rows, []) if r["seed"] != found["seed"] or r["settings"] != settings]
+            result[rows] = sorted([*others, found], key=lambda r: r["seed"])
+            values = [r[metric] for r in result[rows] if r["settings"] == settings]
+            result[title] = {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None}
+        else:
+            result[part] = found
+        path.write_text(json.dumps(result, indent=1) + "\n")
+
+
 def changes(text: str | None) -> dict[str, Any]:
     """Settings on the command line, as in lr=1e-3,pool=cls: JSON where it is, else the text itself."""
     return {name: _literal(value) for name, value in (pair.split("=", 1) for pair in (text or "").split(",") if pair)}

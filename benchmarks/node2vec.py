@@ -18,9 +18,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from common import RESULTS, machine
+from common import keep_part
 
 from nearfar.app.kinds.walks import degrees, spectral
 from nearfar.core import Key, Machine, Run
@@ -70,23 +69,6 @@ def floors(graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
     return {name: judged(vectors, graph, args) for name, vectors in rows.items()}
 
 
-def keep(part: str, found: dict[str, Any], args: argparse.Namespace) -> None:
-    """Results accumulate: a seed's replaces that of the same seed and settings."""
-    path = RESULTS / "node2vec.json"
-    result = json.loads(path.read_text()) if path.exists() else {}
-    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed")}
-    about = {"machine": machine(), "settings": settings}
-    if part == "run":
-        runs = [run for run in result.get("runs", []) if run["seed"] != args.seed or run["settings"] != settings]
-        result["runs"] = sorted([*runs, {"seed": args.seed, **found, **about}], key=lambda run: run["seed"])
-        values = [run["macro"] for run in result["runs"] if run["settings"] == settings]
-        result["macro-F1"] = {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else None}
-    else:
-        result[part] = {**found, **about}
-    RESULTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["run", "floors", "choose"])
@@ -114,9 +96,10 @@ def main() -> None:
         found = floors(graph, args)
     else:
         vectors, took = trained(graph, args)
-        found = {**judged(vectors, graph, args), **took}
+        found = {"seed": args.seed, **judged(vectors, graph, args), **took}
     print(json.dumps(found, indent=1))
-    keep(args.what, found, args)
+    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed")}
+    keep_part("node2vec", {"run": "runs"}.get(args.what, args.what), found, settings, ("runs", "macro", "macro-F1"))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import RESULTS, machine
+from common import keep_part
 
 from nearfar.core import Machine, Run
 from nearfar.data.triples import Triples, open_triples
@@ -97,23 +97,6 @@ def speed(data: Triples, args: argparse.Namespace) -> dict[str, Any]:
     return {"triples/s": rounds, "nearfar / pykeen": ratio, "median": {clock: float(np.median(v)) for clock, v in ratio.items()}}
 
 
-def keep(part: str, found: Any, args: argparse.Namespace) -> None:
-    """Results accumulate: a seed's replaces that of the same seed and settings."""
-    path = RESULTS / "transe.json"
-    result = json.loads(path.read_text()) if path.exists() else {}
-    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed", "rounds", "speed_epochs", "threads")}
-    about = {"machine": machine(), "settings": settings}
-    if part == "quality":
-        runs = [run for run in result.get("quality", []) if run["seed"] != found["seed"] or run["settings"] != settings]
-        result["quality"] = sorted([*runs, {**found, **about}], key=lambda run: run["seed"])
-        values = [run["hits10"] for run in result["quality"] if run["settings"] == settings]
-        result["hits@10"] = {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else None}
-    else:
-        result[part] = {**found, **about}
-    RESULTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["quality", "floors", "speed", "choose"])
@@ -139,7 +122,8 @@ def main() -> None:
     found = {"quality": lambda: quality(data, test, args), "floors": lambda: floors(data, test, args), "speed": lambda: speed(data, args)}
     measured = found[args.what]()
     print(json.dumps(measured, indent=1))
-    keep(args.what, measured, args)
+    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed", "rounds", "speed_epochs", "threads")}
+    keep_part("transe", args.what, measured, settings, ("quality", "hits10", "hits@10"))
 
 
 if __name__ == "__main__":
