@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from nearfar.core import Key
+from nearfar.core.keys import _kernels
 
 seeds = st.integers(0, 2**63 - 1)
 slots = st.lists(st.integers(0, 2**62), min_size=1, max_size=20).map(lambda s: np.array(s, dtype=np.int64))
@@ -123,3 +124,12 @@ def test_the_kernel_gives_the_same_bits():
     pytest.importorskip("triton")
     found = subprocess.run([sys.executable, "-c", KERNEL], env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True)
     assert found.stdout == "equal\n", found.stderr
+
+
+def test_without_a_kernel_numbers_are_made_as_ever(caplog):
+    """Triton has nothing to compile for on a CPU, as where it lacks a compiler: that is noticed once, and said."""
+    caplog.set_level("INFO", "nearfar")
+    _kernels.cache_clear()
+    assert _kernels("cpu") is None
+    assert _kernels("cpu") is None
+    assert [r.message[:40] for r in caplog.records] == ["random numbers on cpu are made by many s"]

@@ -24,6 +24,7 @@ from nearfar.train.fit import Diverged, Hook, train
 from nearfar.train.loader import AHEAD, Steps, batches
 from nearfar.train.optim import LARS, make_optimizer
 from nearfar.train.schedule import learning_rate
+from nearfar.train.session import pick_device
 
 IMAGES = (np.arange(48 * 64) * 37 % 251).astype(np.uint8).reshape(48, 8, 8)
 
@@ -305,3 +306,7 @@ def test_a_thread_is_never_far_ahead_and_hands_its_errors_over():
         assert len(similarity.read_by) <= 3 * (t + 1 + AHEAD)
     with pytest.raises(NearfarError, match="row 7 is damaged"):
         next(found)
+
+
+def test_a_device_may_be_numbered():
+    assert pick_device("cpu:0") == torch.device("cpu:0")

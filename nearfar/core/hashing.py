@@ -48,6 +48,8 @@ def uniform(slots: Int64[Tensor, " n"], word: int, columns: int) -> Float[Tensor
 
 def _launch(slots: Tensor, word: int, columns: int, kind: torch.dtype) -> Tensor:
     out = torch.empty(len(slots), columns, dtype=kind, device=slots.device)
-    if total := out.numel():
+    if not (total := out.numel()):
+        return out
+    with torch.cuda.device_of(slots):  # Triton launches on the current device, whatever it is given
         _hash[(triton.cdiv(total, BLOCK),)](slots.contiguous(), out, word, total, columns, kind == torch.float32, BLOCK)
     return out

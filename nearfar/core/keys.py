@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from typing import overload
 import numpy as np
 import torch
 from torch import Tensor
+
+log = logging.getLogger("nearfar")
 
 _GOLDEN, _MIX1, _MIX2, _COLUMN = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD1342543DE82EF95
 _QUANTILES = 1 << 16
@@ -63,11 +66,14 @@ def _quantiles(device: str) -> Tensor:
 
 
 @functools.cache
-def _kernels() -> ModuleType | None:
-    """The same hash in one launch, where Triton is installed."""
+def _kernels(device: str) -> ModuleType | None:
+    """The same hash in one launch, where Triton is installed and finds what it needs to compile."""
     try:
         from nearfar.core import hashing
-    except ImportError:
+
+        hashing.bits(torch.zeros(1, dtype=torch.int64, device=device), 0, 1)
+    except Exception as e:  # whatever is missing, torch's own operations give the same numbers
+        log.info("random numbers on %s are made by many small operations: %s", device, (str(e) or type(e).__name__).splitlines()[0])
         return None
     return hashing
 
@@ -100,7 +106,7 @@ class Key:
     def bits(self, slots, columns=1):
         """`(len(slots), columns)` hashes: uint64 for a numpy array of slots, int64 (same bits) for a tensor."""
         if isinstance(slots, Tensor):
-            if slots.is_cuda and (gpu := _kernels()):
+            if slots.is_cuda and (gpu := _kernels(str(slots.device))):
                 return gpu.bits(slots.long(), _signed(self.word), columns)
             row = _mix_torch(_mix_torch(slots.long()) ^ _signed(self.word))
             column = torch.arange(columns, device=slots.device) * _signed(_COLUMN)
@@ -116,7 +122,7 @@ class Key:
     def uniform(self, slots: Tensor, *shape: int) -> Tensor: ...
     def uniform(self, slots, *shape):
         """`(len(slots), *shape)` float32 in [0, 1), multiples of 2^-24 (so the conversion is exact)."""
-        if isinstance(slots, Tensor) and slots.is_cuda and (gpu := _kernels()):
+        if isinstance(slots, Tensor) and slots.is_cuda and (gpu := _kernels(str(slots.device))):
             return gpu.uniform(slots.long(), _signed(self.word), math.prod(shape)).view(len(slots), *shape)
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):

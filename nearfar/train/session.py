@@ -90,6 +90,8 @@ def pick_device(name: str) -> torch.device:
         return own_device(device)
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise UsageError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices")
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)  # kernels and recorded steps run on the current device
     return device
 
 
