@@ -11,7 +11,7 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from nearfar.core import Key
+from nearfar.core import Key, NearfarError
 from nearfar.evaluate import OnlineProbe, chosen_penalty, few_labels, fit_linear, linear_probe
 from nearfar.evaluate.few import draw
 from nearfar.evaluate.inputs import standardised
@@ -146,3 +146,5 @@ def test_the_penalty_is_chosen_on_held_out_training_rows(digits):
     accuracy = {C: linear_probe(x[kept], y[kept], x[held], y[held], C).accuracy for C in (1e-3, 0.1, 100.0)}
     assert accuracy[1e-3] > accuracy[100.0] + 0.01
     assert chosen_penalty(x, y, Key(3), (0.1, 100.0, 1e-3)) == max(accuracy, key=accuracy.__getitem__)
+    with pytest.raises(NearfarError, match="a fifth of 4 rows is none"):
+        chosen_penalty(x[:4], y[:4], Key(3))

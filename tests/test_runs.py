@@ -219,3 +219,5 @@ def test_another_part_of_the_net_encodes():
     h, f = trained.encode(images), trained.encode(images, tower="query")
     assert f.shape == (20, 128)
     torch.testing.assert_close(f, torch.nn.functional.normalize(trained.net.query[1](h.to(trained.device)), dim=1).detach().cpu())
+    with pytest.raises(UsageError, match=r"no 'querry'\. Did you mean 'query'"):
+        trained.encode(images, tower="querry")

@@ -47,7 +47,7 @@ def claim(name: str, text: str, variants: Mapping[str, Variant], common: Mapping
     parser.add_argument("--data", help="other data than the claim's own: the result is only printed")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    about = {"claim": text, "axis": axis, "machine": machine(), "common": {**common, "data": Path(common["data"]).name}}
+    about = {"claim": text, "axis": axis, "common": {**common, "data": Path(common["data"]).name}}
     first, step = map(int, args.part.split("/"))
     for seed in map(int, args.seeds.split(",")):
         for label, variant in list(variants.items())[first::step]:
@@ -75,6 +75,7 @@ def _row(label: str, variant: Variant, seed: int, settings: dict[str, Any]) -> d
     ours = next(r for r in table.results if not r["baseline"])
     kept = ("few_labels", "linear", "knn", "alignment", "uniformity", "effective_rank", "spread")
     row = {"variant": label, "group": variant.group, "at": variant.at, "seed": seed, "seconds": round(time.perf_counter() - began, 1)}
+    row["machine"] = machine()
     row |= {k: ours[k] for k in kept if k in ours}
     row["untrained"] = {k: next(r[k] for r in table.results if r["representation"] == "untrained encoder") for k in kept if k in ours}
     print(

@@ -3,7 +3,7 @@
 NEARFAR_DATA=FOLDER python benchmarks/claims/views.py
 
 FOLDER holds `cifar10`, or `cifar10-small.npz` made of it. Each operation alone and each two in a row; as in the paper the other view is
-left as it is. The small ConvNet on 10,000 images: two minutes a run on one core.
+left as it is. The small ConvNet on 10,000 images: some minutes a run on one core.
 """
 
 from __future__ import annotations

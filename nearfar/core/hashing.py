@@ -1,8 +1,8 @@
-"""The hash of `keys` as one CUDA kernel: a few dozen launches of a microsecond each, for every draw, become one.
+"""The hash of `keys` as one CUDA kernel: a few dozen launches for every draw become one.
 
-A step of a small encoder draws a dozen times. In torch's operations each draw is some forty tiny kernels, which the GPU runs
-one after the other however small they are; for small batches they took a fifth of the step. Integers are hashed as in `keys`,
-and the conversion to floats is exact, so that the numbers are the same to the last bit.
+SimCLR's views draw a dozen times a step. In torch's operations each draw is some forty tiny kernels, which the GPU runs one after
+the other however small they are. Integers are hashed as in `keys`, and the conversion to floats is exact, so that the numbers are
+the same to the last bit.
 """
 
 from __future__ import annotations

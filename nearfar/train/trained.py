@@ -49,6 +49,9 @@ class Trained:
         Of data that bring splits, those for training come first. `tower`: another part of the net than its encoder, such as NPID's
         `query`, which ends where the loss compares.
         """
+        if tower != "encoder" and not hasattr(self.net, tower):
+            known = [name for name, _ in self.net.named_children()]
+            raise UsageError(f"encode: the net has no {tower!r}.{did_you_mean(tower, known)} It has {', '.join(known)}")
         parts = self.inputs.accept(samples)
         return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch, progress, tower) for part in parts])
 
