@@ -43,16 +43,32 @@ def test_dropout_makes_the_two_views(docs):
 def test_hidden_tokens_are_those_of_the_paper(docs):
     sizes = docs.sizes()
     similarity, part = Masked.of(sizes, 0.15), rows(*range(2000))
-    x = similarity.view(similarity.read(docs, part, Key(0)), part, Key(0))
-    seen, original, hidden = x["v0"], x["v1"], x["hidden"]
-    ordinary = ~torch.isin(original, torch.tensor(list(sizes["special"].values())))
-    assert not (hidden & ~ordinary).any()
-    assert torch.equal(seen[~hidden], original[~hidden])
-    assert hidden.sum() / ordinary.sum() == pytest.approx(0.15, abs=0.01)
-    assert (seen[hidden] == sizes["special"]["mask"]).float().mean() == pytest.approx(0.8, abs=0.02)
-    assert (seen[hidden] == original[hidden]).float().mean() == pytest.approx(0.1, abs=0.02)
+    original = similarity.read(docs, part, Key(0))
+    x = similarity.view(original, part, Key(0))
+    seen, places, words = x["v0"], x["places"], x["words"]
+    special, shown = set(sizes["special"].values()), []
+    for i in range(len(original)):
+        own = [t for t in range(original.shape[1]) if int(original[i, t]) not in special]
+        hidden = [int(t) for t, word in zip(places[i], words[i], strict=True) if word >= 0]
+        assert len(hidden) == len(set(hidden)) == (max(1, round(0.15 * len(own))) if own else 0)
+        assert set(hidden) <= set(own)
+        assert all(seen[i, t] == original[i, t] for t in range(original.shape[1]) if t not in hidden)
+        shown += [(int(seen[i, t]), int(original[i, t])) for t in hidden]
+        assert [int(word) for word in words[i] if word >= 0] == [int(original[i, t]) for t in hidden]
+    masked, kept = (sum(hit) / len(shown) for hit in ([a == sizes["special"]["mask"] for a, _ in shown], [a == b for a, b in shown]))
+    assert (masked, kept) == (pytest.approx(0.8, abs=0.02), pytest.approx(0.1, abs=0.02))
+    everywhere = [int(t) for row in range(2000) for t, word in zip(places[row], words[row], strict=True) if word >= 0]
+    assert set(everywhere) >= set(range(1, 11)), "every place of a sentence is hidden at times"
     few = similarity.view(similarity.read(docs, part[7:9], Key(0)), part[7:9], Key(0))["v0"]
     assert torch.equal(few, seen[7:9, : few.shape[1]]), "what is hidden in a row does not depend on its neighbours"
+
+
+def test_a_text_without_tokens_hides_nothing(docs):
+    special = docs.sizes()["special"]
+    empty = torch.tensor([[special["cls"], special["sep"]] + [special["pad"]] * 6])
+    x = Masked.of(docs.sizes(), 0.15).view(empty, rows(0), Key(0))
+    assert torch.equal(x["v0"], empty)
+    assert (x["words"] == -1).all()
 
 
 def test_runs_of_sentences_know_their_document(docs):
@@ -93,9 +109,9 @@ def test_bert_loss_is_the_mean_over_all_hidden_tokens():
     z = session.recipe.embed(session.net, x, Key(0))
     net, total, count = session.net.requires_grad_(False), 0.0, 0
     states = net.encoder.states(x["v0"])
-    for i, t in x["hidden"].nonzero().tolist():
-        logits = net.head(states[i, t]) @ net.encoder.table.T + net.bias
-        total += float(F.cross_entropy(logits[None], x["v1"][i, t][None]))
+    for i, j in (x["words"] >= 0).nonzero().tolist():
+        logits = net.head(states[i, x["places"][i, j]]) @ net.encoder.table.T + net.bias
+        total += float(F.cross_entropy(logits[None], x["words"][i, j][None]))
         count += 1
     assert float(session.recipe.objective(net, z, Key(0))["loss"].detach()) == pytest.approx(total / count, rel=1e-5)
 

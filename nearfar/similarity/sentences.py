@@ -72,37 +72,39 @@ class Columns(Similarity):
 
 @dataclass(frozen=True)
 class Masked(Similarity):
-    """Some tokens are hidden: {"v0": what the model sees, "v1": what was there, "hidden": where}, all (n, t).
+    """Some tokens are hidden: {"v0": (n, t) what the model sees, "places": (n, k) which were hidden, "words": (n, k) what stood there}.
 
-    Of the hidden tokens eight in ten become the mask, one becomes a random token, one stays as it is, so that the model cannot
+    A `share` of a sentence's tokens, rounded, and at least one; k is that of the widest sentence, and "words" is -1 where there are
+    fewer. Of the hidden tokens eight in ten become the mask, one becomes a random token, one stays as it is, so that the model cannot
     tell a token that it must predict from one that it need not. Special tokens are never hidden.
     """
 
-    special: tuple[int, ...]
-    """Ids of the special tokens."""
-    mask: int
-    """Id of the mask."""
+    special: Special
     vocabulary: int
     share: float = 0.15
 
     @staticmethod
     def of(sizes: Sizes, share: float) -> Masked:
-        special = sizes["special"]
-        if "mask" not in special:
+        special = Special.of(sizes)
+        if special.mask is None:
             raise UsageError("this recipe hides tokens, and the tokenizer has no mask token: use another --tokenizer")
-        return Masked(tuple(sorted(special.values())), special["mask"], sizes["vocabulary"], share)
+        return Masked(special, sizes["vocabulary"], share)
 
     def read(self, data: Any, rows: Rows, key: Key) -> Raw:
         return data.read(rows.ids)
 
     def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
-        slots = torch.as_tensor(rows.slots).to(raw.device)
-        which, how = key("hide").uniform(slots, raw.shape[1], 2).unbind(2)
-        ordinary = ~torch.isin(raw, torch.tensor(self.special, device=raw.device))
-        hidden = ordinary & (which < self.share)
-        seen = raw.masked_fill(hidden & (how < 0.8), self.mask)
-        other = key("other").integers(slots, self.vocabulary, raw.shape[1])
-        return {"v0": torch.where(hidden & (how >= 0.9), other, seen), "v1": raw, "hidden": hidden}
+        slots, width = torch.as_tensor(rows.slots).to(raw.device), raw.shape[1]
+        ordinary, k = self.special.ordinary(raw), max(1, round(self.share * width))
+        count = (ordinary.sum(1, keepdim=True) * self.share).round().clamp(1, k)
+        score = key("hide").uniform(slots, width).masked_fill(~ordinary, 2.0)  # drawn are below 1: the others come last
+        lowest, places = score.topk(k, largest=False)
+        chosen = (torch.arange(k, device=raw.device) < count) & (lowest < 2)
+        words, how = raw.gather(1, places), key("how").uniform(slots, k)
+        shown = words.masked_fill(how < 0.8, self.special.mask)
+        shown = torch.where(how >= 0.9, key("other").integers(slots, self.vocabulary, k), shown)
+        seen = raw.scatter(1, places, torch.where(chosen, shown, words))
+        return {"v0": seen, "places": places, "words": words.masked_fill(~chosen, -1)}
 
 
 @dataclass(frozen=True)

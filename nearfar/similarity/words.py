@@ -10,6 +10,7 @@ Generation", arXiv:2009.13818 (cutoff).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +39,8 @@ class Special:
         return Special(tuple(sorted(special.values())), special["pad"], special.get("mask"))
 
     def ordinary(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
-        return ~torch.isin(ids, torch.tensor(self.all, device=ids.device))
+        """Where there is a token of the text itself. (One by one: a list that is sent to a GPU makes the host wait.)"""
+        return ~functools.reduce(torch.logical_or, [ids == special for special in self.all])
 
 
 @dataclass(frozen=True)

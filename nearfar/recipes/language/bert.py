@@ -6,8 +6,8 @@ vocabulary the negatives, all of them, every time.
 
 $$\mathcal{L} = -\frac{1}{|H|} \sum_{t \in H} \log \frac{\exp(h_t^\top e_{x_t} + b_{x_t})}{\sum_{w \in V} \exp(h_t^\top e_w + b_w)}$$
 
-Shapes: token ids with some hidden v0 (n, t) -> states (n, t, encoder.dim) -> those of the hidden places (h, width of e) -> logits
-over the vocabulary. No row meets another: sums and counts of the chunk are what crosses the cut.
+Shapes: token ids with some hidden v0 (n, t) -> states (n, t, encoder.dim) -> those of the hidden places (n, k, width of e) -> logits
+over the vocabulary (n, k, |V|). No row meets another: sums and counts of the chunk are what crosses the cut.
 
 Requirements: much text, and a tokenizer with a mask token. The vectors of sentences that come out are crowded into a narrow cone and
 compare badly: `simcse-unsup` with --init spreads them.
@@ -72,12 +72,12 @@ class Bert(Recipe):
         return Net(encoder=encoder.set(self.pool, self.dropout), head=head, bias=nn.Parameter(torch.zeros(words)))
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        hidden = x["hidden"]
-        h = net.head(net.encoder.states(x["v0"])[hidden])
-        logits, words = h @ net.encoder.table.T + net.bias, x["v1"][hidden]
+        states, places, words = net.encoder.states(x["v0"]), x["places"], x["words"]
+        h = net.head(states.gather(1, places[:, :, None].expand(-1, -1, states.shape[2])))
+        logits, hidden = h @ net.encoder.table.T + net.bias, words >= 0
         count = hidden.sum()[None].float()
-        loss = mlm(logits[None], words[None], torch.ones_like(words, dtype=torch.bool)[None])
-        return {"loss": loss * count, "right": (logits.argmax(1) == words).sum()[None].float(), "count": count}
+        right = (logits.argmax(2) == words).sum()[None].float()
+        return {"loss": mlm(logits, words, hidden)[None] * count, "right": right, "count": count}
 
     def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
         count = z["count"].sum().clamp_min(1)
