@@ -52,8 +52,15 @@ TRIALS: dict[str, dict[str, dict[str, Any]]] = {
     "simcse-unsup": {
         "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3},
         "lr 1e-3, tokens erased": {"lr": 1e-3, "views": "erase-tokens", "share": 0.3},
+        "lr 3e-4, tokens erased": {"lr": 3e-4, "views": "erase-tokens", "share": 0.2},
+        "lr 3e-4, first-last, tokens erased": {"lr": 3e-4, "pool": "first-last", "views": "erase-tokens", "share": 0.2},
     },
-    "simcse-sup": {"as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}},
+    "bert-whitening": {"as it is": {}, "first-last": {"pool": "first-last"}},
+    "simcse-sup": {
+        "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3},
+        "lr 1e-3, 10 epochs": {"lr": 1e-3, "epochs": 10},
+        "lr 1e-3, 10 epochs, first-last": {"lr": 1e-3, "epochs": 10, "pool": "first-last"},
+    },
     "sentence-bert": {"as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}},
 }  # fmt: skip
 """What is tried, by a name."""
