@@ -26,6 +26,7 @@ from nearfar.encoders.sparse import multiply
 from nearfar.recipes.graph.dgi import DGI
 from nearfar.recipes.graph.infograph import InfoGraph
 from nearfar.similarity.graphs import Corrupted
+from nearfar.train.encode import encode_all
 
 
 @functools.cache
@@ -210,8 +211,16 @@ def test_from_training_to_vectors_and_a_report(name, data, count, tmp_path):
 
 
 def test_a_whole_graph_is_one_row_of_a_step():
-    with pytest.raises(UsageError, match="batch 4 is larger than the data"):
+    with pytest.raises(UsageError, match=r"batch 4 is larger than the data: 1 training sample\. Use --batch 1 or give more data"):
         nearfar.fit("dgi", preset="tiny", batch=4)
+
+
+def test_nodes_are_encoded_in_one_pass_over_their_graph():
+    session, passes = tiny_session("dgi"), []
+    session.net.encoder.register_forward_hook(lambda *_: passes.append(1))
+    found = encode_all(session.recipe, session.net, session.data, torch.device("cpu"), batch=4)
+    assert len(found) == len(session.data) > 4
+    assert len(passes) == 1
 
 
 @pytest.mark.parametrize("name", ["dgi", "infograph"])

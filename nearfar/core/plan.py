@@ -60,7 +60,8 @@ class Plan:
         if self.batch < 1:
             raise UsageError(f"batch must be at least 1, got {self.batch}")
         if self.batch > self.n:
-            raise UsageError(f"batch {self.batch} is larger than the data: {self.n} training samples. Use --batch {self.n} or less")
+            remedy = f"Use --batch {self.n} or {'less' if self.n > 1 else 'give more data'}"
+            raise UsageError(f"batch {self.batch} is larger than the data: {self.n} training sample{'s' * (self.n != 1)}. {remedy}")
 
     @property
     def steps_per_epoch(self) -> int:

@@ -125,6 +125,8 @@ class Nodes(_OfGraphs):
     """Some nodes of one graph. Whoever reads any of them sees the whole graph around them."""
 
     kind = "node"
+    together = True
+    """To read some costs as much as to read all: they are encoded in one go."""
 
     def read(self, ids: Ids) -> Packed:
         """The graph, and which of its nodes are asked for."""

@@ -31,6 +31,7 @@ def encode_all(
     training = net.training
     net.eval()
     parts = []
+    batch = max(1, len(data)) if getattr(data, "together", False) else batch
     try:
         for start in range(0, len(data), batch):
             ids = np.arange(start, min(start + batch, len(data)))
