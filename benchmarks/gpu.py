@@ -31,13 +31,13 @@ def check(name: str, good: bool, detail: str = "") -> None:
     print(f"{'ok    ' if good else 'FAILED'} {name} {detail}", flush=True)
 
 
-def nearfar(*args: str | Path, kill_at: int | None = None) -> str:
+def nearfar(*args: str | int | Path, kill_at: int | None = None) -> str:
     """The command line in a process of its own; optionally killed when its metrics have that many lines."""
     process = subprocess.Popen(
         [sys.executable, "-m", "nearfar", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     if kill_at is not None:
-        metrics = Path(args[list(args).index("--out") + 1]) / "metrics.jsonl"
+        metrics = Path(str(args[list(args).index("--out") + 1])) / "metrics.jsonl"
         while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= kill_at):
             time.sleep(0.02)
         process.kill()
@@ -59,22 +59,8 @@ def same(a: Path, b: Path) -> bool:
 
 
 def exact_resume(data: str, folder: Path, name: str) -> None:
-    settings = [
-        name,
-        "--data",
-        data,
-        "--steps",
-        60,
-        "--batch",
-        128,
-        "--save-every",
-        7,
-        "--log-every",
-        1,
-        "--deterministic",
-        "--encoder",
-        "resnet18",
-    ]
+    often = ["--save-every", 7, "--log-every", 1]
+    settings = [name, "--data", data, "--steps", 60, "--batch", 128, "--encoder", "resnet18", "--deterministic", *often]
     nearfar("fit", *settings, "--out", folder / f"{name}-whole")
     nearfar("fit", *settings, "--out", folder / f"{name}-killed", kill_at=25)
     nearfar("fit", "--resume", folder / f"{name}-killed")
