@@ -50,7 +50,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 TRIALS: dict[str, dict[str, dict[str, Any]]] = {
     "simcse-unsup": {
-        "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3},
+        "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3}, "lr 3e-3": {"lr": 3e-3},
+        "lr 1e-3, 4 epochs": {"lr": 1e-3, "epochs": 4},
         "lr 1e-3, tokens erased": {"lr": 1e-3, "views": "erase-tokens", "share": 0.3},
         "lr 3e-4, tokens erased": {"lr": 3e-4, "views": "erase-tokens", "share": 0.2},
         "lr 3e-4, first-last, tokens erased": {"lr": 3e-4, "pool": "first-last", "views": "erase-tokens", "share": 0.2},
