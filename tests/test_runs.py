@@ -221,3 +221,33 @@ def test_another_part_of_the_net_encodes():
     torch.testing.assert_close(f, torch.nn.functional.normalize(trained.net.query[1](h.to(trained.device)), dim=1).detach().cpu())
     with pytest.raises(UsageError, match=r"no 'querry'\. Did you mean 'query'"):
         trained.encode(images, tower="querry")
+
+
+def test_labels_that_changed_are_noticed_by_who_learns_from_them(tmp_path):
+    pixels, labels = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 4
+    settings = {"steps": 4, "batch": 8, "save_every": 2, "encoder": "convnet-gn"}
+    for name in ("supcon", "simclr"):
+        np.savez(tmp_path / "images.npz", images=pixels, labels=labels)
+        with pytest.raises(KeyboardInterrupt):
+            nearfar.fit(name, data=str(tmp_path / "images.npz"), out=tmp_path / name, hooks=[StopAt(2)], **settings)
+        np.savez(tmp_path / "images.npz", images=pixels, labels=labels[::-1])
+        if name == "simclr":
+            assert nearfar.resume(tmp_path / name).step == 4
+        else:
+            with pytest.raises(NearfarError, match=r"the labels at .* have changed"):
+                nearfar.resume(tmp_path / name)
+
+
+class StopAt(Hook):
+    def __init__(self, step: int):
+        self.at = step
+
+    def step(self, session, values, z):
+        session.interrupted = session.step >= self.at
+
+
+def test_a_chunk_of_one_row_before_batch_normalisation_is_refused():
+    with pytest.raises(UsageError, match="--chunk 1 leaves a chunk of one row"):
+        nearfar.fit("barlow-twins", preset="tiny", chunk=1, batch=8, steps=1)
+    with pytest.raises(UsageError, match="--chunk 2 leaves a chunk of one row"):
+        nearfar.fit("byol", preset="tiny", chunk=2, batch=3, steps=1)

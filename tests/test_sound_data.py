@@ -215,3 +215,16 @@ def test_a_run_is_evaluated_on_the_instrument_it_did_not_hear(tmp_path):
     splits = splits_of(nearfar.load(tmp_path / "run"))
     assert set(splits.test.groups) == {"reed"}
     assert trained.encode(splits.test).shape == (128, trained.net.encoder.dim)
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
+    for who in ("alice", "bob"):
+        for i in range(3):
+            write(tmp_path / who / f"{i}.wav", tone(300, 0.1))
+    rows = [f"{who}/{i}.wav,{who}" for who in ("alice", "bob") for i in range(3)]
+    (tmp_path / "labels.csv").write_text("file,label\n" + "\n".join(rows) + "\n")
+    sounds = read_sounds(str(tmp_path), HowSound())
+    assert [sounds.classes[y] for y in sounds.labels] == [sounds.name(i).split("/")[0] for i in range(6)]
+    (tmp_path / "labels.csv").write_text("file,label\n" + "\n".join(row.split("/")[1] for row in rows) + "\n")
+    with pytest.raises(UsageError, match=r"several files are called 0, one of them alice/0\.wav: write whole paths in the column file"):
+        read_sounds(str(tmp_path), HowSound())

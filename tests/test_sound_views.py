@@ -171,3 +171,8 @@ def test_timed_views_are_of_the_same_stretch(front):
     loudness = [v.abs() if front is None else v.sum(1) for v in (found["v0"], found["v1"])]
     for a, b in zip(*loudness, strict=True):
         assert torch.corrcoef(torch.stack([a, b]))[0, 1] > 0.7
+
+
+def test_a_clip_of_one_frame_cannot_be_warped():
+    x = torch.randn(3, 5, 1)
+    assert torch.equal(TimeWarp()(x, torch.arange(3), Key(0)), x)

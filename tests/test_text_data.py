@@ -238,3 +238,8 @@ def test_docstring_triples_are_neighbours_and_strangers():
     assert pairs.texts([0], "sentence2") == data.texts([0], "positive")
     assert pairs.classes[pairs.labels[0]] == "same"
     assert pairs.scores[0] == 1
+
+
+def test_a_field_may_be_a_whole_document(tmp_path):
+    long = "word " * 40_000
+    assert read_texts(write_table(tmp_path / "t.csv", [("a", long, "b")])).train.texts(column="positive") == [long]

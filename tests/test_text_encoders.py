@@ -17,7 +17,7 @@ from nearfar.data.docstrings import docstrings
 from nearfar.data.opentext import read_texts
 from nearfar.data.tokens import Ragged, Tokenizer, pretrained_tokenizer, train_tokenizer
 from nearfar.encoders import TEXT_ENCODERS, make_encoder, remembered, resolve_encoder
-from nearfar.encoders.text import mean_of
+from nearfar.encoders.text import Transformer, mean_of, reach_of
 
 SENTENCES = docstrings().texts(range(600))
 TOKENIZER = train_tokenizer(SENTENCES, 600)
@@ -175,3 +175,35 @@ def test_a_pretrained_model_is_built_again_without_its_files(tmp_path):
     again = make_encoder(spec, known, weights=False)
     again.load_state_dict(net.state_dict())
     assert torch.equal(again.set("mean", 0.1).eval()(ids), net(ids))
+
+
+@pytest.mark.parametrize("pool", ["cls", "mean", "first-last"])
+def test_lengths_need_not_be_multiples_of_eight(pool):
+    texts = read_texts(["word " * 900, "short"]).train.tokenised(TOKENIZER, 700)
+    encoder = make_encoder("bert-tiny", texts.sizes()).set(pool, 0.0).eval()
+    ids = texts.read([0, 1])
+    assert ids.shape[1] == 704
+    with torch.no_grad():
+        assert torch.allclose(encoder(ids), encoder(ids[:, :700]), atol=1e-6)
+        assert encoder.states(ids).shape[:2] == (2, 700)
+
+
+def test_half_a_character_is_read_as_a_question_mark():
+    odd = "half \ud83d a smile"
+    assert TOKENIZER.decode(TOKENIZER.encode([odd], 24).row(0).tolist()) == "half ? a smile"
+    assert train_tokenizer([odd, "text"], 300).size >= 261
+
+
+def test_roberta_begins_to_count_its_places_after_the_padding(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    config = transformers.RobertaConfig(
+        vocab_size=SIZES["vocabulary"], hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        max_position_embeddings=26, pad_token_id=1,
+    )  # fmt: skip
+    model = transformers.RobertaModel(config, add_pooling_layer=False)
+    assert reach_of(model) == 24
+    encoder = Transformer(model, SIZES | {"special": {"pad": 1}}).set("mean", 0.0).eval()
+    ids = torch.full((1, 32), 1)
+    ids[0, :24] = torch.arange(10, 34)
+    with torch.no_grad():
+        assert torch.isfinite(encoder(ids)).all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -190,3 +191,50 @@ def test_image_methods_do_not_take_texts_and_the_other_way_round(tmp_path):
         nearfar.fit("simcse-unsup", data="digits", steps=1)
     with pytest.raises(UsageError, match="--length must be"):
         Run(length=0)
+
+
+def test_too_few_sentences_for_a_run_of_them_are_said(tmp_path):
+    (tmp_path / "short.txt").write_text("One here.\nTwo here.\nThree here.\n")
+    for batch in (None, 4):
+        with pytest.raises(UsageError, match="fewer than --span 8"):
+            nearfar.fit("quick-thought", data=str(tmp_path / "short.txt"), encoder="bag", vocabulary=300, steps=1, batch=batch)
+
+
+def test_sentences_on_both_sides_of_a_test_sentence_are_no_neighbours(tmp_path):
+    (tmp_path / "book.txt").write_text("\n".join(f"Sentence {i} of a book." for i in range(100)))
+    train = open_texts(str(tmp_path / "book.txt")).train
+    lines = [int(text.split()[1]) for text in train.texts()]
+    assert len(lines) == 80
+    for i in range(79):
+        assert (train.stretches[i] == train.stretches[i + 1]) == (lines[i] + 1 == lines[i + 1])
+
+
+def test_labels_of_texts_are_checked():
+    with pytest.raises(UsageError, match="labels are whole numbers or texts"):
+        open_texts({"text": ["a", "b", "c"], "label": [1, None, 2]})
+    with pytest.raises(UsageError, match="3 texts but 2 labels"):
+        open_texts({"text": ["a", "b", "c"], "label": [1, 2]})
+
+
+def test_nothing_to_encode_is_said():
+    run = nearfar.fit("simcse-unsup", preset="tiny", steps=1, batch=8)
+    with pytest.raises(UsageError, match=r"nothing to encode|no texts"):
+        run.encode([])
+    with pytest.raises(UsageError, match="batch must be at least 1, got 0"):
+        run.encode(["a"], batch=0)
+
+
+def test_a_share_is_no_percentage():
+    with pytest.raises(UsageError, match="share"):
+        nearfar.fit("simcse-unsup", preset="tiny", steps=1, views="erase-tokens", share=5.0)
+
+
+def test_a_run_is_compared_with_the_encoder_it_began_from(tmp_path):
+    nearfar.fit("bert", preset="tiny", steps=2, out=tmp_path / "mlm")
+    run = nearfar.fit("bert-whitening", preset="tiny", k=None, init=str(tmp_path / "mlm"), out=tmp_path / "white")
+    donor, texts = nearfar.load(tmp_path / "mlm"), ["A text.", "Another one."]
+    assert torch.equal(run.began().encode(texts), donor.encode(texts))
+    assert "encoder it began from" in [row["representation"] for row in evaluate(run).rows]
+    shutil.rmtree(tmp_path / "mlm")
+    assert run.began() is None
+    assert run.untrained().began() is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from scipy.sparse import coo_matrix, csr_matrix
 
 from nearfar.core import Key, NearfarError, Rows, UsageError
 from nearfar.data.edges import graph_of, open_edges
+from nearfar.similarity import walks
 from nearfar.similarity.walks import Walks, steps_of, walk
 from nearfar.similarity.windows import TILE
 
@@ -129,3 +132,25 @@ def test_rows_are_walks_from_every_node_that_has_an_edge():
     starts = raw["word"][::tiles, 4]
     assert starts.tolist() == [0, 1, 3] * 3
     assert not (raw["noise"] == 2).any(), "a node without edges is no noise either"
+
+
+@pytest.mark.parametrize(("p", "q"), [(1e9, 1.0), (1.0, 1e9), (1e9, 1e9), (1e-9, 1.0)])
+def test_walks_end_however_unlikely_their_steps_are(p, q):
+    graph = graph_of(list("abcd"), np.array([0, 1, 2, 3]), np.array([1, 2, 3, 1]))  # a dead end at 0
+    found = walk(steps_of(graph), torch.tensor([0, 1, 2, 3] * 5), 12, p, q, Key(0), torch.arange(20))
+    assert all(b in neighbours(graph, a) for row in found.tolist() for a, b in itertools.pairwise(row))
+
+
+@pytest.mark.parametrize("weights", [None, [1.0, 2.0, 3.0, 4.0, 0.5]])
+def test_weighed_steps_have_the_probabilities_of_the_paper(weights):
+    given = None if weights is None else np.array(weights)
+    graph, p, q = graph_of(list("abcde"), np.array([0, 1, 0, 1, 1]), np.array([1, 2, 2, 3, 4]), given), 4.0, 0.5
+    steps, n, before, now = steps_of(graph), 40_000, 0, 1
+    u = Key(3).uniform(torch.arange(n), 1)[:, 0].double()
+    found = walks._weighed(steps, torch.full((n,), before), torch.full((n,), now), u, p, q)
+    lines = range(graph.starts[now], graph.starts[now + 1])
+    factor = {x: 1 / p if x == before else 1.0 if x in neighbours(graph, before) else 1 / q for x in neighbours(graph, now)}
+    wanted = {int(graph.neighbours[e]): factor[int(graph.neighbours[e])] * (1.0 if weights is None else graph.weights[e]) for e in lines}
+    for x, weight in wanted.items():
+        share = float(weight / sum(wanted.values()))
+        assert float((found == x).double().mean()) == pytest.approx(share, abs=4 * (share / n) ** 0.5)

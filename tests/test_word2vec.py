@@ -314,3 +314,10 @@ def test_eval_says_how_words_are_measured():
     assert "compares with people" in table.render()
     with pytest.raises(UsageError, match="no judgements"):
         measure(trained, "nowhere")
+
+
+@pytest.mark.parametrize("name", ["word2vec-skipgram-neg", "word2vec-cbow", "node2vec", "transe"])
+def test_sparse_gradients_are_clipped(name):
+    run = nearfar.fit(name, preset="tiny", steps=2, optimizer="adamw", clip=1e-3, log_every=1)
+    assert all(m["gradient"] > 0 for m in run.metrics if "gradient" in m)
+    assert any("gradient" in m for m in run.metrics)

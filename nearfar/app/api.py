@@ -23,6 +23,7 @@ from nearfar.core import Machine, NearfarError, Recipe, UsageError
 from nearfar.core.files import writable_target
 from nearfar.core.ranks import rank, world
 from nearfar.data import Splits, Tokenizer, inputs_for
+from nearfar.data.stores import digest
 from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
 from nearfar.train import checkpoint
@@ -123,6 +124,8 @@ def resume(
         splits = inputs_for(method, tokenizer=folder.tokenizer()).open(source, run, folder.split(), progress)
         if splits.train.fingerprint != config["data"]["fingerprint"]:
             raise NearfarError(f"the data at {run.data or source} are not those that {folder.path} was trained on: they have changed")
+        if taught(method, splits) != config["data"].get("taught", taught(method, splits)):
+            raise NearfarError(f"the labels at {run.data or source} are not those that {folder.path} was trained with: they have changed")
         donor = load(run.init, device="cpu") if run.init and found is None else None
         session = _session(method, run, machine, splits, donor)
         if found is not None:
@@ -141,12 +144,20 @@ def _session(recipe: Recipe, run: Any, machine: Machine, splits: Splits, donor: 
     return Session(recipe, run, machine, data, pick_device(machine.device), donor.net if donor else None)
 
 
+def taught(recipe: Recipe, splits: Splits) -> str:
+    """A hash of what a recipe learns from besides the samples: their labels and scores. Empty for one that sees none."""
+    if not recipe.uses_labels:
+        return ""
+    told = [x for x in (getattr(splits.train, name, None) for name in ("labels", "scores")) if x is not None]
+    return digest("\n".join(splits.train.classes).encode(), *(x.tobytes() for x in told))
+
+
 def _known(session: Session, splits: Splits) -> dict[str, str]:
     """What all ranks must have in common, besides the weights."""
     return {
         "versions": f"nearfar {nearfar.__version__}, torch {torch.__version__}",
         "settings": repr((session.recipe, session.run, session.machine, session.step)),
-        "data": f"{splits.train.fingerprint} {len(session.data)}",
+        "data": f"{splits.train.fingerprint} {taught(session.recipe, splits)} {len(session.data)}",
     }
 
 
@@ -155,11 +166,7 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
     session.recorders.append(metrics.append)
     row = _hooks(session, splits, hooks, folder, config) if rank() == 0 else []
     row = [StopTogether(), *row] if world() > 1 else row
-    if session.machine.chunk and any(isinstance(m, BATCH_NORMS) for m in session.net.modules()):
-        log.warning(
-            "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
-            "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
-        )  # fmt: skip
+    _mind_chunks(session)
     with _log_file(folder), lost_rank_named(), _signals(session), _deterministic(session.machine.deterministic):
         log.info(
             "%s: %d samples, batch %s, %d steps on %s%s",
@@ -177,6 +184,20 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
     trained = Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, _tokenizer(splits))
     write_card(trained)
     return trained
+
+
+def _mind_chunks(session: Session) -> None:
+    """Batch normalisation sees a chunk at a time."""
+    chunk, norms = session.machine.chunk, [m for m in session.net.modules() if isinstance(m, BATCH_NORMS)]
+    if not chunk or not norms:
+        return
+    smallest = min(map(len, session.plan.rows(0).share(rank(), world()).chunks(chunk)))
+    if smallest < 2 and any(isinstance(m, torch.nn.BatchNorm1d) for m in norms):
+        raise UsageError(f"--chunk {chunk} leaves a chunk of one row, and batch normalisation needs two: use another --chunk")
+    log.warning(
+        "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
+        "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
+    )  # fmt: skip
 
 
 def _tokenizer(splits: Splits) -> Tokenizer | None:
@@ -208,6 +229,7 @@ def _config(chosen: Settings, session: Session, splits: Splits) -> dict[str, Any
         "machine": dataclasses.asdict(session.machine),
         "data": {
             "fingerprint": splits.train.fingerprint,
+            "taught": taught(session.recipe, splits),
             "train": len(splits.train),
             "test": len(splits.test) if splits.test is not None else 0,
             "skipped": list(splits.train.skipped),

@@ -55,10 +55,11 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
     views = views_of(trained, test, min(VIEWED, len(test)))
     rows: dict[str, Features] = kind.baselines(train, test, views)
     before = "encoder before training" if trained.run.encoder.startswith("hf:") else "untrained encoder"
-    for name, who in ((before, untrained), ("trained encoder", trained)):
+    given = {} if (began := trained.began()) is None else {"encoder it began from": began}
+    for name, who in {before: untrained, **given, "trained encoder": trained}.items():
         pair = None if views is None else kind.encode(who, views)
         features = [who.encode(part, progress=progress) for part in (train, test)]
-        rows[name] = Features(features[0], features[1], views=pair, baseline=who is untrained)
+        rows[name] = Features(features[0], features[1], views=pair, baseline=who is not trained)
     labelled = train.labels is not None and test.labels is not None and len(train.classes) > 1
     labels = (train.labels, test.labels) if labelled else (None, None)
     table = compare(rows, *labels, key=key, checkpoint=f"step {trained.step} of {trained.run.steps}", **protocol)

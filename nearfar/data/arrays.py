@@ -54,8 +54,8 @@ def _as_bytes(values: np.ndarray, what: str) -> UInt8[np.ndarray, "..."]:
     return (values * 255).round().astype(np.uint8)
 
 
-def as_labels(labels: Any, n: int, what: str) -> Shaped[np.ndarray, " n"]:
-    """One whole number or text for each of `n` images; a column (n, 1) counts as one too."""
+def as_labels(labels: Any, n: int, what: str, things: str = "images") -> Shaped[np.ndarray, " n"]:
+    """One whole number or text for each of `n` images, or of other things; a column (n, 1) counts as one too."""
     try:
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     except ValueError as e:
@@ -63,9 +63,9 @@ def as_labels(labels: Any, n: int, what: str) -> Shaped[np.ndarray, " n"]:
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise UsageError(f"{what} has labels of the shape {values.shape}; expected one label an image: ({n},)")
+        raise UsageError(f"{what} has labels of the shape {values.shape}; expected one for each of its {things}: ({n},)")
     if len(values) != n:
-        raise UsageError(f"{what} has {n:,} images but {len(values):,} labels")
+        raise UsageError(f"{what} has {n:,} {things} but {len(values):,} labels")
     if values.dtype.kind not in "biuU":
         raise UsageError(f"{what} has labels of type {values.dtype}; labels are whole numbers or texts")
     return values

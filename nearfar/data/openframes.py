@@ -79,7 +79,7 @@ def _read_npz(path: Path, source: str) -> Frames:
     if "frames" not in arrays:
         raise UsageError(f"{path} has no array 'frames', it has {', '.join(arrays) or 'none'}")
     pixels = as_pixels(arrays["frames"], f"{path}, array 'frames',")
-    given = as_labels(arrays.get("episode", np.zeros(len(pixels), np.int64)), len(pixels), f"{path}, array 'episode',")
+    given = as_labels(arrays.get("episode", np.zeros(len(pixels), np.int64)), len(pixels), f"{path}, array 'episode',", "frames")
     values, names = arrays.get("labels"), arrays.get("variables")
     if values is None:
         return _frames(pixels, _numbered(given), source)

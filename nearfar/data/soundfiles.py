@@ -187,9 +187,22 @@ def _from_table(table: Path, paths: list[str]) -> tuple[list[str], tuple[str, ..
     if file is None or label is None:
         return None
     tidy = [{(k or "").strip().lower(): (v or "").strip() if isinstance(v, str) else "" for k, v in row.items()} for row in rows]
-    by_stem = {Path(row[file]).stem: row for row in tidy}
-    for path in paths:
-        if Path(path).stem not in by_stem:
-            raise UsageError(f"{table} has no line for the file {path}: name it in the column {file}, or move it elsewhere")
-    chosen = [by_stem[Path(path).stem] for path in paths]
+    chosen = _lines_of(paths, {row[file]: row for row in tidy}, table, file)
     return [row[label] for row in chosen], None if group is None else tuple(row[group] for row in chosen)
+
+
+def _lines_of(paths: list[str], rows: dict[str, dict[str, str]], table: Path, column: str) -> list[dict[str, str]]:
+    """The row of each file: by its path, with or without its ending, or by its bare name where no other has the same."""
+    by_path = {Path(name).with_suffix("").as_posix(): row for name, row in rows.items()}
+    by_path |= {Path(name).as_posix(): row for name, row in rows.items()}
+    named, there = (Counter(Path(name).stem for name in names) for names in (rows, paths))
+    by_stem = {Path(name).stem: row for name, row in rows.items()}
+    found = []
+    for path in paths:
+        whole, stem = Path(path).with_suffix("").as_posix(), Path(path).stem
+        if whole not in by_path and stem not in by_stem:
+            raise UsageError(f"{table} has no line for the file {path}: name it in the column {column}, or move it elsewhere")
+        if whole not in by_path and max(named[stem], there[stem]) > 1:
+            raise UsageError(f"{table}: several files are called {stem}, one of them {path}: write whole paths in the column {column}")
+        found.append(by_path.get(whole) or by_stem[stem])
+    return found

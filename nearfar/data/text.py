@@ -75,7 +75,16 @@ class Texts(Samples):
 
     @property
     def passages(self) -> Int64[np.ndarray, " n"] | None:
+        """Which document a row is of."""
         return None if self.store.passages is None else self.store.passages[self.ids]
+
+    @cached_property
+    def stretches(self) -> Int64[np.ndarray, " n"] | None:
+        """Which unbroken stretch of a document a row is of: a new one begins with a document, and wherever rows were taken out."""
+        passages = self.passages
+        if passages is None or not len(passages):
+            return passages
+        return np.cumsum(np.append(0, (np.diff(passages) != 0) | (np.diff(self.ids) != 1)))
 
     def texts(self, ids: Ids | None = None, column: str | None = None) -> list[str]:
         """The strings of some rows (or of all), of the first column unless another is named."""

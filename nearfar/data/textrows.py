@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.arrays import number_classes
+from nearfar.data.arrays import as_labels, number_classes
 from nearfar.data.text import Texts, TextStore
 
 
@@ -101,8 +101,7 @@ def from_strings(columns: dict[str, list[str]], source: str, labels: Iterable | 
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise UsageError(f"the columns of {source} differ in length: {', '.join(f'{k} {v}' for k, v in lengths.items())}")
-    (coded,), classes = number_classes(None if labels is None else np.asarray(labels))
-    if coded is not None and len(coded) != next(iter(lengths.values())):
-        raise UsageError(f"{source}: {next(iter(lengths.values()))} texts and {len(coded)} labels")
+    given = None if labels is None else as_labels(labels, next(iter(lengths.values())), source, "texts")
+    (coded,), classes = number_classes(given)
     store = TextStore(columns)
     return Texts(store, np.arange(len(store)), coded, classes, source=source)

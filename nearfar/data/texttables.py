@@ -96,6 +96,9 @@ def _problem(row: dict[str, Any], chosen: Roles) -> str | None:
     return f"{chosen.score!r} is no number: {row[chosen.score or '']!r}" if wrong else None
 
 
+csv.field_size_limit(1 << 30)  # of a field in characters; Python's own limit is shorter than many a document
+
+
 def _separated(delimiter: str, quoting: Literal[0, 3]) -> Callable[[Path, Collected], Iterator[Row]]:
     def read(path: Path, collected: Collected) -> Iterator[Row]:
         reader = csv.reader((line + "\n" for _, line in lines_of(path, collected)), delimiter=delimiter, quoting=quoting, strict=True)

@@ -89,7 +89,7 @@ class Tokenizer:
         self.engine.enable_truncation(length)
         rows = []
         for start in range(0, len(texts), AT_ONCE):
-            rows += [coded.ids for coded in self.engine.encode_batch_fast(list(texts[start : start + AT_ONCE]))]
+            rows += [coded.ids for coded in self.engine.encode_batch_fast([*map(writable, texts[start : start + AT_ONCE])])]
         return Ragged.of(rows)
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -133,13 +133,18 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
     trainer = package.trainers.BpeTrainer(
         vocab_size=size, special_tokens=list(SPECIAL.values()), initial_alphabet=alphabet, show_progress=False
     )
-    engine.train_from_iterator(texts, trainer)
+    engine.train_from_iterator(map(writable, texts), trainer)
     special = {name: engine.token_to_id(token) for name, token in SPECIAL.items()}
     cls, sep = SPECIAL["cls"], SPECIAL["sep"]
     engine.post_processor = package.processors.TemplateProcessing(
         single=f"{cls} $A {sep}", special_tokens=[(cls, special["cls"]), (sep, special["sep"])]
     )
     return Tokenizer(engine.to_str(), special)
+
+
+def writable(text: str) -> str:
+    """The text with a question mark for each half of a character (a lone surrogate, as scraped JSON has them): UTF-8 has none."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def pretrained_tokenizer(name: str) -> Tokenizer:

@@ -76,7 +76,7 @@ class Transformer(TextEncoder):
 
     def __init__(self, model: Any, sizes: Sizes):
         super().__init__(sizes)
-        self.model = model
+        self.model, self.reach = model, reach_of(model)
         self.dim = int(model.config.hidden_size)
 
     @property
@@ -90,10 +90,11 @@ class Transformer(TextEncoder):
         enter = {"input_ids": ids} if kept is None else {"inputs_embeds": self.embed(ids, kept)}
         return self.model(**enter, attention_mask=mask.long(), output_hidden_states=hidden)
 
-    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
-        return self._outputs(ids, kept).last_hidden_state
+    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
+        return self._outputs(ids[:, : self.reach], kept).last_hidden_state  # widths are rounded up, and only padding lies beyond
 
     def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        ids = ids[:, : self.reach]
         if self.pool == "cls":
             return self.states(ids, kept)[:, 0]
         if self.pool == "mean":
@@ -179,6 +180,14 @@ def mean_of(states: Float[Tensor, "n t d"], there: Bool[Tensor, "n t"]) -> Float
     return (states * weight).sum(1) / weight.sum(1).clamp_min(1)
 
 
+def reach_of(model: Any) -> int | None:
+    """How many tokens a model has places for; None: any number. RoBERTa's begin to count after the number of its padding."""
+    places = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
+    first = getattr(table, "padding_idx", None)
+    return places if places is None or first is None else places - first - 1
+
+
 def _bert(layers: int, width: int, sizes: Sizes) -> Transformer:
     transformers = transformers_for("a BERT encoder")
     config = transformers.BertConfig(
@@ -192,8 +201,8 @@ def pretrained_text(name: str, sizes: Sizes, architecture: Architecture | None =
     """A text model of transformers, or the text tower of a pair: with its weights or, of a given architecture, with random ones."""
     model = model_of(name, architecture)
     config = model.config.get_text_config()
-    reach = getattr(config, "max_position_embeddings", sizes["length"])
-    if sizes["length"] > reach:
+    reach = config.max_position_embeddings if is_pair(model) else reach_of(model)
+    if reach is not None and sizes["length"] > reach:
         raise UsageError(f"--encoder hf:{name} reads at most {reach} tokens: use --length {reach} or less")
     if sizes["vocabulary"] > config.vocab_size:
         raise UsageError(f"--encoder hf:{name} knows {config.vocab_size} tokens, the tokenizer has {sizes['vocabulary']}: use its own")

@@ -72,6 +72,8 @@ class TimeWarp(SoundOp):
 
     def __call__(self, x: Spectrograms, slots: Slots, key: Key) -> Spectrograms:
         last = x.shape[2] - 1
+        if not last:
+            return x
         draw = key("warp").uniform(slots, 2)
         moment = between(0.3, 0.7, draw[:, :1]) * last
         moved = (moment + between(-self.share, self.share, draw[:, 1:]) * last).clamp(0.05 * last, 0.95 * last)

@@ -111,7 +111,7 @@ class Masked(Similarity):
 class Consecutive(Similarity):
     """Runs of `span` sentences in the order of the text: {"texts": (n * span, t), "passage": (n * span,)}.
 
-    Rows of the same passage stand in one run and in one document: nothing else is near by being next to it in the batch.
+    Rows of the same passage stand in one run and in one stretch of a document: nothing else is near by being next to it in the batch.
     """
 
     span: int
@@ -121,11 +121,13 @@ class Consecutive(Similarity):
             raise UsageError(
                 f"this recipe learns from sentences in their order, and {data.source} has none: give a .txt of whole documents"
             )
+        if len(data) < self.span:
+            raise UsageError(f"{data.source} has {len(data)} sentences to learn from, fewer than --span {self.span}")
         return len(data) // self.span
 
     def read(self, data: Any, rows: Rows, key: Key) -> Raw:
         ids = (rows.ids[:, None] % self.count(data) * self.span + np.arange(self.span)).reshape(-1)
-        return {"texts": data.read(ids), "document": torch.as_tensor(data.passages[ids])}
+        return {"texts": data.read(ids), "document": torch.as_tensor(data.stretches[ids])}
 
     def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
         run = torch.as_tensor(rows.slots).to(raw["document"].device).repeat_interleave(self.span)

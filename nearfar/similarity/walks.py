@@ -16,6 +16,8 @@ from nearfar.similarity.windows import Windows
 
 TRIES = 4
 """Next nodes that are proposed at once; the first that is accepted is taken."""
+ROUNDS = 4
+"""How often that is repeated for who was never accepted, before all of their neighbours are weighed."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class Steps:
             place = torch.searchsorted(self.cumulated, low + u * (high - low), right=True) - 1
         return self.neighbours[torch.minimum(torch.maximum(place, first), last - 1)]
 
-    def joined(self, a: Int64[Tensor, "n t"], b: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
+    def joined(self, a: Int64[Tensor, "*n"], b: Int64[Tensor, "*n"]) -> Bool[Tensor, "*n"]:
         """Whether there is an edge between two nodes."""
         wanted = a * self.nodes + b
         return self.edges[torch.searchsorted(self.edges, wanted).clamp_max(len(self.edges) - 1)] == wanted
@@ -124,6 +126,7 @@ def walk(
 
     by rejection: a neighbour is proposed in proportion to w and accepted with its factor over the largest of the three. No table of
     (edges x neighbours) entries is ever made, as alias sampling of second-order walks would. Small p: back again; small q: far away.
+    Where nothing is accepted for long, as at a dead end with a large p, all neighbours are weighed.
 
     Reference: Grover & Leskovec, node2vec: Scalable Feature Learning for Networks, KDD 2016.
     """
@@ -133,11 +136,14 @@ def walk(
         before, now = path[-2], path[-1]
         chosen, accepted = _first_accepted(steps, before, now, drawn[:, i], p, q)
         rejected, again = (~accepted).nonzero()[:, 0], 0
-        while len(rejected):
+        while len(rejected) and again < ROUNDS:
             more = key("again", i, again).uniform(slots[rejected], TRIES, 2).double()
             found, accepted = _first_accepted(steps, before[rejected], now[rejected], more, p, q)
             chosen[rejected[accepted]] = found[accepted]
             rejected, again = rejected[~accepted], again + 1
+        if len(rejected):
+            u = key("weighed", i).uniform(slots[rejected], 1)[:, 0].double()
+            chosen[rejected] = _weighed(steps, before[rejected], now[rejected], u, p, q)
         path.append(chosen)
     return torch.stack(path[:length], dim=1)
 
@@ -150,8 +156,28 @@ def _first_accepted(
         return steps.propose(now[:, None], u[:, :1, 0])[:, 0], torch.ones_like(now, dtype=torch.bool)
     wide = u.shape[:2]
     proposed = steps.propose(now[:, None].expand(wide), u[:, :, 0])
-    back, near = proposed == before[:, None], steps.joined(before[:, None].expand(wide), proposed)
-    factor = torch.where(back, 1 / p, torch.where(near, 1.0, 1 / q)) / max(1 / p, 1.0, 1 / q)
-    accepted = u[:, :, 1] < factor
+    accepted = u[:, :, 1] < _factor(steps, before[:, None].expand(wide), proposed, p, q) / max(1 / p, 1.0, 1 / q)
     first = accepted.to(torch.int8).argmax(1, keepdim=True)
     return proposed.gather(1, first)[:, 0], accepted.any(1)
+
+
+def _factor(steps: Steps, before: Int64[Tensor, "*n"], x: Int64[Tensor, "*n"], p: float, q: float) -> Float64[Tensor, "*n"]:
+    """1/p, 1 or 1/q, by where a step to x leads for who comes from `before`."""
+    return torch.where(x == before, 1 / p, torch.where(steps.joined(before, x), 1.0, 1 / q)).double()
+
+
+def _weighed(
+    steps: Steps, before: Int64[Tensor, " n"], now: Int64[Tensor, " n"], u: Float64[Tensor, " n"], p: float, q: float
+) -> Int64[Tensor, " n"]:
+    """The next nodes by inverting the cumulated weights of all neighbours: exact, and as dear as nodes have neighbours."""
+    first, degree = steps.starts[now], steps.starts[now + 1] - steps.starts[now]
+    ends = degree.cumsum(0)
+    edge = torch.arange(int(ends[-1])) + (first - ends + degree).repeat_interleave(degree)
+    x = steps.neighbours[edge]
+    weight = _factor(steps, before.repeat_interleave(degree), x, p, q)
+    if steps.cumulated is not None:
+        weight = weight * (steps.cumulated[edge + 1] - steps.cumulated[edge])
+    cumulated = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
+    low, high = cumulated[ends - degree], cumulated[ends]
+    place = torch.searchsorted(cumulated, low + u * (high - low), right=True) - 1
+    return x[torch.minimum(torch.maximum(place, ends - degree), ends - 1)]

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core import Net, Recipe
+from nearfar.core import Net, Recipe, UsageError
 from nearfar.train.loader import to_device
 
 
@@ -28,10 +28,12 @@ def encode_all(
 
     `data.read(ids)` must give what the encoder takes.
     """
+    if batch < 1 or not len(data):
+        raise UsageError("encode: there is nothing to encode" if batch >= 1 else f"encode: batch must be at least 1, got {batch}")
     training = net.training
     net.eval()
     parts = []
-    batch = max(1, len(data)) if getattr(data, "together", False) else batch
+    batch = len(data) if getattr(data, "together", False) else batch
     try:
         for start in range(0, len(data), batch):
             ids = np.arange(start, min(start + batch, len(data)))

@@ -13,6 +13,7 @@ from nearfar.core import Embedded, NearfarError, Recipe
 from nearfar.train.loader import Steps, batches
 from nearfar.train.schedule import learning_rate
 from nearfar.train.session import Session
+from nearfar.train.sparse import densify
 
 log = logging.getLogger("nearfar")
 
@@ -88,6 +89,7 @@ def _train_epoch(session: Session, start: int, stop: int, hooks: Sequence[Hook])
             values, z = values | found, z | z_turn
             guard.check(t, found["loss"])
             if run.clip:
+                densify(grad_step.params)
                 values["gradient"] = torch.nn.utils.clip_grad_norm_(grad_step.params, run.clip)
             for group in optimizer.param_groups:
                 group["lr"] = session.lr

@@ -60,6 +60,8 @@ def _take(encoder: torch.nn.Module, donor: Net, name: str, run: Run) -> None:
 def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
     """The run with batch and length as numbers; refuses a batch larger than the data, or smaller than the ranks."""
     n = recipe.similarity(net).count(data)
+    if n < 1:
+        raise UsageError(f"{data.source} is too small for {type(recipe).__name__}: there is nothing to make a step of. Give more data")
     batch = run.batch or min(256, 1 << (n.bit_length() - 1))
     plan = Plan(n, batch, Key(run.seed))
     if recipe.rowwise and batch < 2:

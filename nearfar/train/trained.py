@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,8 @@ from nearfar.train import checkpoint
 from nearfar.train.encode import encode_all
 from nearfar.train.folder import RunFolder
 from nearfar.train.session import build_net, pick_device
+
+log = logging.getLogger("nearfar")
 
 
 @dataclasses.dataclass
@@ -56,8 +59,20 @@ class Trained:
         return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch, progress, tower) for part in parts])
 
     def untrained(self) -> Trained:
-        """The same net before its first step."""
+        """The same net before its first step, without what --init gave it: random weights, or those of an hf: encoder."""
         net = build_net(self.recipe, self.run, self.net.sizes).to(self.device)
+        return dataclasses.replace(self, net=net, step=0, metrics=[])
+
+    def began(self) -> Trained | None:
+        """The same net before its first step, with the encoder that --init gave it; None without --init, or where that run is gone."""
+        if self.run.init is None:
+            return None
+        try:
+            donor = load(self.run.init, "cpu").net
+        except NearfarError as e:
+            log.warning("not compared with the run that this one began from: %s", e)
+            return None
+        net = build_net(self.recipe, self.run, self.net.sizes, donor).to(self.device)
         return dataclasses.replace(self, net=net, step=0, metrics=[])
 
 

@@ -80,7 +80,7 @@ def _read_path(text: str, how: HowSound) -> Sounds:
 def _read_array(sounds: np.ndarray | Tensor, labels: Any, how: HowSound) -> Sounds:
     source = f"{'tensor' if isinstance(sounds, Tensor) else 'array'} of shape {tuple(sounds.shape)}"
     store = SoundStore(as_clips(sounds, f"the {source}"), how.rate or HIGHEST_RATE)
-    (coded,), classes = number_classes(None if labels is None else as_labels(labels, len(store), f"the {source}"))
+    (coded,), classes = number_classes(None if labels is None else as_labels(labels, len(store), f"the {source}", "sounds"))
     return _brought(Sounds(store, np.arange(len(store)), coded, classes, source), how)
 
 

@@ -52,7 +52,7 @@ class SimCSEUnsupervised(Recipe):
         equation=r"\ell_i = -\log \frac{\exp(\operatorname{sim}(h_i^{z_i}, h_i^{z_i'})/\tau)}"
         r"{\sum_{j=1}^{N} \exp(\operatorname{sim}(h_i^{z_i}, h_j^{z_j'})/\tau)}",
     )
-    limits: ClassVar = {"dropout": (0.0, 0.9)}
+    limits: ClassVar = {"dropout": (0.0, 0.9), "share": (0.0, 0.9)}
 
     tau: float = 0.05
     """Temperature: the lower, the more the nearest negatives count."""

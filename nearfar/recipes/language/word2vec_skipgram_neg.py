@@ -10,7 +10,7 @@ $$\mathcal{L} = -\frac{1}{|\mathcal{P}|} \sum_{(c, o) \in \mathcal{P}} \Big( \lo
 The pairs P are a centre and each word of its window, whose reach is drawn anew for every centre; of a word of share f only
 $\sqrt{t/f} + t/f$ of the occurrences are kept.
 
-Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss, count (n,); tables (words, dim).
+Shapes: word, sentence (m, tile + 2 window), reach (m, tile), noise (m, shared) for m tiles -> loss, count (n,); tables (words, dim).
 
 Requirements: running text, millions of words of it; two tables. `--optimizer adagrad`, which touches the rows of a step only. A row of
 the batch is a block of consecutive text: windows end where a block does. Neighbouring centres share their noise (`shared` words,
