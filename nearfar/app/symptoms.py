@@ -93,7 +93,8 @@ def _of_views(trained: Trained, part: Any) -> dict[str, float]:
         return {}
     kind = kind_of(trained.recipe)
     if _alike(trained.recipe.similarity(trained.net)):
-        return {"match_before": match_rate(*kind.encode(trained.untrained(), views)), "match": match_rate(*kind.encode(trained, views))}
+        before = trained.began() or trained.untrained()
+        return {"match_before": match_rate(*kind.encode(before, views)), "match": match_rate(*kind.encode(trained, views))}
     if torch.equal(*views):
         first, second = kind.encode(trained, views)
         return {"view_shift": float(relative_distances(first, second, first.mean(0)).diagonal().mean())}

@@ -38,7 +38,8 @@ def diagnostics(collection: Collection) -> dict[str, Any]:
     if isinstance(collection, RunCollection) and collection.trained is not None:
         part = collection.parts[0]
         sample = part.subset(np.arange(min(len(part), SAMPLES))) if hasattr(part, "subset") else part
-        rows["before training"] = collection.trained.untrained().encode(sample)
+        before = collection.trained.began() or collection.trained.untrained()
+        rows["before training"] = before.encode(sample)
     return {name: _described(x.float()) for name, x in rows.items()}
 
 
