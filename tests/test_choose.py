@@ -124,6 +124,11 @@ def test_methods_without_a_name_are_those_for_the_kind_of_data(data, tmp_path):
         choose(str(text), 0.01, length=8, vocabulary=300, batch=16)
     with pytest.raises(UsageError, match="for simclr"):
         choose(data, 0.01, batch=16)
+    with pytest.raises(UsageError, match="for nandan-vepa"):
+        choose("tones", 0.01, batch=16)
+    with pytest.raises(UsageError, match="no images"):
+        choose(str(tmp_path), 1.0, out=tmp_path / "trials")
+    assert not (tmp_path / "trials").exists()
 
 
 def test_the_caution_is_what_was_measured():

@@ -184,3 +184,13 @@ def test_the_page_says_what_does_not_compare_and_escapes_names(runs, tmp_path):
     write_comparison(tmp_path / "page.html", found)
     assert "<script>" not in render_page(found)
     assert "Not comparable" in render_page(found)
+
+
+def test_a_repetition_is_no_further_seed(runs, tmp_path):
+    shutil.copytree(runs["a0"], tmp_path / "copy")
+    found = compare_runs([runs["a0"], runs["a1"], tmp_path / "copy"])
+    assert [len(row.values) for row in found.rows] == [2]
+    assert any("copy repeats seed 0 of a0" in note for note in found.notes)
+    assert any("fewer than 3 seeds" in note for note in found.notes)
+    alone = compare_runs([runs["a0"], tmp_path / "copy"])
+    assert "±" not in alone.rows[0].cell("knn")

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import nearfar
 from nearfar.app.api import fit
 from nearfar.app.cli import main
 from nearfar.app.diagnose import AILMENTS, Diagnosis, diagnose, findings
@@ -127,6 +128,9 @@ def test_negatives_in_use_is_the_perplexity_of_their_weights():
         entropy = -sum(math.exp(s) / total * math.log(math.exp(s) / total) for s in scores)
         shares.append(math.exp(entropy) / 6)
     assert negatives_in_use(a, b, 0.3) == pytest.approx(np.mean(shares), rel=1e-5)
+    unit = [torch.nn.functional.normalize(x, dim=1) for x in (a, b)]
+    assert negatives_in_use(*unit, 0.3, "dot") == pytest.approx(np.mean(shares), rel=1e-5)
+    assert negatives_in_use(5 * unit[0], 5 * unit[1], 25 * 0.3, "dot") == pytest.approx(np.mean(shares), rel=1e-5)
     assert negatives_in_use(a, b, 1e4) == pytest.approx(1, abs=1e-4)
     assert negatives_in_use(a, b, 1e-4) == pytest.approx(1 / 6, abs=1e-3)
 
@@ -156,3 +160,18 @@ def test_chance_to_meet_a_twin_and_to_share_a_label():
     labels = torch.tensor([0, 0, 1, 2, 2, 2])
     pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
     assert same_label(labels) == pytest.approx(sum(bool(labels[i] == labels[j]) for i, j in pairs) / len(pairs))
+
+
+def test_a_dot_product_is_judged_as_the_loss_takes_it(tmp_path):
+    run = nearfar.fit("dpr", preset="tiny", steps=40, out=tmp_path / "run")
+    symptoms = diagnose(run).symptoms
+    assert 0 < symptoms["negatives_in_use"] < 0.9, "vectors of length 5 make sharp weights at tau = 1"
+
+
+def test_what_was_not_examined_is_not_called_healthy(tmp_path):
+    nearfar.fit("nandan-vepa", preset="tiny", steps=2, out=tmp_path / "sounds")
+    found = diagnose(nearfar.load(tmp_path / "sounds"))
+    assert "No finding" not in found.render()
+    assert "audio is not examined yet" in found.render()
+    few = (np.arange(20 * 64, dtype=np.uint8).reshape(20, 8, 8), np.arange(20) % 2)
+    assert "too few, 32 are needed" in diagnose(nearfar.fit("simclr", data=few, steps=1, batch=8), few).render()

@@ -37,31 +37,17 @@ def test_examples_run(path, tmp_path):
 
 def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
     command = [sys.executable, "-m", "nearfar"]
-    done = run(
-        *command,
-        "fit",
-        ROOT / "examples" / "own_method.py",
-        "--data",
-        "digits",
-        "--steps",
-        4,
-        "--batch",
-        32,
-        "--tau",
-        0.3,
-        "--out",
-        "run",
-        cwd=tmp_path,
-    )
+    own = ROOT / "examples" / "own_method.py"
+    flags = ["--data", "digits", "--steps", 4, "--batch", 32, "--tau", 0.3, "--out", "run"]
+    done = run(*command, "fit", own, *flags, cwd=tmp_path)
+    assert f"`nearfar eval run --recipe {own}`" in done.stderr
     assert done.returncode == 0, done.stderr
     first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
     assert first["tau"] == pytest.approx(0.3, abs=0.01)
     done = run(*command, "embed", "run", "--data", "digits", "--out", "v.npy", cwd=tmp_path)
     assert done.returncode == 2
     assert "if you trust it" in done.stderr, "a run's folder alone never makes a file of code run"
-    done = run(
-        *command, "embed", "run", "--recipe", ROOT / "examples" / "own_method.py", "--data", "digits", "--out", "v.npy", cwd=tmp_path
-    )
+    done = run(*command, "embed", "run", "--recipe", own, "--data", "digits", "--out", "v.npy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

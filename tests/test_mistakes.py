@@ -57,12 +57,20 @@ def test_one_broken_image_among_a_thousand(thousand, tmp_path, capsys):
     for name in ("one", "two"):
         code, err = said(capsys, "fit", "simclr", "--data", thousand, "--on-error", "skip", "--out", tmp_path / name, *FIT)
         assert code == 0, err
-        assert "1 files could not be read" in err
+        assert "1 sample could not be read: left out, the first: a/0500.png" in err
         assert "0500.png" in err
     config = json.loads((tmp_path / "one" / "config.json").read_text())
     assert config["data"]["skipped"] == ["a/0500.png"]
     assert config["data"]["train"] + config["data"]["test"] == 999
     assert_same_tensors(stored(tmp_path / "one"), stored(tmp_path / "two"))
+    code, err = said(capsys, "embed", tmp_path / "one", "--data", thousand, "--out", tmp_path / "v.npy")
+    assert code == 0
+    assert "1 sample could not be read" in err
+    message = refused(capsys, "index", tmp_path / "one", "--data", thousand, "--out", tmp_path / "index", "--on-error", "stop")
+    assert "--on-error skip" in message
+    code, err = said(capsys, "index", tmp_path / "one", "--data", thousand, "--out", tmp_path / "index", "--on-error", "skip")
+    assert code == 0
+    assert "1 sample could not be read" in err
 
 
 def test_fit_never_sees_test_rows_or_labels(thousand, tmp_path):
@@ -170,3 +178,16 @@ def test_vectors_in_both_formats_are_the_encoders(tmp_path, capsys):
 
     images = (load_digits().images * (255 / 16)).round().astype(np.uint8)
     assert np.allclose(nearfar.load(run).encode(images).numpy(), vectors, atol=1e-6)
+
+
+def test_one_image_is_not_taken_for_its_rows(tmp_path):
+    run = nearfar.fit("simclr", data=np.zeros((20, 8, 8, 3), np.uint8), steps=1, batch=8)
+    with pytest.raises(nearfar.UsageError, match=r"as one image has: give image\[None\]"):
+        run.encode(np.zeros((8, 8, 3), np.uint8))
+    assert run.encode(np.zeros((1, 8, 8, 3), np.uint8)).shape[0] == 1
+
+
+def test_ports_do_not_wrap_around(capsys, tmp_path):
+    nearfar.fit("simclr", preset="tiny", steps=1, batch=8, out=tmp_path / "run")
+    for port in (70_000, -1):
+        assert "from 0 (any that is free) to 65535" in refused(capsys, "serve", tmp_path / "run", "--port", port, "-q")

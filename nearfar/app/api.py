@@ -23,6 +23,7 @@ from nearfar.core import Machine, NearfarError, Recipe, UsageError
 from nearfar.core.files import writable_target
 from nearfar.core.ranks import rank, world
 from nearfar.data import Splits, Tokenizer, inputs_for
+from nearfar.data.samples import warn_of_skipped
 from nearfar.data.stores import digest
 from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
@@ -177,8 +178,7 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
             session.device.type if world() > 1 else session.device,
             f", {world()} ranks" if world() > 1 else "",
         )
-        if splits.train.skipped:
-            log.warning("%d files could not be read and are left out, the first: %s", len(splits.train.skipped), splits.train.skipped[0])
+        warn_of_skipped([splits.train])
         train(session, row)
     session.net.eval()
     trained = Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, _tokenizer(splits))

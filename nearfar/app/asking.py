@@ -101,7 +101,8 @@ def answer(question: str, index: Index, retriever: Retriever, k: int = 5, reader
     texts = [item.get("text") or "" for item in items]
     spans = reader.read([question] * len(texts), texts) if reader else [None] * len(texts)
     found = zip(items, hits.scores[0], texts, spans, strict=True)
-    return [Passage(item["row"], item["name"], float(score), text, span) for item, score, text, span in found]
+    passages = [Passage(item["row"], item["name"], float(score), text, span) for item, score, text, span in found]
+    return [p for p in passages if p.score > 0] if isinstance(retriever, Lexical) else passages  # without a common word none is found
 
 
 def texts_of(index: Index) -> tuple[np.ndarray, list[str]]:
@@ -132,6 +133,8 @@ def _words_of(index: Index, texts: list[str]) -> BM25:
 
 
 def _print(passages: Sequence[Passage]) -> None:
+    if not passages:
+        print("no passage has a word in common with the question")
     if passages and passages[0].span:
         print(f"answer: {passages[0].span.text or '(none)'}\n")
     for place, passage in enumerate(passages, 1):

@@ -7,11 +7,12 @@ methods that all work it is a hint, better on some data than on others. `AGREEME
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from nearfar.app.kinds import kind_of
 from nearfar.app.results import splits_of, views_of
 from nearfar.core import Embedded, Key, Rows, UsageError
 from nearfar.data import Splits
+from nearfar.data.soundfiles import EXTENSIONS
 from nearfar.evaluate import effective_rank, spread
 from nearfar.losses import alignment, uniformity
 from nearfar.similarity import simclr_views, views_for
@@ -33,7 +35,11 @@ from nearfar.train.fit import Hook
 from nearfar.train.session import Session
 from nearfar.train.trained import Trained
 
-CANDIDATES = {"image": ("simclr", "moco-v2", "byol", "barlow-twins", "w-mse"), "text": ("simcse-unsup", "bert")}
+CANDIDATES = {
+    "image": ("simclr", "moco-v2", "byol", "barlow-twins", "w-mse"),
+    "text": ("simcse-unsup", "bert"),
+    "audio": ("nandan-vepa", "cpc-audio"),
+}
 """What is tried where nobody says what: methods that need nothing but the samples."""
 TEXTS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 PROBED, FEWEST = 6, 20
@@ -121,7 +127,6 @@ def choose(
         raise UsageError(f"--recipes: methods for {' and for '.join(sorted(modalities))} cannot be tried on the same data")
     with tempfile.TemporaryDirectory() as unused:
         folder = Path(unused if out is None else out)
-        folder.mkdir(parents=True, exist_ok=True)
         tried, untrained = [], {}
         for name in names:
             trial, trained, splits = _try(name, data, budget / len(names), folder / name, out is not None, most, seed=seed, **settings)
@@ -217,8 +222,18 @@ def _try(
 
 
 def _modality(data: Any) -> str:
-    named = isinstance(data, (str, os.PathLike))
-    return "text" if named and (str(data).startswith("docstring") or str(data).lower().endswith(TEXTS)) else "image"
+    """Of the kinds that there are candidates for, that of the data, by their name; the reader says what it does not find there."""
+    if not isinstance(data, (str, os.PathLike)):
+        return "image"
+    name = str(data).lower()
+    if name == "tones" or name.endswith(EXTENSIONS) or any(path.suffix.lower() in EXTENSIONS for path in _some_files(Path(data))):
+        return "audio"
+    return "text" if name.startswith("docstring") or name.endswith(TEXTS) else "image"
+
+
+def _some_files(folder: Path) -> Iterator[Path]:
+    """The first files of a folder: enough to see what it holds."""
+    return itertools.islice((path for path in folder.rglob("*") if path.is_file()), 100) if folder.is_dir() else iter(())
 
 
 MEASURED = {

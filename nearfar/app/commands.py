@@ -127,7 +127,9 @@ def fit(argv: Sequence[str]) -> None:
     except RankLost as e:
         raise RankLost(f"{e}: {_way_back(folder, recipe)}, on any number of ranks") from e
     if not quiet:
-        print(f"{folder}: {trained.step:,} steps done. Next: `nearfar eval {named}`, `nearfar report {named}`", file=sys.stderr)
+        code = recipe if "resume" not in given else word
+        own = f" --recipe {shlex.quote(code)}" if code and code.endswith(".py") else ""
+        print(f"{folder}: {trained.step:,} steps done. Next: `nearfar eval {named}{own}`, `nearfar report {named}{own}`", file=sys.stderr)
 
 
 def _way_back(folder: str, recipe: str | None) -> str:
@@ -166,6 +168,11 @@ def add_own_recipe(parser: Parser) -> None:
 
 def add_device(parser: Parser) -> None:
     parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
+
+
+def add_on_error(parser: Parser) -> None:
+    text = "stop at a sample that cannot be read, or leave it out. Default: as the run was told."
+    parser.add_argument("--on-error", **value_of(Literal["stop", "skip"]), help=text)
 
 
 def evaluate(argv: Sequence[str]) -> None:
@@ -207,6 +214,7 @@ def embed(argv: Sequence[str]) -> None:
         help="ray: many processes, on this machine or on those of RAY_ADDRESS; the same vectors; goes on where a killed one stopped. "
         "Default: local.",
     )
+    add_on_error(parser)
     parser.add_argument("--workers", **value_of(int), help="processes of --engine ray. Default: as many as the cluster has room for.")
     add_device(parser)
     add_own_recipe(parser)
@@ -214,7 +222,9 @@ def embed(argv: Sequence[str]) -> None:
     given = parse_flags(parser, argv)
     from nearfar.app import api
 
-    trained = api.load(given["run"], given["device"], given.get("recipe"))
+    if "on_error" in given and given["engine"] == "ray":
+        raise UsageError("--on-error is for --engine local: processes of ray read as the run was told")
+    trained = api.load(given["run"], given["device"], given.get("recipe")).reading(given.get("on_error"))
     show = terminal.progress("embedding", given.get("quiet", False))
     spread = {"engine": given["engine"], "workers": given.get("workers")}
     n = api.embed(trained, given["data"], given["out"], split=given["split"], **spread, progress=show)

@@ -113,7 +113,7 @@ def compare_runs(
     """What the runs' folders say; a run that was never evaluated is evaluated now, and its results are kept in its folder."""
     if len({os.path.realpath(path) for path in paths}) < 2:
         raise UsageError("name at least two different runs to compare, as in `nearfar compare RUN RUN`")
-    runs = [read_run(path, device, recipe, progress) for path in paths]
+    runs, repeated = _once_a_seed([read_run(path, device, recipe, progress) for path in paths])
     groups: dict[str, list[OneRun]] = {}
     for run in runs:
         groups.setdefault(json.dumps(run.settings, sort_keys=True), []).append(run)
@@ -123,7 +123,18 @@ def compare_runs(
         for i, group in enumerate(groups.values())
     ]
     shown = {name: [_value(v) for v in values] for name, values in settings.items()}
-    return Comparison(_told_apart(rows), _floors(runs), shown, differences(runs), _notes(runs, rows))
+    return Comparison(_told_apart(rows), _floors(runs), shown, differences(runs), [*repeated, *_notes(runs, rows)])
+
+
+def _once_a_seed(runs: Sequence[OneRun]) -> tuple[list[OneRun], list[str]]:
+    """The first run of each settings and seed, and a note on the others: a repetition is no new sample."""
+    found: dict[str, OneRun] = {}
+    notes = []
+    for run in runs:
+        first = found.setdefault(json.dumps([run.settings, run.seed, run.config["data"]["fingerprint"]], sort_keys=True), run)
+        if first is not run:
+            notes.append(f"{run.path.name} repeats seed {run.seed} of {first.path.name} and is not counted.")
+    return list(found.values()), notes
 
 
 def differences(runs: Sequence[OneRun]) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from nearfar.app.results import splits_of
-from nearfar.app.symptoms import ROWS, measure_symptoms
+from nearfar.app.symptoms import ROWS, measure_symptoms, nothing_measured
 from nearfar.core import Run
 from nearfar.train.trained import Trained
 
@@ -185,6 +185,8 @@ class Diagnosis:
     findings: list[Finding]
     symptoms: dict[str, float]
     """Everything measured, also what is as it should be."""
+    unexamined: str = ""
+    """Why nothing was measured, if nothing was."""
 
     @property
     def left_out(self) -> list[str]:
@@ -194,9 +196,12 @@ class Diagnosis:
 
     def to_json(self) -> str:
         found = [asdict(finding) for finding in self.findings]
-        return json.dumps({"findings": found, "symptoms": self.symptoms, "left_out": self.left_out}, indent=2)
+        said = {"findings": found, "symptoms": self.symptoms, "left_out": self.left_out, "unexamined": self.unexamined}
+        return json.dumps(said, indent=2)
 
     def render(self) -> str:
+        if self.unexamined:
+            return f"Nothing was measured, so that nothing can be said: {self.unexamined}."
         lines = []
         for finding in self.findings:
             lines += [f"{finding.name.upper()}: {finding.says}.", f"  measured: {'; '.join(finding.reason)}"]
@@ -210,8 +215,9 @@ class Diagnosis:
 
 def diagnose(trained: Trained, data: Any = None) -> Diagnosis:
     """Measure a run on its own data (or on the array it was trained on, handed in again) and say what ails it."""
-    symptoms = measure_symptoms(trained, splits_of(trained, data))
-    return Diagnosis(findings(symptoms, trained), symptoms)
+    splits = splits_of(trained, data)
+    symptoms = measure_symptoms(trained, splits)
+    return Diagnosis(findings(symptoms, trained), symptoms, nothing_measured(trained, splits))
 
 
 def findings(symptoms: Mapping[str, float], trained: Trained) -> list[Finding]:

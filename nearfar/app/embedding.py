@@ -19,6 +19,7 @@ from jaxtyping import Float32
 from nearfar.app.results import splits_of
 from nearfar.core import UsageError
 from nearfar.core.files import atomic_write, writable_target
+from nearfar.data.samples import warn_of_skipped
 from nearfar.train.encode import encode_all
 from nearfar.train.trained import Trained
 
@@ -90,7 +91,9 @@ def parts_of(trained: Trained, data: Any, split: str, progress: Progress | None 
     """What is to be embedded: everything, in the order of the source, or one of the splits."""
     inputs = trained.inputs
     if split == "all":
-        return [fitting for part in inputs.all(data, trained.run, progress) for fitting in inputs.accept(part)]
+        parts = list(inputs.all(data, trained.run, progress))
+        warn_of_skipped(parts)
+        return [fitting for part in parts for fitting in inputs.accept(part)]
     splits = splits_of(trained, data, progress)
     part = {"train": splits.train, "test": splits.test}[split]
     if part is None:

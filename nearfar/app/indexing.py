@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from nearfar.app import terminal
-from nearfar.app.commands import parse_flags
+from nearfar.app.commands import add_on_error, parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import UsageError
 from nearfar.core.files import writable_target
@@ -36,6 +36,7 @@ def index_parser() -> Parser:
     parser.add_argument("--overwrite", action="store_true", help="replace the index that is there")
     parser.add_argument("--add", metavar="DATA", help="add these data to the index, encoded by its own run")
     parser.add_argument("--delete", metavar="NAME_OR_ROW", nargs="+", help="delete items by name or row (17, row:17)")
+    add_on_error(parser)
     _model_flags(parser)
     parser.add_common()
     return parser
@@ -89,6 +90,7 @@ def _build(given: dict[str, Any]) -> None:
         **{name: given[name] for name in ("metric", "kind", "device")},
         overwrite=given.get("overwrite", False),
         recipe=given.get("recipe"),
+        on_error=given.get("on_error"),
         progress=terminal.progress("embedding", given["quiet"]),
     )
     print(f"{built.where}: {len(built):,} vectors of {built.dim}, {built.kind}, {built.metric}")
@@ -104,7 +106,7 @@ def _change(given: dict[str, Any]) -> None:
         rows = opened.delete(given["delete"])
         print(f"{opened.where}: {len(rows):,} deleted, {len(opened):,} left")
         return
-    trained = opened.trained(given.get("moved"), device=given["device"], recipe=given.get("recipe"))
+    trained = opened.trained(given.get("moved"), device=given["device"], recipe=given.get("recipe")).reading(given.get("on_error"))
     rows = add_data(opened, given["add"], trained, progress=terminal.progress("embedding", given["quiet"]))
     print(f"{opened.where}: {len(rows):,} added as rows {rows[0]} to {rows[-1]}, {len(opened):,} in all")
 

@@ -35,7 +35,7 @@ THUMBNAIL = 16
 def measure_symptoms(trained: Trained, splits: Splits) -> dict[str, float]:
     """Everything that can be measured of this run, by name. Nothing here needs labels but `same_label`."""
     key, train = Key(trained.run.seed)("diagnose"), splits.train
-    if len(train) < FEWEST or trained.recipe.card.modality not in RAW:
+    if nothing_measured(trained, splits):
         return {}
     part = train.subset(np.sort(key("sample").permutation(len(train))[:ROWS]))
     found = _of_samples(trained, splits, key)
@@ -43,6 +43,13 @@ def measure_symptoms(trained: Trained, splits: Splits) -> dict[str, float]:
         part = part if trained.recipe.uses_labels else part.unlabelled()
         found |= _at_the_loss(trained, part, key) | _of_views(trained, part)
     return found | {"mean_cosine": cosine_moments(trained.encode(part))[0]}
+
+
+def nothing_measured(trained: Trained, splits: Splits) -> str:
+    """Why a run cannot be examined; empty where it can."""
+    if trained.recipe.card.modality not in RAW:
+        return f"{trained.recipe.card.modality} is not examined yet, only {', '.join(RAW)}"
+    return f"{len(splits.train)} training samples are too few, {FEWEST} are needed" if len(splits.train) < FEWEST else ""
 
 
 def contrasts(recipe: Recipe) -> bool:
@@ -58,7 +65,8 @@ def _at_the_loss(trained: Trained, part: Any, key: Key) -> dict[str, float]:
     found = {"spread": spread(tables[0]), "rank_share": rank_share(tables[0])}
     partner, tau = next((z for z in tables[1:] if z.shape == tables[0].shape), None), _temperature(trained)
     if partner is not None and tau is not None and contrasts(trained.recipe):
-        found["negatives_in_use"] = negatives_in_use(tables[0], partner, tau)
+        score = "dot" if trained.recipe.card.score.startswith("dot") else "cosine"
+        found["negatives_in_use"] = negatives_in_use(tables[0], partner, tau, score)
     return found
 
 

@@ -33,6 +33,8 @@ def as_pixels(images: np.ndarray | Tensor, what: str) -> UInt8[Tensor, "n c h w"
         images = images.detach().cpu()
         images = (images.float() if images.is_floating_point() else images).numpy()
     values = _as_bytes(images, what)
+    if values.ndim == 3 and values.shape[2] in (1, 3):
+        raise UsageError(f"{what} has the shape {images.shape}, as one image has: give image[None]; images have the shape {LAYOUTS}")
     if values.ndim == 3:
         values = values[:, None]
     elif values.ndim == 4 and values.shape[3] in (1, 3):

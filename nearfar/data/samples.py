@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -13,6 +14,8 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from nearfar.data.stores import digest
+
+log = logging.getLogger("nearfar")
 
 Ids = np.ndarray | Tensor | Sequence[int]
 Some = TypeVar("Some", bound="Samples")
@@ -74,3 +77,11 @@ class Samples(ABC):
 def positions(ids: Ids) -> np.ndarray:
     found = np.asarray(ids)
     return found if found.size else np.zeros(0, dtype=np.int64)
+
+
+def warn_of_skipped(parts: Iterable[Any]) -> None:
+    """Samples that --on-error skip left out: who counts on an order of rows must know."""
+    missing = list(dict.fromkeys(name for part in parts for name in getattr(part, "skipped", ())))
+    if missing:
+        counted = "1 sample" if len(missing) == 1 else f"{len(missing):,} samples"
+        log.warning("%s could not be read: left out, the first: %s", counted, missing[0])

@@ -7,6 +7,7 @@ cosines, ratios.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -44,13 +45,15 @@ def match_rate(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> float:
     return float((own > others).double().mean())
 
 
-def negatives_in_use(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], tau: float) -> float:
+def negatives_in_use(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], tau: float, score: Literal["cosine", "dot"] = "cosine") -> float:
     r"""The share of its negatives that an anchor's loss looks at: \( \exp(H(w)) / (n - 1) \), mean over anchors, with the
-    softmax weights \( w_{ij} \propto \exp(\cos(a_i, b_j) / \tau) \), \( j \neq i \), that negatives have in the gradient of InfoNCE.
+    softmax weights \( w_{ij} \propto \exp(s(a_i, b_j) / \tau) \), \( j \neq i \), that negatives have in the gradient of InfoNCE. The
+    score s is the cosine, or the dot product as it is.
 
     Near 1: all are pushed alike, whether near or far (temperature too high). Near 1 / (n - 1): only the nearest one is.
     """
-    scores = F.normalize(a, dim=1) @ F.normalize(b, dim=1).T / tau
+    a, b = (a, b) if score == "dot" else (F.normalize(a, dim=1), F.normalize(b, dim=1))
+    scores = a @ b.T / tau
     weight = scores.masked_fill(torch.eye(len(a), dtype=torch.bool, device=a.device), -torch.inf).softmax(1)
     return float((torch.special.entr(weight).sum(1).exp() / (len(a) - 1)).mean())
 

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.data.samples import warn_of_skipped
 from nearfar.index.base import Hits, Index
 from nearfar.index.build import build, check_target, open_index
 from nearfar.index.items import Items, items_of
@@ -31,19 +32,21 @@ def index_data(
     overwrite: bool = False,
     device: str = "auto",
     recipe: str | os.PathLike | None = None,
+    on_error: str | None = None,
     progress: Progress | None = None,
 ) -> Index:
     """Encode data with a run and build an index of them.
 
-    run     a run folder, or a run already loaded
-    data    what `nearfar fit --data` takes
-    out     as for `nearfar.index.build`, like metric and kind
-    recipe  the file of a recipe that is not nearfar's own
+    run       a run folder, or a run already loaded
+    data      what `nearfar fit --data` takes
+    out       as for `nearfar.index.build`, like metric and kind
+    recipe    the file of a recipe that is not nearfar's own
+    on_error  "stop" at a broken sample or "skip" it; by default as the run was told
     """
     if out is not None:
         check_target(out, overwrite)
     trained = run if isinstance(run, Trained) else load(run, device, recipe)
-    vectors, items = encoded(trained, data, progress)
+    vectors, items = encoded(trained.reading(on_error), data, progress)
     model = model_of(trained, None if isinstance(run, Trained) else run)
     return build(vectors, items, out, metric=metric, kind=kind, model=model, overwrite=overwrite)
 
@@ -57,6 +60,7 @@ def add_data(index: Index, data: Any, trained: Trained | None = None, *, progres
 def encoded(trained: Trained, data: Any, progress: Progress | None = None) -> tuple[Float[Tensor, "n d"], Items]:
     """Everything there is in some data, as vectors and items."""
     parts = trained.inputs.all(data, trained.run, progress)
+    warn_of_skipped(parts)
     return torch.cat([trained.encode(part, progress=progress) for part in parts]), items_of(parts)
 
 

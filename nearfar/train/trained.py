@@ -58,6 +58,10 @@ class Trained:
         parts = self.inputs.accept(samples)
         return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch, progress, tower) for part in parts])
 
+    def reading(self, on_error: str | None) -> Trained:
+        """The same, which stops at broken samples of data ("stop") or leaves them out ("skip"); None: as the run was told."""
+        return self if on_error is None else dataclasses.replace(self, run=dataclasses.replace(self.run, on_error=on_error))
+
     def untrained(self) -> Trained:
         """The same net before its first step, without what --init gave it: random weights, or those of an hf: encoder."""
         net = build_net(self.recipe, self.run, self.net.sizes).to(self.device)

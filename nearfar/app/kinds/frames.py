@@ -33,7 +33,7 @@ class FrameKind(Kind):
     def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation:
         splits = splits_of(trained, data, progress)
         if splits.test is None:
-            raise UsageError(f"{splits.train.source} has too few episodes to hold some out: nothing to evaluate on")
+            raise UsageError(f"{splits.train.source} has too few episodes to hold some out: record more frames, or give others with --data")
         key, untrained = Key(trained.run.seed)("evaluate"), trained.untrained()
         teach, test = teach_and_test(splits.test, key("episodes"))
         if not len(test):

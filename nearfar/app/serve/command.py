@@ -124,6 +124,8 @@ def open_collection(given: dict[str, Any], progress: Any) -> Any:
 
 
 def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"--port is a number from 0 (any that is free) to 65535, got {port}")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.socket(family, kind)
