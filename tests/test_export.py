@@ -29,7 +29,9 @@ def runs(tmp_path_factory) -> dict[str, nearfar.train.trained.Trained]:
     (folder / "text.txt").write_text("\n".join(sentences))
     rows = zip(sentences[:40], sentences[40:80], sentences[80:], strict=True)
     (folder / "triples.csv").write_text("\n".join(["anchor,positive,negative", *map(",".join, rows)]))
-    text, triples = folder / "text.txt", folder / "triples.csv"
+    asked = [{"question": f"Which number has {i}?", "passage": text, "answer": str(i * i)} for i, text in enumerate(sentences)]
+    (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    text, triples, questions = folder / "text.txt", folder / "triples.csv", folder / "asked.jsonl"
     settings = {"preset": "tiny", "steps": 2, "batch": 16}
     return {
         "convnet": nearfar.fit("simclr", out=folder / "convnet", **settings),
@@ -39,6 +41,8 @@ def runs(tmp_path_factory) -> dict[str, nearfar.train.trained.Trained]:
         "first-last": nearfar.fit("simcse-unsup", text, pool="first-last", **settings),
         "dense": nearfar.fit("simcse-sup", triples, columns="anchor,positive,negative", encoder="bert-tiny", **settings),
         "gru": nearfar.fit("quick-thought", text, encoder="gru", **settings | {"batch": 4}),
+        "towers": nearfar.fit("dpr", questions, encoder="bert-tiny", **settings),
+        "reader": nearfar.fit("dpr-reader", questions, encoder="bert-tiny", **settings),
         "word": nearfar.fit("word2vec-skipgram-neg", text, **settings | {"batch": 4}),
     }
 
@@ -93,12 +97,75 @@ def test_torch_loads_the_program_without_nearfar_and_without_pickle(runs, name, 
         for entry in archive.infolist():
             assert b"ctorch" not in (content := archive.read(entry)), "a pickle of tensors names torch"
             assert not content.startswith(b"\x80\x02"), "a pickle begins so"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        encode = torch.export.load(program).module()
+    encode = load_program(program)
     for n in (1, 4):
         assert torch.equal(encode(torch.from_numpy(inputs(runs[name], n))), torch.from_numpy(vectors(runs[name], n)))
     assert "model.pt2" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_a_recurrent_program_takes_any_number_of_tokens(runs, tmp_path):
+    export(runs["gru"], "torch", tmp_path / "out")
+    encode = load_program(tmp_path / "out" / "model.pt2")
+    words = json.loads((tmp_path / "out" / "preprocessing.json").read_text())
+    shortest, longest = words["t"]
+    for n, t in ((1, shortest), (4, shortest + 2), (2, longest)):
+        ids = torch.arange(5, 5 + n * t).view(n, t)
+        ids[0, 2:] = words["pad_on_the_right_with"]
+        with torch.no_grad():
+            assert torch.allclose(encode(ids), runs["gru"].net.encoder(ids), atol=1e-6)
+    assert torch.allclose(encode(torch.from_numpy(inputs(runs["gru"], 4))), runs["gru"].encode(TEXTS), atol=1e-6)
+
+
+@pytest.mark.parametrize("to", ["onnx", "torch"])
+def test_questions_and_passages_go_home_in_a_file_each(runs, to, tmp_path):
+    run, ids = runs["towers"], inputs(runs["towers"], 4)
+    out = export(run, to, tmp_path / "out")
+    words, ending = json.loads((out / "preprocessing.json").read_text()), {"onnx": "onnx", "torch": "pt2"}[to]
+    assert list(words) == ["question", "passage"]
+    assert {path.name for path in out.glob(f"*.{ending}")} == {f"question.{ending}", f"passage.{ending}"}
+    for tower in words:
+        if to == "onnx":
+            onnxruntime = pytest.importorskip("onnxruntime")
+            found = onnxruntime.InferenceSession(out / f"{tower}.onnx").run(None, {words[tower]["input"]: ids})[0]
+            assert {weight.split(".")[1] for weight in onnx_weights(out / f"{tower}.onnx")} == {tower}, "the other stays out of it"
+        else:
+            found = load_program(out / f"{tower}.pt2")(torch.from_numpy(ids)).numpy()
+        assert np.allclose(found, run.encode(TEXTS, tower=tower).numpy(), atol=2e-6)
+        assert f"{tower}.{ending}" in (out / "README.md").read_text()
+    assert not torch.allclose(run.encode(TEXTS, tower="question"), run.encode(TEXTS, tower="passage"), atol=1e-2), "they differ"
+
+
+@pytest.mark.parametrize("to", ["sentence-transformers", "transformers"])
+def test_questions_and_passages_go_home_in_a_folder_each(runs, to, tmp_path):
+    run, out = runs["towers"], export(runs["towers"], to, tmp_path / "out")
+    assert {path.name for path in out.iterdir()} == {"README.md", "question", "passage"}
+    for tower in ("question", "passage"):
+        found = (sentence_vectors if to == "sentence-transformers" else first_states)(out / tower)
+        assert np.allclose(found, run.encode(TEXTS, tower=tower).numpy(), atol=2e-6)
+        assert f"`{tower}`" in (out / "README.md").read_text()
+        assert f"An encoder of {tower}s" in (out / tower / "README.md").read_text()
+
+
+def sentence_vectors(folder: Path) -> np.ndarray:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        library = pytest.importorskip("sentence_transformers")
+        return library.SentenceTransformer(str(folder), device="cpu", local_files_only=True).encode(TEXTS)
+
+
+def first_states(folder: Path) -> np.ndarray:
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(folder, local_files_only=True, add_pooling_layer=False).eval()
+    batch = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)(TEXTS, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        return model(**batch).last_hidden_state[:, 0].numpy()
+
+
+def load_program(path: Path) -> torch.nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.export.load(path).module()
 
 
 def test_the_program_needs_torch_alone(runs, tmp_path):
@@ -160,6 +227,7 @@ def test_transformers_loads_image_models(tmp_path):
         ("gru", "sentence-transformers", "gru is no text model"),
         ("dense", "transformers", "a layer after the encoder"),
         ("first-last", "sentence-transformers", "no pooling over the first and last layers"),
+        *(("reader", to, "marks answers in passages and has no vectors") for to in TARGETS),
         ("convnet", "onxx", "Did you mean 'onnx'"),
     ],
 )

@@ -5,8 +5,8 @@
     transformers            what AutoModel and AutoTokenizer load
     sentence-transformers   what SentenceTransformer loads: from strings to vectors
 
-The first two take every encoder, the last two those that are models of transformers. A new target is one more row of `TARGETS` and a
-file beside this one.
+The first two take every encoder, the last two those that are models of transformers. A run with two encoders becomes two files, or two
+folders within the one. A new target is one more row of `TARGETS` and a file beside this one.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ def export(trained: Trained, to: str, out: str | os.PathLike) -> Path:
     """Write the encoder into a new folder, in the form that `to` names. Returns the folder."""
     if to not in TARGETS:
         raise UsageError(f"--to {to!r} is unknown: use one of {', '.join(TARGETS)}.{did_you_mean(to, TARGETS)}")
+    if hasattr(trained.recipe, "spans"):
+        raise UsageError("a reader marks answers in passages and has no vectors to export: nearfar ask INDEX QUESTION --reader RUN uses it")
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--out {folder} is there already; give the name of a new folder")

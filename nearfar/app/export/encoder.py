@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +21,23 @@ SHORTEST = 3
 class Encode(nn.Module):
     """From what the run's data read to vectors, as `Trained.encode` computes them, in fp32 on the CPU."""
 
-    def __init__(self, trained: Trained, example: Tensor):
+    def __init__(self, trained: Trained, signature: Signature):
         super().__init__()
-        self.recipe = trained.recipe
-        self.net = _slim(trained, example)
+        self.recipe, self.tower = trained.recipe, signature.tower
+        self.net = _slim(trained, signature)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.recipe.encode(self.net, x, "encoder").float()
+        return self.recipe.encode(self.net, x, self.tower).float()
 
 
-def _slim(trained: Trained, example: Tensor) -> Net:
+def _slim(trained: Trained, signature: Signature) -> Net:
     """The net without the parts that encoding does not use."""
-    net = copy.deepcopy(trained.net).cpu().eval().requires_grad_(False)
-    vectors = trained.recipe.encode(net, example, "encoder")
+    net, example, tower = copy.deepcopy(trained.net).cpu().eval().requires_grad_(False), signature.example, signature.tower
+    vectors = trained.recipe.encode(net, example, tower)
     for name, part in list(net.named_children()):
         delattr(net, name)
         try:
-            needed = not torch.equal(trained.recipe.encode(net, example, "encoder"), vectors)
+            needed = not torch.equal(trained.recipe.encode(net, example, tower), vectors)
         except AttributeError:
             needed = True
         if needed:
@@ -57,17 +57,25 @@ class Signature:
     """The largest length of the axis t, if there is one."""
     words: dict[str, Any]
     """What preprocessing.json says."""
+    tower: str = "encoder"
+    """Which of the run's encoders it is, as `Trained.encode` names them."""
 
 
 def signatures_of(trained: Trained) -> dict[str, Signature]:
     """The inputs of all encoders of a run, by the names of the files they are written to."""
     if trained.recipe.card.modality == "image-text":
         return {"image": _images(trained.net.sizes), "text": _texts(trained.net.sizes["text"])}
-    return {"model": signature_of(trained)}
+    signature, towers = signature_of(trained), text_towers(trained)
+    return {tower: replace(signature, tower=tower) for tower in towers} if len(towers) > 1 else {"model": signature}
+
+
+def text_towers(trained: Trained) -> tuple[str, ...]:
+    """The parts of the net that take texts: two of them where questions and passages have an encoder each."""
+    return ("question", "passage") if hasattr(trained.net, "question") and hasattr(trained.net, "passage") else ("encoder",)
 
 
 def signature_of(trained: Trained) -> Signature:
-    """The input of a run's only encoder."""
+    """The input of a run's only encoder, or of either where two take the same."""
     modality, sizes = trained.recipe.card.modality, trained.net.sizes
     if modality == "image":
         return _images(sizes)
@@ -118,10 +126,18 @@ def write_words(trained: Trained, signatures: dict[str, Signature], folder: Path
     (folder / "preprocessing.json").write_text(json.dumps(words.get("model", words), indent=2) + "\n")
     if trained.tokenizer is not None and not (folder / "tokenizer.json").exists():
         (folder / "tokenizer.json").write_text(trained.tokenizer.definition, encoding="utf-8")
-    write_readme(trained, folder, f"preprocessing.json describes input and output.\n\n```python\n{load}```")
+    text = f"preprocessing.json describes input and output.\n\n```python\n{load}```"
+    if len(signatures) > 1:
+        write_readme(trained, folder, f"{one_space(*signatures)} {text}", "Two encoders")
+    else:
+        write_readme(trained, folder, text)
 
 
-def write_readme(trained: Trained, folder: Path, text: str) -> None:
+def one_space(first: str, second: str) -> str:
+    return f"`{first}` and `{second}` lead into one space: a vector of the one is compared with a vector of the other by their dot product."
+
+
+def write_readme(trained: Trained, folder: Path, text: str, what: str = "An encoder") -> None:
     card = trained.recipe.card
     title = f"# {card.title}, {trained.run.encoder}, {trained.step:,} steps on {Path(trained.run.data).name or 'an array'}"
-    (folder / "README.md").write_text(f"{title}\n\nAn encoder trained with nearfar ({card.paper}).\n\n{text}\n", encoding="utf-8")
+    (folder / "README.md").write_text(f"{title}\n\n{what} trained with nearfar ({card.paper}).\n\n{text}\n", encoding="utf-8")

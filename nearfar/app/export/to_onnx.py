@@ -29,7 +29,7 @@ def write(trained: Trained, folder: Path) -> None:
         shapes: Any = {"x": signature.axes}
         with quiet():
             torch.onnx.export(
-                Encode(trained, signature.example), (signature.example,), folder / f"{name}.onnx", dynamo=True, dynamic_shapes=shapes,
+                Encode(trained, signature), (signature.example,), folder / f"{name}.onnx", dynamo=True, dynamic_shapes=shapes,
                 input_names=[signature.name], output_names=["vectors"], external_data=False, verbose=False,
             )  # fmt: skip
     write_words(trained, signatures, folder, "\n".join(LOAD.format(file=name, input=s.name) for name, s in signatures.items()))

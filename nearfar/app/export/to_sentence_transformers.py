@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from nearfar.app.export.encoder import write_readme
-from nearfar.app.export.to_transformers import head_of, write_text_model
+from nearfar.app.export.to_transformers import head_of, of_texts, write_text_model, write_towers
 from nearfar.core import UsageError
 from nearfar.encoders.text import Transformer
 from nearfar.train.trained import Trained
@@ -19,15 +19,19 @@ MODULES = "sentence_transformers.models"
 
 
 def write(trained: Trained, folder: Path) -> None:
-    encoder = trained.net.encoder
+    write_towers(trained, folder, _write)
+
+
+def _write(trained: Trained, tower: str, folder: Path) -> None:
+    encoder = getattr(trained.net, tower)
     if not isinstance(encoder, Transformer):
         raise UsageError(
-            f"--to sentence-transformers: the encoder {trained.run.encoder} is no text model of transformers; --to onnx or torch take it"
+            f"--to sentence-transformers: the encoder {trained.run.encoder} is no text model of transformers; --to onnx and torch take it"
         )
     if encoder.pool == "first-last":
         raise UsageError("--to sentence-transformers: it has no pooling over the first and last layers; --to onnx and --to torch take it")
-    head = head_of(trained)
-    write_text_model(trained, folder)
+    head = head_of(trained, tower)
+    write_text_model(trained, tower, folder)
     _json(folder / "sentence_bert_config.json", {"max_seq_length": trained.net.sizes["length"], "do_lower_case": False})
     _json(folder / "1_Pooling" / "config.json", _pooling(encoder))
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
@@ -37,7 +41,7 @@ def write(trained: Trained, folder: Path) -> None:
     rows = [{"idx": i, "name": str(i), "path": path, "type": f"{MODULES}.{kind}"} for i, (path, kind) in enumerate(modules)]
     _json(folder / "modules.json", rows)
     text = '```python\nfrom sentence_transformers import SentenceTransformer\n\nvectors = SentenceTransformer(".").encode(["a text"])\n```'
-    write_readme(trained, folder, text)
+    write_readme(trained, folder, text, of_texts(tower))
 
 
 def _pooling(encoder: Transformer) -> dict[str, Any]:

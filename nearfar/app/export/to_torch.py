@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
-from nearfar.app.export.encoder import SHORTEST, Encode, signatures_of, write_words
+from nearfar.app.export.encoder import SHORTEST, Encode, Signature, signatures_of, write_words
 from nearfar.train.trained import Trained
 
 LOAD = """import torch
@@ -26,10 +28,29 @@ def write(trained: Trained, folder: Path) -> None:
         named = {"n": torch.export.Dim("n"), "t": torch.export.Dim("t", min=SHORTEST, max=signature.longest)}
         shapes = {"x": {axis: named[name] for axis, name in signature.axes.items()}}
         with quiet():
-            program = torch.export.export(Encode(trained, signature.example), (signature.example,), dynamic_shapes=shapes)
+            program = torch.export.export(_program(trained, signature), (signature.example,), dynamic_shapes=shapes)
             program.example_inputs = None  # the only thing in the file that would be pickled
             torch.export.save(program, folder / f"{file}.pt2")
     write_words(trained, signatures, folder, "\n".join(LOAD.format(file=name, input=s.name) for name, s in signatures.items()))
+
+
+class Padded(nn.Module):
+    """An encoder of texts that always sees the greatest number of tokens; those that are missing are padding, which does not count."""
+
+    def __init__(self, encode: Encode, longest: int, pad: int):
+        super().__init__()
+        self.encode, self.longest, self.pad = encode, longest, pad
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encode(F.pad(x, (0, self.longest - x.shape[1]), value=self.pad))
+
+
+def _program(trained: Trained, signature: Signature) -> nn.Module:
+    """What is traced: recurrent units with a fixed number of tokens within, as torch.export knows no other."""
+    encode = Encode(trained, signature)
+    if signature.longest is None or not any(isinstance(module, nn.RNNBase) for module in encode.modules()):
+        return encode
+    return Padded(encode, signature.longest, signature.words["pad_on_the_right_with"])
 
 
 @contextlib.contextmanager

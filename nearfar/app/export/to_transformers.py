@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
 
-from nearfar.app.export.encoder import signature_of, write_readme, write_words
+from nearfar.app.export.encoder import one_space, signature_of, text_towers, write_readme, write_words
 from nearfar.core import UsageError
 from nearfar.data import Tokenizer
 from nearfar.encoders import HuggingFaceImage
@@ -25,16 +26,36 @@ POOLING = {
 
 
 def write(trained: Trained, folder: Path) -> None:
-    encoder = trained.net.encoder
+    write_towers(trained, folder, _write)
+
+
+def write_towers(trained: Trained, folder: Path, write_one: Callable[[Trained, str, Path], None]) -> None:
+    """The run's encoder into the folder; where questions and passages have one each, into folders of these names within it."""
+    towers = text_towers(trained)
+    if len(towers) == 1:
+        return write_one(trained, towers[0], folder)
+    for tower in towers:
+        (folder / tower).mkdir()
+        write_one(trained, tower, folder / tower)
+    text = f"{one_space(*towers)} Each is a folder with a whole model; its README.md shows how it is loaded."
+    write_readme(trained, folder, text, "Two encoders")
+
+
+def of_texts(tower: str) -> str:
+    return "An encoder" if tower == "encoder" else f"An encoder of {tower}s,"
+
+
+def _write(trained: Trained, tower: str, folder: Path) -> None:
+    encoder = getattr(trained.net, tower)
     if isinstance(encoder, Transformer):
-        if head_of(trained) is not None:
+        if head_of(trained, tower) is not None:
             raise UsageError(
                 "--to transformers: this run's vectors come from a layer after the encoder, which AutoModel has no place for: "
                 "--to sentence-transformers keeps it"
             )
-        write_text_model(trained, folder)
-        write_readme(trained, folder, f"`AutoModel.from_pretrained` and `AutoTokenizer.from_pretrained` load it. Vectors are\n\n"
-                                      f"    {POOLING[encoder.pool]}")  # fmt: skip
+        write_text_model(trained, tower, folder)
+        text = f"`AutoModel.from_pretrained` and `AutoTokenizer.from_pretrained` load it. Vectors are\n\n    {POOLING[encoder.pool]}"
+        write_readme(trained, folder, text, of_texts(tower))
     elif isinstance(encoder, nn.Sequential) and isinstance(body := encoder[-1], HuggingFaceImage):
         _write_image_model(trained, body, folder)
     else:
@@ -43,9 +64,9 @@ def write(trained: Trained, folder: Path) -> None:
         )
 
 
-def write_text_model(trained: Trained, folder: Path) -> None:
+def write_text_model(trained: Trained, tower: str, folder: Path) -> None:
     """Weights as safetensors, the configuration, and the tokenizer."""
-    copy.deepcopy(trained.net.encoder.model).cpu().save_pretrained(folder)
+    copy.deepcopy(getattr(trained.net, tower).model).cpu().save_pretrained(folder)
     assert trained.tokenizer is not None
     _fast_tokenizer(trained.tokenizer, trained.net.sizes["length"]).save_pretrained(folder)
 
@@ -62,10 +83,10 @@ def _fast_tokenizer(tokenizer: Tokenizer, length: int) -> Any:
 
 
 @torch.no_grad()
-def head_of(trained: Trained) -> nn.Linear | None:
+def head_of(trained: Trained, tower: str) -> nn.Linear | None:
     """The layer that this run's vectors come from, before a tanh; None where they are the encoder's own. Another way is refused."""
     net, ids = trained.net, signature_of(trained).example.to(trained.device)
-    plain, vectors = net.encoder(ids), trained.recipe.encode(net, ids, "encoder")
+    plain, vectors = getattr(net, tower)(ids), trained.recipe.encode(net, ids, tower)
     if plain.shape == vectors.shape and torch.equal(plain, vectors):
         return None
     head = getattr(net, "head", None)
