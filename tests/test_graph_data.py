@@ -169,6 +169,34 @@ def test_a_broken_line_is_named(tmp_path, file, text, message):
         read_nodes(tmp_path)
 
 
+def test_names_with_spaces_have_labels_and_features(tmp_path):
+    (tmp_path / "links.csv").write_text("source,target\nNew York,Boston\n")
+    (tmp_path / "labels.txt").write_text("New York,very big\nBoston\tbig\n")
+    (tmp_path / "features.txt").write_text("Boston 1 -2\nNew York\t3 4\n")
+    found = read_nodes(tmp_path)
+    assert [found.labelled.classes[y] for y in found.labelled.labels] == ["very big", "big"]
+    np.testing.assert_array_equal(found.every.features(), [[3, 4], [1, -2]])
+
+
+def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path):
+    (tmp_path / "links.txt").write_bytes(b"a b\nb c d\n,c\nc \xff\nb c\n")
+    (tmp_path / "labels.txt").write_text("a x\na y\nb\nb y\nc x\n")
+    (tmp_path / "features.txt").write_text("a -1 2\na one 2\nb 1\nb 1 1\nc 2 2\n")
+    skip = Run(on_error="skip")
+    for data in (NodeInputs().open(tmp_path, skip, split=[]).train, NodeInputs().all(tmp_path, skip)[0]):
+        assert [data.name(i) for i in range(len(data))] == ["a", "b", "c"]
+        assert [data.classes[y] for y in data.labels] == ["x", "y", "x"]
+        assert [line.split(": ")[0].removeprefix(f"{tmp_path}/") for line in data.skipped] == [
+            *("links.txt, line 2", "links.txt, line 3", "links.txt, line 4"),
+            *("labels.txt, line 2", "labels.txt, line 3", "features.txt, line 2", "features.txt, line 3"),
+        ]  # fmt: skip
+    with pytest.raises(NearfarError, match=r"links.txt, line 2: 3 entries .*--on-error skip"):
+        NodeInputs().open(tmp_path, Run())
+    (tmp_path / "features.txt").write_text("a 1\nb one\nc 1\n")
+    with pytest.raises(NearfarError, match=r"features.txt has no line for the node 'b' that could be read"):
+        NodeInputs().open(tmp_path, skip)
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

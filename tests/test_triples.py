@@ -12,6 +12,7 @@ import nearfar
 from nearfar.app.cli import main
 from nearfar.app.results import measure
 from nearfar.core import Key, Machine, NearfarError, Rows, Run, UsageError
+from nearfar.data.inputs.triples import TripleInputs
 from nearfar.data.triples import Triples, open_triples
 from nearfar.losses.hinge import translation_hinge
 from nearfar.losses.translation import translation_rows
@@ -67,6 +68,51 @@ def test_bytes_that_are_no_text_are_named(folder):
     (folder / "train.txt").write_bytes(b"ann\tmother of\tbob\nann\tm\xff\tbob\n")
     with pytest.raises(NearfarError, match=r"train.txt, line 2: not UTF-8"):
         open_triples(folder)
+
+
+def test_broken_lines_are_left_out_where_the_user_says_so(folder):
+    good = open_triples(folder)
+    with (folder / "train.txt").open("ab") as file:
+        file.write(b"ann mother of bob\nann\tm\xff\tbob\nann\t\0\tbob\n")
+    (folder / "test.txt").write_text("ann\tmother of\tzoe\nann\tmother of\tbob\n")
+    found = TripleInputs().open(folder, Run(on_error="skip"))
+    assert found.train.fingerprint == good.train.fingerprint
+    assert np.array_equal(found.test.triples, good.test.triples)
+    places = [("train", 4), ("train", 5), ("train", 6), ("test", 1)]
+    assert [line.split(": ")[0] for line in found.train.skipped] == [f"{folder / split}.txt, line {line}" for split, line in places]
+    with pytest.raises(NearfarError, match=r"train.txt, line 4: .*--on-error skip"):
+        TripleInputs().open(folder, Run())
+
+
+def test_a_file_and_a_list_may_have_broken_triples_too(tmp_path):
+    write(tmp_path / "all.tsv", [*FAMILY[:2], ("ann", "bob"), *FAMILY[1:], ("", "x", "y")])
+    found = open_triples(tmp_path / "all.tsv", split=[], on_error="skip").train
+    assert found.fingerprint == open_triples(FAMILY, split=[]).train.fingerprint
+    assert [line.split(": ")[0] for line in found.skipped] == [f"{tmp_path / 'all.tsv'}, line {line}" for line in (3, 7)]
+    listed = open_triples([*FAMILY, ("ann", "bob")], split=[], on_error="skip").train
+    assert listed.fingerprint == found.fingerprint
+    assert listed.skipped[0].startswith("triple 4: three names")
+
+
+def test_an_unknown_name_is_named_by_its_line_in_the_file(tmp_path):
+    write(tmp_path / "all.tsv", [FAMILY[0], FAMILY[0], FAMILY[1], (), FAMILY[3]])
+    names = ["ann", "bob", "cat"], ["mother of"]
+    with pytest.raises(NearfarError, match=r"all.tsv, line 5: the relation 'sister of'"):
+        open_triples(tmp_path / "all.tsv", names=names)
+    found = open_triples(tmp_path / "all.tsv", names=names, split=[], on_error="skip").train
+    assert found.triples.tolist() == [[0, 0, 1], [0, 0, 2]]
+    assert len(found.skipped) == 1
+
+
+def test_a_run_counts_the_lines_that_it_left_out(tmp_path, caplog):
+    write(tmp_path / "all.tsv", [*FAMILY, ("ann", "bob")])
+    (tmp_path / "edges.txt").write_text("a b\nb c\nc\n")
+    for recipe, file, batch in (("transe", "all.tsv", 2), ("node2vec", "edges.txt", 2), ("dgi", "edges.txt", 1)):
+        caplog.clear()
+        nearfar.fit(recipe, tmp_path / file, out=tmp_path / recipe, on_error="skip", steps=1, batch=batch, device="cpu")
+        skipped = json.loads((tmp_path / recipe / "config.json").read_text())["data"]["skipped"]
+        assert len(skipped) == 1
+        assert skipped[0] in caplog.text
 
 
 @pytest.mark.parametrize("spec", ["nowhere", 7, [], [("a", "b")], [("a", "b", 3)]])

@@ -10,8 +10,10 @@ import torch
 from scipy.io import savemat
 from scipy.sparse import coo_matrix, csr_matrix
 
-from nearfar.core import Key, NearfarError, Rows, UsageError
+from nearfar.core import Key, NearfarError, Rows, Run, UsageError
 from nearfar.data.edges import graph_of, open_edges
+from nearfar.data.inputs.walks import WalkInputs
+from nearfar.data.opennodes import read_nodes
 from nearfar.similarity import walks
 from nearfar.similarity.walks import Walks, steps_of, walk
 from nearfar.similarity.windows import TILE
@@ -19,6 +21,17 @@ from nearfar.similarity.windows import TILE
 
 def neighbours(graph, i):
     return graph.neighbours[graph.starts[i] : graph.starts[i + 1]].tolist()
+
+
+def edge_list(path):
+    graph = open_edges(path)
+    return graph.nodes, {frozenset((graph.nodes[i], graph.nodes[j])) for i in range(len(graph)) for j in neighbours(graph, i)}
+
+
+def links_file(path):
+    nodes = read_nodes(path).every
+    names, ends = [nodes.name(i) for i in range(len(nodes))], nodes.store.links.nonzero()
+    return names, {frozenset((names[i], names[j])) for i, j in zip(*ends, strict=True) if i != j}
 
 
 def test_an_edge_list_counts_both_ways_and_once(tmp_path):
@@ -35,6 +48,85 @@ def test_weights_are_read_and_add_up(tmp_path):
     graph = open_edges(tmp_path / "edges.csv")
     assert graph.weights.tolist() == [3, 3, 0.5, 0.5]
     assert graph.strength.tolist() == [3, 3.5, 0.5]
+
+
+@pytest.mark.parametrize("read", [edge_list, links_file])
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("java\tC#\nC\tjava\n", {("java", "C#"), ("C", "java")}),
+        ("java C#\nC java # older\nC #go\n", {("java", "C#"), ("C", "java"), ("C", "#go")}),
+        ("%%MatrixMarket\n  % by hand\n\n# more\na b\n", {("a", "b")}),
+        ("New York,Boston\nBoston , Rio\n", {("New York", "Boston"), ("Boston", "Rio")}),
+        ("New York\tA, B\nA, B\tC # 5\n", {("New York", "A, B"), ("A, B", "C # 5")}),
+        ("a b # one, or two\nb c\t# more\n", {("a", "b"), ("b", "c")}),
+        ("\ufeffsource,target\na,b\n", {("a", "b")}),
+        ("# said\nFrom To\na b\nb from\n", {("a", "b"), ("b", "from")}),
+        ("SRC\tDst\na\tb\nsrc\tdst\n", {("a", "b"), ("src", "dst")}),
+        ("head,tail\na,b\n", {("a", "b")}),
+    ],
+)
+def test_all_readers_of_links_agree_on_comments_separators_and_headings(tmp_path, read, text, wanted):
+    (tmp_path / "links.csv").write_text(text)
+    nodes, edges = read(tmp_path / "links.csv")
+    assert edges == {frozenset(pair) for pair in wanted}
+    assert set(nodes) == {name for pair in wanted for name in pair}
+
+
+def test_a_heading_may_name_a_weight(tmp_path):
+    (tmp_path / "edges.csv").write_text("Source,Target,Weight\na,b,2\nb,c,0.5\n")
+    graph = open_edges(tmp_path / "edges.csv")
+    assert graph.nodes == ("a", "b", "c")
+    assert graph.weights.tolist() == [2, 2, 0.5, 0.5]
+
+
+def test_arrays_in_a_file_are_a_graph_to_walk_on(tmp_path):
+    ends = np.array([[0, 1, 2], [1, 2, 4]])
+    np.savez(tmp_path / "plain.npz", edge_index=ends)
+    plain = open_edges(tmp_path / "plain.npz")
+    assert plain.nodes == ("0", "1", "2", "3", "4")
+    assert [neighbours(plain, i) for i in range(5)] == [[1], [0, 2], [1, 4], [], [2]]
+    assert (plain.weights, plain.groups) == (None, None)
+    (tmp_path / "folder").mkdir()
+    more = {"names": np.array(list("vwxyz")), "edge_weight": np.array([1, 2, 3]), "y": np.array([0, 7, -1, 7, 0])}
+    np.savez(tmp_path / "folder" / "more.npz", links=ends, **more)
+    found = open_edges(tmp_path / "folder")
+    assert found.nodes == tuple("vwxyz")
+    assert found.weights.tolist() == [1, 1, 2, 2, 3, 3]
+    assert found.group_names == ("0", "7")
+    assert found.groups.tolist() == [[True, False], [False, True], [False, False], [False, True], [True, False]]
+    assert [read_nodes(tmp_path / "folder").every.name(i) for i in range(5)] == list("vwxyz"), "as other recipes call them"
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"x": np.ones((3, 2))}, "has no edge_index"),
+        ({"edge_index": np.array([[0, 1]])}, "links are two rows"),
+        ({"edge_index": np.array([[0], [1]]), "weights": np.ones(2)}, "weights are one number for each of 1 links"),
+        ({"edge_index": np.array([[0], [1]]), "names": np.array(["a", "a"])}, "names are different texts, one for each of 2 nodes"),
+    ],
+)
+def test_arrays_that_are_no_graph_are_said(tmp_path, fields, said):
+    np.savez(tmp_path / "graph.npz", **fields)
+    with pytest.raises(UsageError, match=said):
+        open_edges(tmp_path / "graph.npz")
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [(b"c", "two names"), (b"c d -1", "the weight '-1'"), (b"c d", "a weight"), (b"c \xff 1", "UTF-8"), (b"c \0 1", "zero byte")],
+)
+def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path, bad, said):
+    path, good = tmp_path / "edges.txt", tmp_path / "good.txt"
+    path.write_bytes(b"x\na b 1\n" + bad + b"\nb e 2\n")
+    good.write_text("a b 1\nb e 2\n")
+    graph = WalkInputs().open(path, Run(on_error="skip")).train
+    assert graph.fingerprint == open_edges(good).fingerprint
+    assert [line.split(": ")[0] for line in graph.skipped] == [f"{path}, line 1", f"{path}, line 3"]
+    assert said in graph.skipped[1]
+    with pytest.raises(NearfarError, match=r"edges.txt, line 1: two names .*--on-error skip"):
+        WalkInputs().open(path, Run())
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Graphs to walk on: edges between named nodes, both ways, with weights where there are any.
 
-a file          two names a line, separated by tabs, commas or spaces, and a weight if there is one; '#' begins a remark
-a .mat file     `network` (a sparse matrix) and, if there is one, `group` (nodes by groups), as BlogCatalog is published; a folder
-                with one such file
+a file          two names a line and a weight if there is one, read as `nearfar.data.linkfiles` says
+a .npz file     edge_index and, if there are any, names, weights and labels (see `nearfar.data.opennodes`)
+a .mat file     `network` (a sparse matrix) and, if there is one, `group` (nodes by groups), as BlogCatalog is published
+a folder        with one of these files; one of edges is called links.txt or edges.txt (or .tsv, .csv)
 'miserables'    who meets whom in Les Misérables; 'karate': a club that fell into two (both are networkx's)
 in Python       a networkx graph, a scipy sparse matrix, or an edge_index tensor of two rows
 """
@@ -21,9 +22,13 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
 from nearfar.core.errors import NearfarError, UsageError
+from nearfar.data.graphs import as_links
+from nearfar.data.linkfiles import LINK_FILES, link_lines
 from nearfar.data.missing import missing
 from nearfar.data.names import Named, check_names
+from nearfar.data.opennodes import count_nodes, labels_of, names_of, read_arrays
 from nearfar.data.stores import digest
+from nearfar.data.textrows import Collected
 
 TOYS = {"miserables": "les_miserables_graph", "karate": "karate_club_graph"}
 
@@ -42,6 +47,8 @@ class Graph(Named):
     """Which groups each node is in, any number of them."""
     group_names: tuple[str, ...] = ()
     source: str = ""
+    skipped: tuple[str, ...] = ()  # type: ignore[misc]
+    """Lines that were left out because they could not be read."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -63,12 +70,12 @@ class Graph(Named):
         return {"n": len(self), "words": len(self)}
 
 
-def open_edges(spec: Any) -> Graph:
-    """A graph from any of the sources above."""
+def open_edges(spec: Any, on_error: str = "stop") -> Graph:
+    """A graph from any of the sources above. `on_error`: "stop" at a broken line of a file and name it, or "skip" it."""
     if isinstance(spec, Graph):
         return spec
     if isinstance(spec, (str, os.PathLike)):
-        return _named(os.fspath(spec))
+        return _named(os.fspath(spec), on_error)
     if isinstance(spec, Tensor) and spec.ndim == 2 and len(spec) == 2 and not spec.is_floating_point():
         pairs = spec.cpu().numpy().astype(np.int64)
         return graph_of([str(i) for i in range(int(pairs.max(initial=-1)) + 1)], pairs[0], pairs[1], source="edge_index")
@@ -77,15 +84,14 @@ def open_edges(spec: Any) -> Graph:
     if hasattr(spec, "nodes") and hasattr(spec, "edges"):
         return _from_networkx(spec, "networkx graph")
     raise UsageError(
-        f"cannot read a graph from a {type(spec).__name__}: give a name, a file of edges, a .mat, a networkx graph, a scipy sparse "
-        "matrix, or an edge_index tensor (2, edges)"
+        f"cannot read a graph from a {type(spec).__name__}: give a name, a file of edges, a .npz, a .mat, a networkx graph, a scipy "
+        "sparse matrix, or an edge_index tensor (2, edges)"
     )
 
 
-def graph_of(
-    names: Sequence[str], a: np.ndarray, b: np.ndarray, weights: np.ndarray | None = None, source: str = "", **groups: Any
-) -> Graph:
-    """A graph from the two ends of its edges. Each counts both ways and once; loops are left out; repeated weights add up."""
+def graph_of(names: Sequence[str], a: np.ndarray, b: np.ndarray, weights: np.ndarray | None = None, source: str = "", **more: Any) -> Graph:
+    """A graph from the two ends of its edges. Each counts both ways and once; loops are left out; repeated weights add up.
+    `more`: other fields of the graph."""
     from scipy.sparse import coo_matrix
 
     n, apart = len(names), a != b
@@ -99,22 +105,24 @@ def graph_of(
     whole.sort_indices()
     kept = None if weights is None or (whole.data == whole.data[0]).all() else whole.data.astype(np.float32)
     return Graph(
-        tuple(check_names(list(names))), whole.indptr.astype(np.int64), whole.indices.astype(np.int64), kept, source=source, **groups
+        tuple(check_names(list(names))), whole.indptr.astype(np.int64), whole.indices.astype(np.int64), kept, source=source, **more
     )
 
 
-def _named(text: str) -> Graph:
+def _named(text: str, on_error: str) -> Graph:
     if text in TOYS:
         return _from_networkx(getattr(_networkx(), TOYS[text])(), text)
     path = Path(text).expanduser()
     if not text or not path.exists():
         raise missing(text, TOYS, "graph")
     if path.is_dir():
-        found = sorted(path.glob("*.mat"))
+        found = [*path.glob("*.mat"), *path.glob("*.npz"), *(path / name for name in LINK_FILES if (path / name).is_file())]
         if len(found) != 1:
-            raise UsageError(f"the folder {path} has {len(found)} .mat files: name a file of edges, or one .mat")
+            raise UsageError(f"the folder {path} has {len(found)} graphs (.mat, .npz, {', '.join(LINK_FILES[:3])}, …): name one file")
         path = found[0]
-    return _from_mat(path, text) if path.suffix == ".mat" else _from_lines(path, text)
+    if path.suffix == ".npz":
+        return _from_npz(path, text)
+    return _from_mat(path, text) if path.suffix == ".mat" else _from_lines(path, text, on_error)
 
 
 def _networkx() -> Any:
@@ -165,34 +173,50 @@ def _from_mat(path: Path, source: str) -> Graph:
     return _from_matrix(found["network"], source, **groups)
 
 
-def _from_lines(path: Path, source: str) -> Graph:
+def _from_npz(path: Path, source: str) -> Graph:
+    fields = read_arrays(path)
+    n = count_nodes(fields, str(path))
+    a, b = as_links(fields["edge_index"], n, str(path))
+    weights = fields.get("weights")
+    if weights is not None and (weights.shape != a.shape or weights.dtype.kind not in "iuf"):
+        raise UsageError(f"{path}: weights are one number for each of {len(a):,} links; these are {weights.dtype} of {weights.shape}")
+    known, labels, classes = labels_of(fields, n, str(path))
+    member = np.zeros((n, len(classes)), dtype=bool)
+    member[known, labels] = True
+    groups = {"groups": member, "group_names": classes} if classes else {}
+    return graph_of(names_of(fields, n, str(path)) or [str(i) for i in range(n)], a, b, weights, source, **groups)
+
+
+def _from_lines(path: Path, source: str, on_error: str) -> Graph:
     place: dict[str, int] = {}
     ends: list[tuple[int, int]] = []
     weights: list[float] = []
     weighted: bool | None = None
-    for number, raw in enumerate(path.read_bytes().splitlines(), 1):
-        try:
-            line = raw.decode("utf-8-sig" if number == 1 else "utf-8").split("#", 1)[0].strip()
-        except UnicodeDecodeError as e:
-            raise NearfarError(f"{path}, line {number}: not UTF-8 ({e.reason} at byte {e.start + 1}): save the file as UTF-8") from e
-        if not line:
+    rows = Collected(on_error)
+    for number, fields in link_lines(path, rows):
+        if wrong := _wrong(fields, weighted):
+            rows.broken(number, wrong)
             continue
-        fields = [field.strip() for field in line.split("\t" if "\t" in line else "," if "," in line else None)]
-        weighted = len(fields) == 3 if weighted is None else weighted
-        if len(fields) != 2 + weighted or not all(fields):
-            wanted = "two names and a weight" if weighted else "two names"
-            raise NearfarError(f"{path}, line {number}: {wanted} were expected, found {line[:80]!r}")
+        weighted = len(fields) == 3
         ends.append((place.setdefault(fields[0], len(place)), place.setdefault(fields[1], len(place))))
-        weights.append(_weight(fields[2], path, number) if weighted else 1.0)
+        weights.append(float(fields[2]) if weighted else 1.0)
     pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
-    return graph_of(list(place), pairs[:, 0], pairs[:, 1], np.array(weights) if weighted else None, source)
+    given = np.array(weights) if weighted else None
+    return graph_of(list(place), pairs[:, 0], pairs[:, 1], given, source, skipped=tuple(rows.skipped))
 
 
-def _weight(text: str, path: Path, number: int) -> float:
+def _wrong(fields: list[str], weighted: bool | None) -> str:
+    """What is wrong with a line, if anything. The first good one says whether all have a weight: until then it is None."""
+    if len(fields) not in ((2, 3) if weighted is None else (2 + weighted,)) or not all(fields):
+        wanted = "two names and a weight" if weighted else "two names"
+        return f"{wanted} were expected, found {', '.join(map(repr, fields))[:80]}"
+    if len(fields) == 3 and not _is_weight(fields[2]):
+        return f"the weight {fields[2]!r} is no number greater than 0"
+    return ""
+
+
+def _is_weight(text: str) -> bool:
     try:
-        value = float(text)
+        return 0 < float(text) < float("inf")
     except ValueError:
-        value = -1.0
-    if not 0 < value < float("inf"):
-        raise NearfarError(f"{path}, line {number}: the weight {text!r} is no number greater than 0")
-    return value
+        return False

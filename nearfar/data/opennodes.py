@@ -5,6 +5,8 @@ A `.npz` file, a dict or a torch-geometric `Data` object has these fields:
     edge_index    (2, m) node numbers; `links` is another name for it
     x             (n, f) features of the nodes; or x_indptr, x_indices, x_data, x_shape, the same by compressed rows; or none
     y             (n,) labels, -1 where one is not known; or none
+    names         (n,) texts, what the nodes are called; or none: their numbers
+    weights       (m,) numbers greater than 0, for walks (see `nearfar.data.edges`); `edge_weight` is another name; or none
     train, test   (n,) booleans: a split of its own; `train_mask` and `test_mask` are other names; or none
 
 A list of links is a text file (see `nearfar.data.linkfiles`).
@@ -32,8 +34,8 @@ from nearfar.data.linkfiles import LINK_FILES, read_links
 from nearfar.data.missing import missing
 from nearfar.data.split import Splits, divide
 
-_OTHER_NAMES = {"links": "edge_index", "train_mask": "train", "test_mask": "test"}
-_FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "train", "test", "num_nodes")
+_OTHER_NAMES = {"links": "edge_index", "edge_weight": "weights", "train_mask": "train", "test_mask": "test"}
+_FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "names", "train", "test", "num_nodes")
 
 
 @dataclass(frozen=True)
@@ -48,14 +50,15 @@ class NodeGraph:
     """Positions in `labelled`."""
 
 
-def open_nodes(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None) -> Splits:
+def open_nodes(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None, on_error: str = "stop") -> Splits:
     """Open a graph as a training and a test split of its labelled nodes. Both see the whole graph, whose other nodes have no label.
 
-    spec   'karate'; a .npz; a file of links; a folder with either; a dict of arrays; a torch-geometric `Data`; a networkx graph
-    seed   names the split, where the data bring none: one in five of each class
-    split  test rows stored by an earlier run
+    spec      'karate'; a .npz; a file of links; a folder with either; a dict of arrays; a torch-geometric `Data`; a networkx graph
+    seed      names the split, where the data bring none: one in five of each class
+    split     test rows stored by an earlier run
+    on_error  "stop" at a broken line of a text file and name it, or "skip" it
     """
-    found = read_nodes(spec)
+    found = read_nodes(spec, on_error)
     if len(found.labelled) < 2:
         raise UsageError(f"{found.every.source} has {len(found.labelled)} nodes to learn from; at least 2 are needed")
     if found.train is not None and found.test is not None:
@@ -63,10 +66,10 @@ def open_nodes(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None) 
     return divide(Splits(found.labelled, None), seed, split)
 
 
-def read_nodes(spec: Any) -> NodeGraph:
+def read_nodes(spec: Any, on_error: str = "stop") -> NodeGraph:
     """A graph with all its nodes."""
     if isinstance(spec, (str, os.PathLike)):
-        return _karate() if os.fspath(spec) == "karate" else _read_path(os.fspath(spec))
+        return _karate() if os.fspath(spec) == "karate" else _read_path(os.fspath(spec), on_error)
     return graph_of(fields_of(spec), f"{type(spec).__name__} of nodes")
 
 
@@ -90,23 +93,41 @@ def fields_of(thing: Any) -> dict[str, Any]:
     return found
 
 
-def graph_of(fields: Mapping[str, Any], what: str, source: str = "", names: Sequence[str] = ()) -> NodeGraph:
-    """The graph that some fields describe (see above). `what`: where they are from, for messages; `source`: what the user asked for."""
+def graph_of(fields: Mapping[str, Any], what: str, source: str = "", skipped: tuple[str, ...] = ()) -> NodeGraph:
+    """The graph that some fields describe (see above). `what`: where they are from, for messages; `source`: what the user asked for;
+    `skipped`: what was left out of it."""
     n = count_nodes(fields, what)
     links = as_links(fields["edge_index"], n, what)
-    store = store_of(_features(fields, n, what), links, np.array([0, n]), names)
-    every = Nodes(store, np.arange(n), source=source or what)
+    store = store_of(_features(fields, n, what), links, np.array([0, n]), names_of(fields, n, what))
+    every = Nodes(store, np.arange(n), source=source or what, skipped=skipped)
     if fields.get("y") is None:
         return NodeGraph(every, every)
-    y = np.asarray(fields["y"])
+    ids, labels, classes = labels_of(fields, n, what)
+    labelled = Nodes(store, ids, labels, classes, every.source, skipped)
+    train, test = (_mask(fields, name, np.isin(np.arange(n), ids), what) for name in ("train", "test"))
+    return NodeGraph(labelled if len(ids) == n else every, labelled, train, test)
+
+
+def labels_of(fields: Mapping[str, Any], n: int, what: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """The nodes that have a label, the position of each one's class, and the classes."""
+    y = np.full(n, -1) if fields.get("y") is None else np.asarray(fields["y"])
     if y.shape not in ((n,), (n, 1)) or y.dtype.kind not in "biuU":
         raise UsageError(f"{what}: labels are one whole number or text for each of {n:,} nodes; these are {y.dtype} of the shape {y.shape}")
     y = y.reshape(n)
-    known = y != "" if y.dtype.kind == "U" else y.astype(np.int64) >= 0
+    known = np.nonzero(y != "" if y.dtype.kind == "U" else y.astype(np.int64) >= 0)[0]
     (labels,), classes = number_classes(y[known])
-    labelled = Nodes(store, np.nonzero(known)[0], labels, classes, every.source)
-    train, test = (_mask(fields, name, known, what) for name in ("train", "test"))
-    return NodeGraph(labelled if known.all() else every, labelled, train, test)
+    assert labels is not None
+    return known, labels, classes
+
+
+def names_of(fields: Mapping[str, Any], n: int, what: str) -> tuple[str, ...]:
+    """What the nodes are called; empty where they have numbers only."""
+    if fields.get("names") is None:
+        return ()
+    names = fields["names"].tolist() if isinstance(fields["names"], np.ndarray) else list(fields["names"])
+    if not all(isinstance(name, str) for name in names) or not len(names) == len(set(names)) == n:
+        raise UsageError(f"{what}: names are different texts, one for each of {n:,} nodes; these are {str(names)[:80]}")
+    return tuple(names)
 
 
 def count_nodes(fields: Mapping[str, Any], what: str) -> int:
@@ -158,33 +179,37 @@ def _mask(fields: Mapping[str, Any], name: str, known: np.ndarray, what: str) ->
     return np.nonzero(mask[known])[0]
 
 
-def _read_path(text: str) -> NodeGraph:
+def _read_path(text: str, on_error: str) -> NodeGraph:
     path = Path(text).expanduser()
     if not text or not path.exists():
         raise missing(text, ["karate"], "graph")
     if path.is_file():
-        return _read_npz(path, text) if path.suffix == ".npz" else _of_links(path, text)
+        return _read_npz(path, text) if path.suffix == ".npz" else _of_links(path, text, on_error)
     archives, links = sorted(path.glob("*.npz")), [path / name for name in LINK_FILES if (path / name).is_file()]
     if len(archives) + len(links) != 1:
         raise UsageError(f"the folder {path} must hold one graph: one .npz, or one file of links ({', '.join(LINK_FILES[:3])})")
-    return _read_npz(archives[0], text) if archives else _of_links(links[0], text)
+    return _read_npz(archives[0], text) if archives else _of_links(links[0], text, on_error)
 
 
 def _read_npz(path: Path, text: str) -> NodeGraph:
+    return graph_of(read_arrays(path), str(path), text)
+
+
+def read_arrays(path: Path) -> dict[str, Any]:
+    """The fields of a graph in a .npz file, edge_index among them."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            fields = {name: archive[name] for name in archive.files}
+            fields: dict[str, Any] = {str(_OTHER_NAMES.get(name, name)): archive[name] for name in archive.files}
     except (ValueError, OSError, zipfile.BadZipFile) as e:
         raise NearfarError(f"{path} cannot be read as arrays: {str(e).splitlines()[0]}") from e
-    fields = {_OTHER_NAMES.get(name, name): value for name, value in fields.items()}
     if "edge_index" not in fields:
         raise UsageError(f"{path} has no edge_index; it has {', '.join(fields) or 'nothing'}")
-    return graph_of(fields, str(path), text)
+    return fields
 
 
-def _of_links(file: Path, text: str) -> NodeGraph:
-    fields, names = read_links(file)
-    return graph_of(fields, str(file), text, names)
+def _of_links(file: Path, text: str, on_error: str) -> NodeGraph:
+    fields, skipped = read_links(file, on_error)
+    return graph_of(fields, str(file), text, skipped)
 
 
 def _karate() -> NodeGraph:

@@ -19,15 +19,17 @@ import numpy as np
 from jaxtyping import Int64
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.lines import numbered_lines
 from nearfar.data.missing import missing
 from nearfar.data.names import Named, check_names
 from nearfar.data.pythongraph import python_triples
 from nearfar.data.split import Splits, divide
 from nearfar.data.stores import digest
+from nearfar.data.textrows import Collected, lines_of
 
 Facts = Int64[np.ndarray, "_ 3"]
 Triple = tuple[str, str, str]
+Numbered = tuple[int, Triple]
+"""The number of a line, and what it says."""
 SPLITS = ("train", "valid", "test")
 
 
@@ -45,6 +47,8 @@ class Triples(Named):
     known: Facts
     """Everything that is known to be true, of all splits: what a filtered rank leaves out."""
     source: str = ""
+    skipped: tuple[str, ...] = ()  # type: ignore[misc]
+    """What was left out because it could not be read."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,78 +68,95 @@ def open_triples(
     seed: int = 0,
     split: Sequence[int] | None = None,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
+    on_error: str = "stop",
 ) -> Splits:
     """A training and a test split of triples.
 
-    spec    a folder, a file, 'python', a list of (head, relation, tail), or `Triples`
-    split   the rows for testing that an earlier run stored, where the data bring no split of their own
-    names   entities and relations of a trained net: others are an error
+    spec       a folder, a file, 'python', a list of (head, relation, tail), or `Triples`
+    split      the rows for testing that an earlier run stored, where the data bring no split of their own
+    names      entities and relations of a trained net: others are an error
+    on_error   "stop" at a triple that cannot be read or has an unknown name, and say where it is, or "skip" it
     """
     if isinstance(spec, Triples):
         return Splits(spec, None)
+    rows = Collected(on_error)
     if not isinstance(spec, (str, os.PathLike)):
-        return _divided(list(_from_python(spec)), f"list of {len(spec)} triples", seed, split, names)
+        listed = list(_from_python(spec, rows))
+        return _divided(listed, f"list of {len(spec)} triples", seed, split, names, rows)
     text = os.fspath(spec)
     if text == "python":
-        return _divided(python_triples(), text, seed, split, names)
+        return _divided(enumerate(python_triples(), 1), text, seed, split, names, rows)
     path = Path(text).expanduser()
     if not text or not path.exists():
         raise missing(text, ["python"], "triples")
     if path.is_dir():
-        return _from_folder(path, text, names)
-    return _divided([triple for _, triple in read_lines(path)], text, seed, split, names)
+        return _from_folder(path, text, names, rows)
+    return _divided(read_lines(path, rows), text, seed, split, names, rows)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, Triple]]:
-    """Numbered triples of a file; a line that is none is an error that names it."""
-    for number, line in numbered_lines(path):
+def read_lines(path: Path, rows: Collected) -> Iterator[Numbered]:
+    """Numbered triples of a file; `rows` are told of a line that is none."""
+    rows.open(str(path))
+    for number, line in lines_of(path, rows):
         if not line.strip():
             continue
         fields = [field.strip() for field in line.split("\t")]
-        if len(fields) != 3 or not all(fields):
-            raise NearfarError(f"{path}, line {number}: head, relation and tail, separated by tabs, were expected, found {line[:80]!r}")
-        yield number, (fields[0], fields[1], fields[2])
+        if len(fields) != 3 or not all(fields) or "\0" in line:
+            rows.broken(number, f"head, relation and tail, separated by tabs, were expected, found {line[:80]!r}")
+        else:
+            yield number, (fields[0], fields[1], fields[2])
 
 
-def _from_python(spec: Any) -> Iterator[Triple]:
+def _from_python(spec: Any, rows: Collected) -> Iterator[Numbered]:
     if not isinstance(spec, (list, tuple)) or not spec:
         raise UsageError(f"cannot read triples from a {type(spec).__name__}: give a name, a file, a folder or a list of triples")
     for i, triple in enumerate(spec):
-        if not isinstance(triple, (list, tuple)) or len(triple) != 3 or not all(isinstance(x, str) and x for x in triple):
-            raise UsageError(f"triple {i}: three names (head, relation, tail) were expected, found {str(triple)[:80]}")
-        yield triple[0], triple[1], triple[2]
+        if isinstance(triple, (list, tuple)) and len(triple) == 3 and all(isinstance(x, str) and x for x in triple):
+            yield i, (triple[0], triple[1], triple[2])
+            continue
+        wrong = f"triple {i}: three names (head, relation, tail) were expected, found {str(triple)[:80]}"
+        if rows.on_error == "stop":
+            raise UsageError(wrong)
+        rows.skipped.append(wrong)
 
 
-def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[str]] | None) -> Splits:
+def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[str]] | None, rows: Collected) -> Splits:
     files = {split: path / f"{split}.txt" for split in SPLITS}
     for split in ("train", "test"):
         if not files[split].is_file():
             raise UsageError(f"the folder {path} has no {split}.txt: train.txt, valid.txt and test.txt were expected, or name one file")
-    numbered = {split: list(read_lines(file)) for split, file in files.items() if file.is_file()}
+    numbered = {split: list(read_lines(file, rows)) for split, file in files.items() if file.is_file()}
     if not numbered["train"]:
         raise NearfarError(f"{files['train']}: no triples in it")
     entities, relations = names or _names(triple for _, triple in numbered["train"])
     places = _places(entities), _places(relations)
-    facts = {split: _numbers(lines, *places, files[split]) for split, lines in numbered.items()}
+    facts = {split: _numbers(lines, *places, files[split], rows) for split, lines in numbered.items()}
     known = np.concatenate(list(facts.values()))
     valid = facts.get("valid", np.zeros((0, 3), dtype=np.int64))
-    train = Triples(tuple(entities), tuple(relations), facts["train"], valid, known, source)
+    train = Triples(tuple(entities), tuple(relations), facts["train"], valid, known, source, tuple(rows.skipped))
     return Splits(train, replace(train, triples=facts["test"]) if len(facts["test"]) else None)
 
 
 def _divided(
-    triples: list[Triple], source: str, seed: int, split: Sequence[int] | None, names: tuple[Sequence[str], Sequence[str]] | None
+    numbered: Iterable[Numbered],
+    source: str,
+    seed: int,
+    split: Sequence[int] | None,
+    names: tuple[Sequence[str], Sequence[str]] | None,
+    rows: Collected,
 ) -> Splits:
     """One list, each triple once, of which rows are set aside: the stored ones, or one in five of those that can be spared."""
-    triples = list(dict.fromkeys(triples))
-    if len(triples) < 2:
-        raise UsageError(f"{source} has {len(triples)} triples; at least 2 are needed")
-    entities, relations = names or _names(triples)
-    known = _numbers(enumerate(triples, 1), _places(entities), _places(relations), source)
+    line: dict[Triple, int] = {}
+    for number, triple in numbered:
+        line.setdefault(triple, number)
+    entities, relations = names or _names(line)
+    known = _numbers(((number, triple) for triple, number in line.items()), _places(entities), _places(relations), source, rows)
+    if len(known) < 2:
+        raise UsageError(f"{source} has {len(known)} triples; at least 2 are needed")
     drawn = np.array(divide(Splits(_Rows(known, source), None), seed, split).test_ids, dtype=np.int64)
     test_ids = _spared(known, drawn) if split is None else drawn
     nothing = np.zeros((0, 3), dtype=np.int64)
-    train = Triples(tuple(entities), tuple(relations), np.delete(known, test_ids, axis=0), nothing, known, source)
+    train = Triples(tuple(entities), tuple(relations), np.delete(known, test_ids, axis=0), nothing, known, source, tuple(rows.skipped))
     return Splits(train, replace(train, triples=known[test_ids]) if len(test_ids) else None, test_ids.tolist())
 
 
@@ -176,14 +197,15 @@ def _places(names: Sequence[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(names)}
 
 
-def _numbers(lines: Iterable[tuple[int, Triple]], entities: dict[str, int], relations: dict[str, int], source: Any) -> Facts:
-    """Names as numbers. A name that is not known is an error that says where it stands."""
+def _numbers(lines: Iterable[Numbered], entities: dict[str, int], relations: dict[str, int], source: Any, rows: Collected) -> Facts:
+    """Names as numbers. `rows` are told of a triple with a name that is not known."""
     found: list[tuple[int, int, int]] = []
+    rows.open(str(source))
     for number, (head, relation, tail) in lines:
-        for name, known, what in ((head, entities, "entity"), (relation, relations, "relation"), (tail, entities, "entity")):
-            if name not in known:
-                raise NearfarError(
-                    f"{source}, line {number}: the {what} {name!r} occurs in no training triple: it has no vector. Leave the line out"
-                )
-        found.append((entities[head], relations[relation], entities[tail]))
+        parts = ((head, entities, "entity"), (relation, relations, "relation"), (tail, entities, "entity"))
+        strange = next((f"{what} {name!r}" for name, known, what in parts if name not in known), None)
+        if strange:
+            rows.broken(number, f"the {strange} occurs in no training triple: it has no vector")
+        else:
+            found.append((entities[head], relations[relation], entities[tail]))
     return np.array(found, dtype=np.int64).reshape(-1, 3)

@@ -22,12 +22,12 @@ class NodeInputs(Inputs):
     tokenizer: None = None
 
     def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        found = open_nodes(spec, seed=run.seed, split=split)
+        found = open_nodes(spec, seed=run.seed, split=split, on_error=run.on_error)
         _fits(found.train, self.sizes)
         return found
 
     def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
-        return self.accept(spec)
+        return self.accept(spec if isinstance(spec, Nodes) else read_nodes(spec, run.on_error).every)
 
     def accept(self, what: Any) -> list[Any]:
         return [_fits(what if isinstance(what, Nodes) else read_nodes(what).every, self.sizes)]

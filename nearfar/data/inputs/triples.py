@@ -27,7 +27,7 @@ class TripleInputs(Inputs):
         names = None
         if self.sizes is not None and self.tokenizer is not None:
             names = list(numbers(self.tokenizer)), self.sizes["relations"]
-        return open_triples(spec, seed=run.seed, split=split, names=names)
+        return open_triples(spec, seed=run.seed, split=split, names=names, on_error=run.on_error)
 
     def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
         """The entities that occur in the triples, in the order of the table."""

@@ -22,11 +22,11 @@ class WalkInputs(Inputs):
     tokenizer: Tokenizer | None = None
 
     def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        return Splits(open_edges(spec), None)
+        return Splits(open_edges(spec, run.on_error), None)
 
     def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
         """The nodes of a graph, all of which the net must know."""
-        return self.accept(open_edges(spec).nodes)
+        return self.accept(open_edges(spec, run.on_error).nodes)
 
     def accept(self, what: Any) -> list[Any]:
         """A node's name, a list of names, or a graph of the same nodes."""
