@@ -73,7 +73,7 @@ class Run:
     init: str | None = None
     """A finished run whose encoder this one starts from."""
     on_error: Literal["stop", "skip"] = "stop"
-    """What to do about a file that cannot be read: stop and name it, or leave it out and count it."""
+    """What to do about a file, a row or a line that cannot be read: stop and name it, or leave it out and count it."""
 
     def __post_init__(self):
         limits = dict.fromkeys(("batch", "image_size", "rate", "vocabulary", "length", "min_count"), (1.0, math.inf))

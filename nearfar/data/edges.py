@@ -47,7 +47,7 @@ class Graph(Named):
     """Which groups each node is in, any number of them."""
     group_names: tuple[str, ...] = ()
     source: str = ""
-    skipped: tuple[str, ...] = ()  # type: ignore[misc]
+    skipped: tuple[str, ...] = ()
     """Lines that were left out because they could not be read."""
 
     @property

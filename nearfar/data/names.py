@@ -33,7 +33,8 @@ class Named(ABC):
 
     labels: ClassVar[None] = None
     classes: ClassVar[tuple[str, ...]] = ()
-    skipped: ClassVar[tuple[str, ...]] = ()
+    skipped: tuple[str, ...] = ()
+    """What was left out of the source because it could not be read."""
 
     @property
     @abstractmethod

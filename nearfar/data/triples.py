@@ -47,7 +47,7 @@ class Triples(Named):
     known: Facts
     """Everything that is known to be true, of all splits: what a filtered rank leaves out."""
     source: str = ""
-    skipped: tuple[str, ...] = ()  # type: ignore[misc]
+    skipped: tuple[str, ...] = ()
     """What was left out because it could not be read."""
 
     @property
