@@ -329,7 +329,7 @@ def test_what_is_wrong_with_a_file_of_frames_is_said(tmp_path):
     frames = np.zeros((3, 4, 4), np.uint8)
     cases = {
         "has no array 'frames'": {"x": frames},
-        "3 images but 2 labels": {"frames": frames, "episode": [0, 0]},
+        "3 frames but 2 labels": {"frames": frames, "episode": [0, 0]},
         "array 'labels', is float64": {"frames": frames, "labels": np.zeros((3, 2))},
         "2 columns in 'labels' and 1 different names": {"frames": frames, "labels": np.zeros((3, 2), int), "variables": ["a", "a"]},
     }
