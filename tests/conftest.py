@@ -52,6 +52,12 @@ def fresh_logging():
     logger.setLevel(logging.NOTSET)
 
 
+@pytest.fixture(autouse=True)
+def same_draws():
+    """What a test draws from torch's own generator does not depend on the tests before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture
 def data_folder() -> Path:
     """Where real data sets lie, by name."""
