@@ -246,8 +246,9 @@ class StopAt(Hook):
         session.interrupted = session.step >= self.at
 
 
-def test_a_chunk_of_one_row_before_batch_normalisation_is_refused():
+def test_a_chunk_of_one_row_before_batch_normalisation_is_refused(tmp_path):
     with pytest.raises(UsageError, match="--chunk 1 leaves a chunk of one row"):
-        nearfar.fit("barlow-twins", preset="tiny", chunk=1, batch=8, steps=1)
+        nearfar.fit("barlow-twins", preset="tiny", chunk=1, batch=8, steps=1, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists(), "nothing is begun that cannot be trained"
     with pytest.raises(UsageError, match="--chunk 2 leaves a chunk of one row"):
         nearfar.fit("byol", preset="tiny", chunk=2, batch=3, steps=1)

@@ -167,7 +167,11 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
     session.recorders.append(metrics.append)
     row = _hooks(session, splits, hooks, folder, config) if rank() == 0 else []
     row = [StopTogether(), *row] if world() > 1 else row
-    _mind_chunks(session)
+    if session.machine.chunk and any(isinstance(m, BATCH_NORMS) for m in session.net.modules()):
+        log.warning(
+            "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
+            "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
+        )  # fmt: skip
     with _log_file(folder), lost_rank_named(), _signals(session), _deterministic(session.machine.deterministic):
         log.info(
             "%s: %d samples, batch %s, %d steps on %s%s",
@@ -184,20 +188,6 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
     trained = Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, _tokenizer(splits))
     write_card(trained)
     return trained
-
-
-def _mind_chunks(session: Session) -> None:
-    """Batch normalisation sees a chunk at a time."""
-    chunk, norms = session.machine.chunk, [m for m in session.net.modules() if isinstance(m, BATCH_NORMS)]
-    if not chunk or not norms:
-        return
-    smallest = min(map(len, session.plan.rows(0).share(rank(), world()).chunks(chunk)))
-    if smallest < 2 and any(isinstance(m, torch.nn.BatchNorm1d) for m in norms):
-        raise UsageError(f"--chunk {chunk} leaves a chunk of one row, and batch normalisation needs two: use another --chunk")
-    log.warning(
-        "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
-        "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
-    )  # fmt: skip
 
 
 def _tokenizer(splits: Splits) -> Tokenizer | None:

@@ -80,6 +80,15 @@ def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
     return dataclasses.replace(run, batch=batch, steps=steps, epochs=None)
 
 
+def refuse_lone_rows(net: Net, plan: Plan, chunk: int | None) -> None:
+    """Batch normalisation of vectors needs two rows at once: no chunk of any rank may have only one."""
+    if not chunk or not any(isinstance(m, torch.nn.BatchNorm1d) for m in net.modules()):
+        return
+    rows = plan.rows(0)
+    if min(len(part) for r in range(world()) for part in rows.share(r, world()).chunks(chunk)) < 2:
+        raise UsageError(f"--chunk {chunk} leaves a chunk of one row, and batch normalisation needs two: use another --chunk")
+
+
 def pick_device(name: str) -> torch.device:
     """The device of that name; of several ranks each has its own."""
     try:
@@ -110,6 +119,7 @@ class Session:
         run = dataclasses.replace(run, encoder=resolve_encoder(run.encoder, self.sizes), image_size=self.sizes.get("size"))
         self.net = build_net(recipe, run, self.sizes, donor).to(device)
         self.run = run = resolve(recipe, run, self.net, data)
+        refuse_lone_rows(self.net, self.plan, machine.chunk)
         if world() > 1 and not machine.chunk:  # chunks are normalised by themselves, on ranks as on one
             synchronise(self.net, device)
         if device.type == "cuda":
