@@ -108,13 +108,17 @@ def test_nothing_is_drawn_where_nothing_is_asked_for(slots):
 KERNEL = """
 import torch
 from nearfar.core import Key, hashing
-from nearfar.core.keys import _signed
+from nearfar.core.keys import _kernels, _signed
 slots = torch.cat([torch.arange(700), torch.tensor([2**62, 2**40 + 1, -5])])
 for word, columns in ((Key(5)("crop").word, 3), (Key(0)("flip").word, 1), (1, 7), (2**64 - 1, 2)):
     key = type("Named", (Key,), {"word": word})(0)
     assert torch.equal(hashing.bits(slots, _signed(word), columns), key.bits(slots, columns))
     assert torch.equal(hashing.uniform(slots, _signed(word), columns), key.uniform(slots, columns))
 assert hashing.uniform(slots[:0], 1, 4).shape == (0, 4)
+assert _kernels("cpu") is hashing
+_kernels.cache_clear()
+right, hashing.uniform = hashing.uniform, lambda *asked: right(*asked) + 2**-24
+assert _kernels("cpu") is None, "a kernel whose numbers are others is not used"
 print("equal")
 """
 

@@ -67,11 +67,15 @@ def _quantiles(device: str) -> Tensor:
 
 @functools.cache
 def _kernels(device: str) -> ModuleType | None:
-    """The same hash in one launch, where Triton is installed and finds what it needs to compile."""
+    """The same hash in one launch, where Triton is installed, finds what it needs to compile, and gives the same numbers there."""
     try:
         from nearfar.core import hashing
 
-        hashing.bits(torch.zeros(1, dtype=torch.int64, device=device), 0, 1)
+        key, slots = Key(0)("kernels"), torch.arange(80) << 33
+        for draw in ("bits", "uniform"):
+            found = getattr(hashing, draw)(slots.to(device), _signed(key.word), 13).cpu()
+            if not torch.equal(found, getattr(key, draw)(slots, 13)):
+                raise ValueError("the kernel's numbers are not those of the CPU")
     except Exception as e:  # whatever is missing, torch's own operations give the same numbers
         log.info("random numbers on %s are made by many small operations: %s", device, (str(e) or type(e).__name__).splitlines()[0])
         return None
