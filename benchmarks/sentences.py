@@ -6,7 +6,8 @@
 Rows accumulate in benchmarks/results/sentences.json and sentences_trials.json: those that are there are not run again unless --again is
 given, and several processes may run at the same time. A run of `bert` is kept in --runs: the others begin from it.
 Data, in $NEARFAR_DATA or ~/.cache/nearfar: wiki-en (sentences of Wikipedia, four documents in five of them), senteval (SNLI's
-development and test pairs, which simcse-sup and sentence-bert learn from; the STS sets and the transfer tasks that all are measured on).
+development and test pairs, which simcse-sup and sentence-bert learn from, and simcse-unsup where the trials prefer their sentences,
+without pairs and labels, to Wikipedia's; the STS sets and the transfer tasks that all are measured on).
 Protocol: `bert` is trained from scratch, last step; simcse, sentence-bert and whitening begin from that run of the same seed. STS: cosine,
 Spearman, "all"; with --transfer also SentEval's tasks of that name. Floors in the same run: the masked language model's own vectors (of
 the last layer, and of the first and the last, averaged) for those that begin from it, the untrained encoder, counted words, letters,
@@ -37,10 +38,10 @@ from nearfar.train.trained import Trained
 
 CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
 WIKI, SENTEVAL = CACHE / "wiki-en", CACHE / "senteval"
-COMMON: dict[str, Any] = {"precision": "bf16", "length": 32, "log_every": 100}
+COMMON: dict[str, Any] = {"precision": "bf16" if torch.cuda.is_available() else "fp32", "length": 32, "log_every": 100}
 METHODS: dict[str, dict[str, Any]] = {
     "bert": {
-        "encoder": "bert-mini", "vocabulary": 8192, "batch": 512, "epochs": 8, "lr": 1e-3, "weight_decay": 0.01, "warmup": 0.05,
+        "encoder": "bert-mini", "vocabulary": 8192, "batch": 512, "epochs": 20, "lr": 1e-3, "weight_decay": 0.01, "warmup": 0.05,
     },
     "simcse-unsup": {"batch": 256, "epochs": 1, "lr": 1e-4, "weight_decay": 0.0, "pool": "mean"},
     "bert-whitening": {"pool": "mean"},
@@ -50,11 +51,17 @@ METHODS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 TRIALS: dict[str, dict[str, dict[str, Any]]] = {
     "simcse-unsup": {
-        "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3}, "lr 3e-3": {"lr": 3e-3},
-        "lr 1e-3, 4 epochs": {"lr": 1e-3, "epochs": 4},
-        "lr 1e-3, tokens erased": {"lr": 1e-3, "views": "erase-tokens", "share": 0.3},
+        "as it is": {}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3}, "lr 3e-3": {"lr": 3e-3},
+        "lr 1e-3, tau 0.1": {"lr": 1e-3, "tau": 0.1},
         "lr 3e-4, tokens erased": {"lr": 3e-4, "views": "erase-tokens", "share": 0.2},
         "lr 3e-4, first-last, tokens erased": {"lr": 3e-4, "pool": "first-last", "views": "erase-tokens", "share": 0.2},
+        "SNLI's sentences, lr 3e-4, 5 epochs": {"corpus": "SNLI", "lr": 3e-4, "epochs": 5},
+        "SNLI's sentences, lr 1e-3, 10 epochs": {"corpus": "SNLI", "lr": 1e-3, "epochs": 10},
+        "SNLI's sentences, lr 1e-3, 30 epochs": {"corpus": "SNLI", "lr": 1e-3, "epochs": 30},
+        "SNLI's sentences, lr 1e-3, 10 epochs, first-last": {"corpus": "SNLI", "lr": 1e-3, "epochs": 10, "pool": "first-last"},
+        "SNLI's sentences, lr 1e-3, 10 epochs, tokens erased": {
+            "corpus": "SNLI", "lr": 1e-3, "epochs": 10, "views": "erase-tokens", "share": 0.2,
+        },
     },
     "bert-whitening": {"as it is": {}, "first-last": {"pool": "first-last"}},
     "simcse-sup": {
@@ -62,9 +69,14 @@ TRIALS: dict[str, dict[str, dict[str, Any]]] = {
         "lr 1e-3, 10 epochs": {"lr": 1e-3, "epochs": 10},
         "lr 1e-3, 10 epochs, first-last": {"lr": 1e-3, "epochs": 10, "pool": "first-last"},
     },
-    "sentence-bert": {"as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}},
+    "sentence-bert": {
+        "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4},
+        "triplets, lr 3e-4": {"goal": "triplet", "lr": 3e-4},
+        "triplets, lr 1e-3": {"goal": "triplet", "lr": 1e-3},
+        "triplets, lr 3e-4, 4 epochs, first-last": {"goal": "triplet", "lr": 3e-4, "epochs": 4, "pool": "first-last"},
+    },
 }  # fmt: skip
-"""What is tried, by a name."""
+"""What is tried, by a name; "corpus" is where the sentences come from."""
 FROM_SCRATCH = ("bert", "quick-thought")
 TRAINED, BEGAN = "trained encoder", "masked language model"
 
@@ -123,17 +135,21 @@ def chosen(name: str) -> dict[str, Any]:
 def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any]) -> Trained:
     """The run; those that begin from `bert` need its run of this seed, which is kept for them, and made where it is missing."""
     settings = {"seed": seed, "device": device} | COMMON | METHODS[name] | changes
+    data = learned_from(name, settings.pop("corpus", "Wikipedia"), settings.get("goal", "softmax"))
     stored = runs / f"bert-{seed}"
     if name not in FROM_SCRATCH:
         if not stored.exists():
             train("bert", seed, runs, device, {})
         settings["init"] = str(stored)
     out = stored if name == "bert" else None
-    return nearfar.fit(name, data=learned_from(name), out=out, overwrite=True, save_every=1_000_000, **settings)
+    return nearfar.fit(name, data=data, out=out, overwrite=True, save_every=1_000_000, **settings)
 
 
-def learned_from(name: str) -> Any:
-    if name == "simcse-sup":
+def learned_from(name: str, corpus: str, goal: str) -> Any:
+    if corpus == "SNLI":  # its sentences, each once, without their pairs and labels
+        parts = [read_snli(SENTEVAL, split) for split in ("dev", "test")]
+        return {"text": list(dict.fromkeys(text for pairs in parts for text in (*pairs.first, *pairs.second)))}
+    if name == "simcse-sup" or goal == "triplet":
         return triples([read_snli(SENTEVAL, split) for split in ("dev", "test")])
     if name == "sentence-bert":
         dev, test = (read_snli(SENTEVAL, split) for split in ("dev", "test"))

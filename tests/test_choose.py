@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import rankdata
 from sklearn.datasets import load_digits
 
@@ -129,6 +130,15 @@ def test_methods_without_a_name_are_those_for_the_kind_of_data(data, tmp_path):
     with pytest.raises(UsageError, match="no images"):
         choose(str(tmp_path), 1.0, out=tmp_path / "trials")
     assert not (tmp_path / "trials").exists()
+
+
+def test_a_sound_among_pictures_does_not_make_them_sounds(tmp_path):
+    rng = np.random.default_rng(0)
+    for i in range(40):
+        Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
+    (tmp_path / "0.wav").write_bytes(b"RIFF")
+    with pytest.raises(UsageError, match="for simclr"):
+        choose(str(tmp_path), 0.01, batch=16)
 
 
 def test_the_caution_is_what_was_measured():

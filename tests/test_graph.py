@@ -14,7 +14,7 @@ from torch import nn
 from nearfar.core import Key, Rows
 from nearfar.similarity import simclr_views
 from nearfar.train import graph
-from nearfar.train.graph import CannotRecord, OnlyOnce, Recorder, repeats_itself
+from nearfar.train.graph import CannotRecord, OnlyOnce, Recorder
 
 
 def test_a_key_of_one_step_cannot_be_drawn_from_while_recording():
@@ -23,11 +23,6 @@ def test_a_key_of_one_step_cannot_be_drawn_from_while_recording():
         with pytest.raises(CannotRecord, match="depend on the step"):
             getattr(key("noise", 3), draw)(torch.arange(4), 2)
     assert isinstance(key, Key)
-
-
-def test_nets_that_drop_out_are_not_recorded():
-    assert repeats_itself(nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)))
-    assert not repeats_itself(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1)))
 
 
 def test_where_recording_fails_the_step_runs_without_and_the_log_says_why(caplog):

@@ -18,6 +18,7 @@ from nearfar.app.report import Neighbours, ReportContent, render
 from nearfar.core import Key, Net, UsageError
 from nearfar.data.tones import tones
 from nearfar.encoders import AUDIO_ENCODERS, make_encoder, pooled
+from nearfar.encoders.audio import spread_over
 from nearfar.heads.context import GRUContext, MaskedTransformer
 from nearfar.heads.gumbel import GumbelQuantiser, unused_codes
 from nearfar.recipes.audio.cpc_audio import CPCAudio
@@ -28,6 +29,25 @@ SIZES = {"n": 8, "rate": 8000, "samples": 4096, "classes": 0}
 
 def drawn(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("name", AUDIO_ENCODERS)
+@pytest.mark.parametrize("samples", [1, 3, 159, 161])
+def test_a_clip_of_any_length_has_a_vector(name, samples):
+    encoder = make_encoder(name, SIZES).eval()
+    vectors = encoder(drawn(2, samples))
+    assert vectors.shape == (2, encoder.dim)
+    assert vectors.isfinite().all()
+
+
+@pytest.mark.parametrize(("parts", "frames"), [(10, 3), (7, 7), (3, 5), (100, 13), (1, 1), (41, 40)])
+def test_a_frame_is_heard_where_any_of_its_parts_is(parts, frames):
+    heard = drawn(50, parts) > 1
+    found = spread_over(heard, frames)
+    for clip in range(50):
+        for j in range(frames):
+            own = heard[clip, math.floor(j * parts / frames) : math.ceil((j + 1) * parts / frames)]
+            assert found[clip, j] == (bool(own.any()) or j == 0)
 
 
 @pytest.mark.parametrize("name", AUDIO_ENCODERS)

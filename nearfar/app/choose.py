@@ -225,8 +225,9 @@ def _modality(data: Any) -> str:
     """Of the kinds that there are candidates for, that of the data, by their name; the reader says what it does not find there."""
     if not isinstance(data, (str, os.PathLike)):
         return "image"
-    name = str(data).lower()
-    if name == "tones" or name.endswith(EXTENSIONS) or any(path.suffix.lower() in EXTENSIONS for path in _some_files(Path(data))):
+    name, files = str(data).lower(), list(_some_files(Path(data)))
+    sounds = sum(path.suffix.lower() in EXTENSIONS for path in files)
+    if name == "tones" or name.endswith(EXTENSIONS) or 2 * sounds > len(files):
         return "audio"
     return "text" if name.startswith("docstring") or name.endswith(TEXTS) else "image"
 

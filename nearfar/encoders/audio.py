@@ -6,6 +6,7 @@ changed. Silence, with which short clips are filled up, does not count.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -27,7 +28,9 @@ FRAMES: Layers = ((5, 2), (3, 1), (3, 1))
 DEEP: Layers = ((5, 2), (3, 1), (3, 2), (3, 1), (3, 1))
 """40 ms apart, each from 350 ms."""
 CPC: Layers = ((10, 5), (8, 4), (4, 2), (4, 2), (4, 2))
-"""160 samples apart, as in CPC's and (nearly) in wav2vec's paper."""
+"""As in CPC's and (nearly) in wav2vec's paper."""
+STEP = math.prod(stride for _, stride in CPC)
+"""How many samples they are apart."""
 
 
 class FrameNorm(nn.LayerNorm):
@@ -80,9 +83,10 @@ def pooled(states: Float[Tensor, "n f w"], heard: Bool[Tensor, "n f"]) -> Float[
 
 def spread_over(heard: Bool[Tensor, "n t"], frames: int) -> Bool[Tensor, "n frames"]:
     """The same for fewer, longer frames: heard where any of their parts is. The first always counts: nothing is divided by 0."""
-    coarse = F.adaptive_max_pool1d(heard[:, None].float(), frames)[:, 0] > 0
-    coarse[:, 0] = True
-    return coarse
+    places = torch.arange(frames, device=heard.device)
+    first, last = places * heard.shape[1] // frames, -(-(places + 1) * heard.shape[1] // frames)
+    before = F.pad(heard.cumsum(1), (1, 0))
+    return (before[:, last] > before[:, first]) | (places == 0)
 
 
 class MelEncoder(FrameEncoder):
@@ -129,7 +133,8 @@ class WaveEncoder(FrameEncoder):
         self.body = convolutions(1, width, layers)
 
     def states(self, x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n f w"]:
-        return self.body(loudness_one(x)[:, None]).transpose(1, 2)
+        enough = F.pad(loudness_one(x), (0, max(0, STEP - x.shape[1])))  # for one frame
+        return self.body(enough[:, None]).transpose(1, 2)
 
     def heard(self, x: Shaped[Tensor, "n t"], frames: int) -> Bool[Tensor, "n frames"]:
         return spread_over(x != 0, frames)

@@ -2,8 +2,9 @@
 
 A step of a small encoder is some thousand kernels of a few microseconds; launching them one by one takes the host longer than
 running them takes the GPU. What is recorded is views, `embed`, `objective` and the backward pass of one chunk on one rank. It is
-replayed only where that is the same as running it: no random number may depend on the step but through slots (which are an input),
-nothing may wait for the GPU, nothing may be dropped out. Where a step cannot be recorded, it is run as ever, and the log says why.
+replayed only where that is the same as running it: no keyed number may depend on the step but through slots (which are an input), and
+nothing may wait for the GPU. What torch draws by itself, dropout's masks, is as ever: a replay reads the generator's seed, which is set
+before every step. Where a step cannot be recorded, it is run as ever, and the log says why.
 """
 
 from __future__ import annotations
@@ -41,16 +42,11 @@ class OnlyOnce(Key):
         raise CannotRecord("it draws random numbers that depend on the step")
 
 
-def repeats_itself(net: nn.Module) -> bool:
-    """Whether the net draws no random numbers of its own."""
-    return not any("dropout" in type(m).__name__.lower() or type(m).__module__.startswith("transformers") for m in net.modules())
-
-
 class Recorder:
     """`Recorder(run, params)(similarity, raw, rows)`: what `run` gives, and its gradients in `p.grad`, replayed from the fourth call on.
 
     A new similarity (after a refresh) is recorded anew. Results live in memory that the next call overwrites; what has to
-    outlast it is copied.
+    outlast it is copied. Torch's generators are the caller's to seed.
     """
 
     def __init__(self, run: Callable[[Similarity, Raw, Rows], Outcome], params: list[nn.Parameter]):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Recipe, Rows, Similarity
 from nearfar.core.ranks import gather, rank, world
 from nearfar.train.buckets import Buckets
-from nearfar.train.graph import OnlyOnce, Recorder, repeats_itself
+from nearfar.train.graph import OnlyOnce, Recorder
 from nearfar.train.optim import owned
 
 
@@ -38,8 +38,7 @@ class GradStep:
         mine = {id(p) for p in self.params}
         self.others = [p for p in net.parameters() if p.requires_grad and id(p) not in mine]
         self.device = next(net.parameters()).device
-        recordable = graph and self.device.type == "cuda" and repeats_itself(net)
-        self.recorder = Recorder(self._to_record, self.params) if recordable else None
+        self.recorder = Recorder(self._to_record, self.params) if graph and self.device.type == "cuda" else None
 
     def __call__(self, similarity: Similarity, raws: Sequence[Raw], parts: Sequence[Rows], step: int) -> tuple[dict[str, Tensor], Embedded]:
         """Returns what the objective logs, and z: the detached tensors of the global batch."""
@@ -48,14 +47,21 @@ class GradStep:
         chunks = list(zip(raws, parts, strict=True))
         with _without_gradient(self.others):
             if len(chunks) == 1 and world() == 1:
-                log, z = self._replayed(similarity, *chunks[0]) or self._whole(similarity, *chunks[0], step)
+                log, z = self._replayed(similarity, *chunks[0], step) or self._whole(similarity, *chunks[0], step)
             else:
                 log, z = self._cut_and_gather(similarity, chunks, step)
         return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
 
-    def _replayed(self, similarity: Similarity, raw: Raw, rows: Rows) -> tuple[dict[str, Tensor], Embedded] | None:
+    def _replayed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int) -> tuple[dict[str, Tensor], Embedded] | None:
         recorder = self.recorder
-        return recorder(similarity, raw, rows) if recorder and recorder.ready(similarity) else None
+        if recorder is None or not recorder.ready(similarity):
+            return None
+        self._seed_dropout(step, 0)
+        return recorder(similarity, raw, rows)
+
+    def _seed_dropout(self, step: int, chunk: int) -> None:
+        """What torch draws by itself in a pass through `embed` depends on the step, the chunk and the rank alone."""
+        self.key("dropout", step, chunk, rank()).seed_torch()
 
     def _to_record(self, similarity: Similarity, raw: Raw, rows: Rows) -> tuple[dict[str, Tensor], Embedded]:
         log, z = self._whole(similarity, raw, rows, None)
@@ -101,7 +107,7 @@ class GradStep:
         x["id"] = torch.as_tensor(rows.ids).to(self.device, non_blocking=True)
         x["slot"] = torch.as_tensor(rows.slots).to(self.device, non_blocking=True)
         if step is not None:
-            self.key("dropout", step, chunk, rank()).seed_torch()
+            self._seed_dropout(step, chunk)
         # An autocast region for every pass: its cache would hand weights cast without a graph to a pass that needs one.
         region = torch.autocast(self.device.type, self.autocast) if self.autocast else contextlib.nullcontext()
         with torch.set_grad_enabled(grad), region:

@@ -5,7 +5,7 @@
     transformers            what AutoModel and AutoTokenizer load
     sentence-transformers   what SentenceTransformer loads: from strings to vectors
 
-The first two take every encoder, the last two those that are models of transformers. A run with two encoders becomes two files, or two
+The first two take every encoder of images, texts, words, sounds and frames, the last two those that are models of transformers. A run with two encoders becomes two files, or two
 folders within the one. A new target is one more row of `TARGETS` and a file beside this one.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -84,9 +85,13 @@ def signature_of(trained: Trained) -> Signature:
     if modality == "words":
         words = {"input": "ids", "dtype": "int64", "shape": ["n"], "meaning": "positions in the vocabulary of tokenizer.json"}
         return Signature("ids", torch.arange(4), {0: "n"}, None, words)
+    if modality == "audio":
+        return _sounds(sizes)
+    if modality == "frames":
+        return _frames(sizes)
     if modality == "image-text":
         raise UsageError("a run on images with captions has two encoders and a space in common: --to onnx and --to torch take both")
-    raise UsageError(f"encoders of {modality} cannot be exported: those of images, texts and words can")
+    raise UsageError(f"encoders of {modality} cannot be exported: those of images, texts, words, sounds and frames can")
 
 
 def _images(sizes: Any) -> Signature:
@@ -102,6 +107,27 @@ def _images(sizes: Any) -> Signature:
     }
     pixels = torch.arange(3 * channels * size * size) * 37 % 256
     return Signature("images", pixels.to(torch.uint8).view(3, channels, size, size), {0: "n"}, None, words)
+
+
+def _sounds(sizes: Any) -> Signature:
+    samples = sizes["samples"]
+    words = {
+        "input": "samples",
+        "dtype": "int16",
+        "shape": ["n", samples],
+        "rate": sizes["rate"],
+        "channels": "one: the mean of all",
+        "length": f"{samples / sizes['rate']:g} s; shorter clips have zeros at their end",
+    }
+    wave = 8000 * torch.sin(torch.arange(3 * samples).view(3, samples) * torch.tensor([[0.05], [0.2], [0.8]]))
+    return Signature("samples", wave.to(torch.int16), {0: "n"}, None, words)
+
+
+def _frames(sizes: Any) -> Signature:
+    shape = [sizes[name] for name in ("channels", "height", "width")]
+    words = {"input": "frames", "dtype": "uint8", "shape": ["n", *shape], "values": "0 to 255, as they were recorded"}
+    pixels = torch.arange(3 * math.prod(shape)) * 37 % 256
+    return Signature("frames", pixels.to(torch.uint8).view(3, *shape), {0: "n"}, None, words)
 
 
 def _texts(sizes: Any) -> Signature:
