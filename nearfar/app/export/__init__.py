@@ -5,8 +5,8 @@
     transformers            what AutoModel and AutoTokenizer load
     sentence-transformers   what SentenceTransformer loads: from strings to vectors
 
-The first two take every encoder of images, texts, words, sounds and frames, the last two those that are models of transformers. A run with two encoders becomes two files, or two
-folders within the one. A new target is one more row of `TARGETS` and a file beside this one.
+The first two take every encoder of images, texts, words, sounds and frames, the last two those that are models of transformers. A run with
+two encoders becomes two files, or two folders within the one. A new target is one more row of `TARGETS` and a file beside this one.
 """
 
 from __future__ import annotations
