@@ -27,12 +27,13 @@ def views_for(sizes: Sizes, photo: Callable[[int], Augment]) -> Augment:
     return photo(sizes["size"])
 
 
-def simclr_views(size: int, strength: float | None = None, views: int = 2) -> Augment:
+def simclr_views(size: int, strength: float | None = None, views: int = 2, grey: float = 0.2) -> Augment:
     """SimCLR (Chen et al. 2020, appendix A): crop, flip, colour distortion of a given strength, colour drop, blur.
 
-    The strength is 1, as on ImageNet, unless told otherwise; for small images 0.5, as on CIFAR-10 (appendix B.9).
+    The strength is 1, as on ImageNet, unless told otherwise; for small images 0.5, as on CIFAR-10 (appendix B.9). Colours are
+    dropped with probability `grey`.
     """
-    return Augment.repeat(Compose(Crop(size), *_simclr_filters(size, strength)), views)
+    return Augment.repeat(Compose(Crop(size), *_simclr_filters(size, strength, grey)), views)
 
 
 def moco_v1_views(size: int, views: int = 2) -> Augment:
@@ -90,9 +91,9 @@ def handwriting_views(size: int, views: int = 2) -> Augment:
     return Augment.repeat(pipeline, views)
 
 
-def _simclr_filters(size: int, strength: float | None) -> tuple[Op, ...]:
+def _simclr_filters(size: int, strength: float | None, grey: float = 0.2) -> tuple[Op, ...]:
     s = (0.5 if size <= SMALL else 1.0) if strength is None else strength
-    return (Flip(), Jitter(0.8 * s, 0.8 * s, 0.8 * s, 0.2 * s, p=0.8), Grey(p=0.2), *_blur(size, 0.5))
+    return (Flip(), Jitter(0.8 * s, 0.8 * s, 0.8 * s, 0.2 * s, p=0.8), Grey(p=grey), *_blur(size, 0.5))
 
 
 def _blur(size: int, p: float) -> tuple[Op, ...]:

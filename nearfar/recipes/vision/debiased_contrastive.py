@@ -45,7 +45,7 @@ class DebiasedContrastive(SimCLR):
         equation=r"\ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \quad g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big("
         r"\frac1N \sum_j e^{s_{ij}} - \eta^+ e^{s_i^+} \Big), e^{-1/\tau} \Big\}",
     )
-    limits = {"eta": (0.0, 0.99)}  # noqa: RUF012
+    limits = {**SimCLR.limits, "eta": (0.0, 0.99)}  # noqa: RUF012
 
     eta: float = 0.1
     """The share of an anchor's negatives that are alike: about 1 / number of classes."""

@@ -22,6 +22,7 @@ Representations", ICML 2020, arXiv:2002.05709.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -54,15 +55,19 @@ class SimCLR(Recipe):
         r"{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}",
     )
 
+    limits = {"grey": (0.0, 1.0)}  # noqa: RUF012
+
     dim: int = 128
     """Width of the space where views are compared."""
     tau: float = 0.5
     """Temperature: the lower, the more the nearest negatives count."""
     norm: HeadNorm = "batch"
     """Normalisation in the projection head."""
+    grey: float = 0.2
+    """Share of the views of photographs that lose their colours; on CIFAR-10 others take 0.1 (Ermolov et al., arXiv:2007.06346)."""
 
     def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, simclr_views)
+        return views_for(net.sizes, partial(simclr_views, grey=self.grey))
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
