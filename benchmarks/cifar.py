@@ -142,12 +142,14 @@ def stored(name: str, seed: int) -> Path:
 
 
 def is_current(name: str, seed: int) -> bool:
-    """Whether there is a row, of today's settings."""
+    """Whether there is a row, of today's settings and protocol."""
     if not stored(name, seed).exists():
         return False
     row = json.loads(stored(name, seed).read_text())
-    known = row["hyper"] | row["run"]
-    return all(known[k] == v for k, v in (COMMON | METHODS[name]).items() if k in known and k != "epochs")
+    known, wanted = row["hyper"] | row["run"], COMMON | METHODS[name]
+    if row["protocol"]["linear"] != PROBE or (name in COMPARED and len(row["results"]) < 3):
+        return False
+    return all(known.get(k) == v for k, v in wanted.items() if k not in ("epochs", "compile", "log_every"))
 
 
 def row(name: str, seed: int, data: str, runs: Path, seconds: float | None) -> None:

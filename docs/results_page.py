@@ -74,12 +74,14 @@ def _cifar(root: Path, table: Table) -> str:
         floor = [_spread(of("untrained encoder", c)) for c in ("knn", "linear")]
         seconds = statistics.mean(r["seconds"] for r in mine)
         seeds = ", ".join(str(r["seed"]) for r in mine)
+        settings = "; ".join(sorted({f"{r['run']['batch']}, {r['run']['lr']:g}" for r in mine}))
+        cells[1] += "" if all("mirror" in r["protocol"]["linear"] for r in mine) else " (C = 1, no mirror images)"
         if head := of("trained encoder and head", "knn"):
             cells[0] += f"; with its head {_spread(head)}"
-        lines.append([f"`{name}`", seeds, cells[0], published, cells[1], " / ".join(floor), f"{seconds / 60:.1f}"])
+        lines.append([f"`{name}`", seeds, settings, cells[0], published, cells[1], " / ".join(floor), f"{seconds / 60:.1f}"])
     pixels = [x for r in rows for x in r["results"] if x["representation"] == "raw pixels"]
-    lines += [["raw pixels", "–", f"{100 * x['knn']:.1f}", "–", f"{100 * x['linear']:.1f}", "–", "–"] for x in pixels]
-    return table(["method", "seeds", "kNN", "published kNN", "linear", "untrained kNN / linear", "minutes"], lines)
+    lines += [["raw pixels", "–", "–", f"{100 * x['knn']:.1f}", "–", f"{100 * x['linear']:.1f}", "–", "–"] for x in pixels]
+    return table(["method", "seeds", "batch, learning rate", "kNN", "published kNN", "linear", "untrained kNN / linear", "minutes"], lines)
 
 
 def _published(name: str, reached: list[float]) -> str:

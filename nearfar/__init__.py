@@ -18,6 +18,7 @@ _WHERE = {
     "fit": "nearfar.app.api",
     "load": "nearfar.app.api",
     "resume": "nearfar.app.api",
+    "evaluate_run": "nearfar.app.results",
     "compare_runs": "nearfar.app.comparing",
     "diagnose": "nearfar.app.diagnose",
     "choose": "nearfar.app.choose",

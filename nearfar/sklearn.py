@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from torch import Tensor
 
 from nearfar.app.settings import Settings, understand
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Rows, Similarity, Sizes, Views
+from nearfar.core.run import field_names
 from nearfar.data.accept import read_all
 from nearfar.data.stores import digest
 from nearfar.heads import mlp
@@ -48,13 +49,16 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     """Features learned by contrast.
 
     recipe        for rows "simclr"; for images any image recipe by name (`nearfar list`), or a Recipe
-    dim           features that come out, of rows; images have as many as their encoder has
+    dim           features that come out, of rows (None: 64); of images these are the encoder's, and dim is the recipe's own
     shape         (height, width), (channels, height, width) or (height, width, channels) of the image that a row holds; None: no image
-    steps, batch, lr, tau      the length of the training, rows a step (at most all), the learning rate, the temperature (of rows)
-    cutoff, noise              how much the views of rows are changed
+    steps, batch, lr           the length of the training, rows a step (at most all), the learning rate
+    tau                        the temperature (None: 0.5 for rows, the recipe's own for images)
+    cutoff, noise              how much the views of rows are changed (None: 0.3 and 0.1)
     settings      more settings of an image recipe, its run or machine, by name: {"encoder": "resnet18"}
     random_state  a whole number names all random numbers; None or a RandomState draws one
     device        auto, cpu, cuda or cuda:N
+
+    For images dim, tau, cutoff and noise are hyperparameters of the recipe: one that it does not have is refused.
 
     After `fit`: `net_` (the trained net), `recipe_`, `n_features_in_`. Labels are used by recipes that learn from labels only.
     """
@@ -64,14 +68,14 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self,
         recipe="simclr",
         *,
-        dim=64,
+        dim=None,
         shape=None,
         steps=200,
         batch=256,
         lr=2e-3,
-        tau=0.5,
-        cutoff=0.3,
-        noise=0.1,
+        tau=None,
+        cutoff=None,
+        noise=None,
         settings=None,
         random_state=0,
         device="auto",
@@ -98,7 +102,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.net_ = session.net.cpu().eval().requires_grad_(False)
         if self.shape is None:
             self.net_ = self.net_.double()  # so that a row's features do not depend on the rows beside it, beyond the last bits
-            self._n_features_out = self.dim
+            self._n_features_out = chosen.recipe.dim  # type: ignore[attr-defined]
         else:
             self._n_features_out = int(self.net_.encoder.dim)
         return self
@@ -121,7 +125,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.mean_, self.scale_ = X.mean(0), X.std(0)
         self.scale_[self.scale_ < 1e-12 * (1 + np.abs(self.mean_))] = 1.0
         data = RowData(((X - self.mean_) / self.scale_).astype(np.float32))
-        recipe = RowSimCLR(int(self.dim), float(self.tau), float(self.cutoff), float(self.noise))
+        recipe = RowSimCLR(**self._given())
         return understand(recipe, None, None, {"encoder": "rows", **self._run(len(data))}), data
 
     def _images(self, X: Float64[np.ndarray, "n f"], y: Any) -> tuple[Settings, Any]:
@@ -132,9 +136,25 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         chosen = understand(self.recipe, None, None, {**self._run(len(X)), **(self.settings or {})})
         if chosen.recipe.card.modality != "image":
             raise ValueError(f"recipe={chosen.name!r} is for {chosen.recipe.card.modality}, not for images")
+        chosen = replace(chosen, recipe=replace(chosen.recipe, **self._that_apply(chosen)))
         if chosen.recipe.uses_labels and y is None:
             raise ValueError(f"recipe={chosen.name!r} learns from labels: fit(X, y)")
         return chosen, self._pixels(X, y if chosen.recipe.uses_labels else None)
+
+    def _given(self) -> dict[str, Any]:
+        """The hyperparameters that are not left to the recipe, as Python's own numbers."""
+        given = {"dim": self.dim, "tau": self.tau, "cutoff": self.cutoff, "noise": self.noise}
+        return {name: np.asarray(value).item() for name, value in given.items() if value is not None}
+
+    def _that_apply(self, chosen: Settings) -> dict[str, Any]:
+        """Those for a recipe for images: none may be ignored, or a search over it would compare equal models."""
+        given, known = self._given(), field_names(type(chosen.recipe))
+        for name in given:
+            if name not in known:
+                raise ValueError(f"{name}= does not apply: {chosen.name!r} has no such hyperparameter. It has {', '.join(known) or 'none'}")
+            if name in (self.settings or {}):
+                raise ValueError(f"{name} is given twice, as {name}= and in settings=")
+        return given
 
     def _run(self, n: int) -> dict[str, Any]:
         given = self.random_state

@@ -150,6 +150,38 @@ def test_unknown_formats_are_refused(finished, tmp_path):
         nearfar.load(copy)
 
 
+def damaged(config, field):
+    """The same without a field, which dots lead to."""
+    first, _, rest = field.partition(".")
+    return {name: damaged(value, rest) if name == first else value for name, value in config.items() if name != field}
+
+
+@pytest.mark.parametrize("field", ["recipe", "hyper", "run", "sizes", "sizes.channels"])
+def test_a_field_that_a_config_lacks_is_named(finished, tmp_path, field):
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(damaged(config, field)))
+    with pytest.raises(UsageError) as error:
+        nearfar.load(copy)
+    assert str(copy) in str(error.value)
+    assert "config.json" in str(error.value)
+    if field != "recipe":
+        assert f"has no proper {field!r}" in str(error.value)
+        assert "checkpoints" in str(error.value), "where a copy of it is"
+
+
+@pytest.mark.parametrize("field", ["machine", "run.steps", "data", "data.fingerprint"])
+def test_a_field_that_a_config_lacks_is_named_by_resume(finished, tmp_path, field):
+    copy = tmp_path / "run"
+    shutil.copytree(finished, copy)
+    config = json.loads((copy / "config.json").read_text())
+    config["run"]["steps"] = 6
+    (copy / "config.json").write_text(json.dumps(damaged(config, field)))
+    with pytest.raises(UsageError, match=rf"config\.json has no proper '{field}.*checkpoints"):
+        nearfar.resume(copy)
+
+
 def test_changed_data_are_refused(tmp_path):
     images = (torch.arange(64 * 64) % 251).to(torch.uint8).view(64, 8, 8).numpy()
     nearfar.fit("simclr", data=images, steps=2, batch=8, save_every=1, out=tmp_path / "run")

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import nearfar
 from nearfar import recipes
 from nearfar.app.cli import COMMANDS, main
 from nearfar.app.flags import flags_of
@@ -289,21 +290,60 @@ def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_
     assert f"step {steps}/{steps}  loss" in err
 
 
+@pytest.fixture
+def on_terminal(monkeypatch):
+    """Runs a command on a real terminal; what was seen there."""
+
+    def seen(argv: list[str]) -> str:
+        monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setattr("nearfar.app.terminal.WATCHED", 0.0)
+        leader, follower = pty.openpty()
+        with os.fdopen(follower, "w") as terminal:
+            monkeypatch.setattr(sys, "stderr", terminal)
+            assert main(argv) == 0
+            found = os.read(leader, 1 << 16).decode()
+        os.close(leader)
+        return found
+
+    return seen
+
+
+def test_what_has_no_steps_and_no_loss_is_fitted_on_a_terminal_too(on_terminal, tmp_path):
+    seen = on_terminal(["fit", "bert-whitening", "--tiny", "--out", str(tmp_path / "run")])
+    assert "step 0/0" in seen
+    assert "loss" not in seen
+    assert list((tmp_path / "run" / "checkpoints").iterdir())
+
+
 @pytest.mark.parametrize("rich", [True, False])
-def test_the_bar_on_a_terminal(rich, own, tmp_path, monkeypatch):
-    """A real terminal: the bar is drawn and wiped, the last line stays, the cursor is shown again."""
+def test_the_bar_on_a_terminal(rich, own, on_terminal, tmp_path, monkeypatch):
+    """The bar is drawn and wiped, the last line stays, the cursor is shown again."""
     if not rich:
         monkeypatch.setitem(sys.modules, "rich", None)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("nearfar.app.terminal.WATCHED", 0.0)
-    leader, follower = pty.openpty()
-    with os.fdopen(follower, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        assert main(["fit", own, "--tiny", "--out", str(tmp_path / "run")]) == 0
-        seen = os.read(leader, 1 << 16).decode()
-    os.close(leader)
+    seen = on_terminal(["fit", own, "--tiny", "--out", str(tmp_path / "run")])
     assert "samples/s" in seen
     assert "left" in seen
     assert ("━" in seen) == rich
     assert "step 3/3  loss" in seen
     assert seen.rfind("\x1b[?25h") >= seen.rfind("\x1b[?25l")
+
+
+def test_eval_takes_another_protocol_and_keeps_only_the_usual_one(tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    assert main(["fit", "simclr", "--tiny", "--steps", "2", "--out", folder, "-q"]) == 0
+    capsys.readouterr()
+    assert main(["eval", folder, "-q", "--json", "--k", "3", "--per-class", "2", "--C", "0.5"]) == 0
+    protocol = json.loads(capsys.readouterr().out)["protocol"]
+    assert (protocol["k"], protocol["per_class"], protocol["C"]) == (3, 2, 0.5)
+    assert not (tmp_path / "run" / "results.json").exists()
+    assert main(["eval", folder, "-q", "--k", "0"]) == 2
+    assert "--k must be greater than 0" in capsys.readouterr().err
+    table = nearfar.evaluate_run(nearfar.load(folder))
+    assert table.protocol["k"] == 20
+
+
+def test_a_protocol_is_refused_where_data_have_their_own(tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    assert main(["fit", "transe", "--tiny", "--steps", "2", "--out", folder, "-q"]) == 0
+    assert main(["eval", folder, "-q", "--k", "3"]) == 2
+    assert "a protocol of their own" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def pages(tmp_path_factory) -> dict[str, Page]:
 
 
 def test_every_page_of_the_plan_is_there(pages):
-    names = "index tour methods losses results claims status design data changelog contributing"
+    names = "index tour own methods losses results claims status design data changelog contributing"
     assert {f"{name}.html" for name in names.split()} <= pages.keys()
 
 

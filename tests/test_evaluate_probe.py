@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from nearfar.core import Key, NearfarError
-from nearfar.evaluate import OnlineProbe, chosen_penalty, few_labels, fit_linear, linear_probe
+from nearfar.evaluate import OnlineProbe, chosen_penalty, few_labels, fit_linear, linear_probe, probe
 from nearfar.evaluate.few import draw
 from nearfar.evaluate.inputs import standardised
 
@@ -65,6 +65,49 @@ def test_more_columns_than_rows_is_solved_exactly(digits):
     reference = LogisticRegression(C=1.0, tol=1e-9, max_iter=20000).fit(x.double().numpy(), y.numpy())
     found = fit_linear(x, y)
     assert np.abs(found.weight.numpy() - reference.coef_).max() < 0.01 * np.abs(reference.coef_).max()
+
+
+def steepest(found, x, y, C) -> float:
+    """The largest entry of the gradient in float64, in coordinates in which one class's share of the Hessian at the solution is 1."""
+    w, b = found.weight.double().requires_grad_(), found.bias.double()
+    loss = nn.functional.cross_entropy(x @ w.T + b, y) + w.square().sum() / (2 * C * len(x))
+    (gradient,) = torch.autograd.grad(loss, w)
+    p = (x @ w.detach().T + b).softmax(1)
+    centred = x - x.mean(0)
+    hessian = (centred * (p * (1 - p)).sum(1, keepdim=True) / 2).T @ centred / len(x)
+    ridge = (1 / (C * len(x)) + 1e-6 * hessian.trace()) * torch.eye(x.shape[1], dtype=torch.float64)
+    return float(torch.linalg.solve_triangular(torch.linalg.cholesky(hessian + ridge), gradient.T, upper=False).abs().max())
+
+
+@pytest.mark.parametrize("unit", [2.0**-10, 1.0, 2.0**10])
+@pytest.mark.parametrize("C", [1e-4, 1.0, 1e3, 1e6])
+def test_converged_means_that_the_gradient_is_small_in_any_units(digits, C, unit):
+    x, y = digits[0] * unit, digits[1]
+    found = fit_linear(x, y, C / unit**2)
+    assert found.converged == (steepest(found, x.double(), y, C / unit**2) < 2e-3 * found.loss**0.5)
+    assert found.converged or C == 1e6, "where the loss is 1e-7, float32 cannot tell"
+
+
+def test_a_search_that_its_limits_end_has_not_converged(digits, monkeypatch):
+    class Hasty(torch.optim.LBFGS):
+        def __init__(self, params, **how):
+            super().__init__(params, **how | {"max_eval": 5})
+
+    monkeypatch.setattr(probe, "ROUNDS", 1)
+    assert not fit_linear(*digits[:2]).converged
+    monkeypatch.setattr(torch.optim, "LBFGS", Hasty)
+    found = fit_linear(*digits[:2])
+    assert found.iterations < 5
+    assert not found.converged
+
+
+def test_probes_refuse_what_is_no_number(digits):
+    broken = digits[0].clone()
+    broken[3, 5] = torch.nan
+    with pytest.raises(NearfarError, match="1 of 1200 rows hold NaN or infinity"):
+        fit_linear(broken, digits[1])
+    with pytest.raises(NearfarError, match="1 of 1200 rows hold NaN or infinity"):
+        fit_linear(*digits[:2]).predict(broken)
 
 
 def test_standardising_spares_constant_columns():

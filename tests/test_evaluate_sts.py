@@ -45,6 +45,14 @@ def test_spearman_with_ties_is_scipys(rows):
         assert found == pytest.approx(stats.spearmanr(a, b).statistic, abs=1e-12)
 
 
+def test_spearman_orders_numbers_only():
+    order = torch.arange(4.0)
+    for broken in (torch.tensor([0.0, 1.0, 2.0, float("nan")]), torch.tensor([0.0, 1.0, 2.0, float("inf")])):
+        for pair in ((order, broken), (broken, order)):
+            with pytest.raises(NearfarError, match="spearman: 1 of 4 values is NaN or infinity"):
+                spearman(*pair)
+
+
 def test_spearman_of_samples_is_that_of_the_repeated_rows():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 5, 30).astype(float), rng.normal(size=30)

@@ -122,3 +122,13 @@ def test_a_parallelogram_is_answered_and_limits_hold():
     assert Answers(1, 2, 3) + Answers(1, 1, 1) == Answers(2, 3, 4)
     with pytest.raises(UsageError, match="among"):
         analogies(vectors, number, sections, among=0)
+
+
+def test_vectors_that_are_no_numbers_are_refused():
+    vectors = torch.eye(4)
+    vectors[3, 0] = math.nan
+    number = {word: i for i, word in enumerate("abcd")}
+    with pytest.raises(NearfarError, match="word vectors: 1 of 4 rows hold NaN or infinity"):
+        agreement(vectors, number, Judged((("a", "b"), ("c", "d"), ("a", "d")), (1.0, 2.0, 3.0)))
+    with pytest.raises(NearfarError, match="word vectors: 1 of 4 rows hold NaN or infinity"):
+        analogies(vectors, number, {"all": [("a", "b", "c", "d")]})

@@ -15,7 +15,7 @@ from PIL import Image
 from sklearn.metrics import f1_score
 
 from nearfar.app.cli import main
-from nearfar.core import Key, Run, UsageError
+from nearfar.core import Key, NearfarError, Run, UsageError
 from nearfar.data import inputs_for
 from nearfar.data.bounce import bounce
 from nearfar.data.frames import Frames, Recorded, teach_and_test
@@ -357,6 +357,18 @@ def test_entropy_picks_the_variables_that_change():
     assert entropy(values[:, 0]) == pytest.approx(np.log(2))
     assert entropy(values[:, 3]) == pytest.approx(np.log(7), abs=1e-4)
     assert informative(values, ("coin", "still", "rare", "week")) == [0, 3]
+
+
+def test_probes_are_not_asked_about_what_is_no_number():
+    x, y = torch.randn(40, 3), np.arange(40)[:, None] % 2
+    broken = x.clone()
+    broken[7, 1] = torch.nan
+    apart = np.arange(40) < 10
+    for teach, asked in ((broken, x), (x, broken)):
+        with pytest.raises(NearfarError, match="rows hold NaN or infinity"):
+            told_by_probes(teach, y, asked, y, ("v",))
+        with pytest.raises(NearfarError, match="1 of 40 rows hold NaN or infinity"):
+            atari_probe.fit_probes(teach, y, apart, asked, Key(0))
 
 
 def test_f1_of_probes_and_of_the_majority():

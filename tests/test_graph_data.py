@@ -119,6 +119,15 @@ def test_features_with_a_negative_one_are_left_as_they_are(tmp_path):
     np.testing.assert_array_equal(read_nodes(write_npz(tmp_path / "a.npz", x=x)).every.features(), x)
 
 
+def test_masks_that_overlap_are_refused(tmp_path):
+    fields = {"y": np.array([0, 1, -1, 1]), "train": np.array([1, 1, 0, 1], bool), "test": np.array([0, 1, 0, 1], bool)}
+    with pytest.raises(UsageError, match=r"a\.npz: 2 nodes are for training and for testing, the first: node 1\."):
+        open_nodes(write_npz(tmp_path / "a.npz", **fields))
+    with pytest.raises(UsageError, match=r"2 nodes are for training and for testing, the first: rye\."):
+        open_nodes({"edge_index": TRIANGLE_AND_TAIL, "x": np.ones((4, 1)), "names": ["oat", "rye", "corn", "rice"], **fields})
+    assert len(read_nodes(tmp_path / "a.npz").every) == 4, "what needs no split has no use for masks"
+
+
 def test_masks_are_the_split_and_unlabelled_nodes_stay_in_the_graph(tmp_path):
     masks = {"train": np.array([1, 0, 0, 0], bool), "test": np.array([0, 0, 1, 0], bool)}
     path = write_npz(tmp_path / "a.npz", y=np.array([7, -1, 9, -1]), **masks)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 import nearfar
 from nearfar.app.api import embed, report
+from nearfar.app.embedding import SHARD
 from nearfar.app.kinds.graph import GraphKind, NodeKind, counted
 from nearfar.app.results import measure
 from nearfar.core import Key, Rows, UsageError
@@ -221,6 +222,25 @@ def test_nodes_are_encoded_in_one_pass_over_their_graph():
     found = encode_all(session.recipe, session.net, session.data, torch.device("cpu"), batch=4)
     assert len(found) == len(session.data) > 4
     assert len(passes) == 1
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_nodes_are_embedded_in_one_pass_and_as_encode_gives_them(kind, tmp_path):
+    """More nodes than a shard of other data has rows."""
+    rng = np.random.default_rng(0)
+    graph = {"x": rng.normal(size=(SHARD + 700, 5)).astype(np.float32), "edge_index": rng.integers(0, SHARD + 700, (2, 3 * SHARD))}
+    trained, passes = nearfar.fit("dgi", data=graph, preset="tiny", steps=1), []
+    known = trained.encode(graph).numpy()
+    trained.net.encoder.register_forward_hook(lambda *_: passes.append(1))
+    assert embed(trained, graph, tmp_path / f"all.{kind}") == SHARD + 700
+    assert len(passes) == 1
+    if kind == "npy":
+        found = np.load(tmp_path / "all.npy", allow_pickle=False)
+    else:
+        import pyarrow.parquet as pq
+
+        found = np.array(pq.read_table(tmp_path / "all.parquet")["vector"].to_pylist(), dtype=np.float32)
+    assert np.array_equal(found, known)
 
 
 @pytest.mark.parametrize("name", ["dgi", "infograph"])

@@ -21,7 +21,7 @@ from nearfar.data.captionsets import DIGITS
 from nearfar.data.inputs.image_text import ImageTextInputs
 from nearfar.data.opencaptions import open_captioned, read_captioned
 from nearfar.data.textrows import BrokenRow
-from nearfar.evaluate.crossmodal import borrowed_words, class_vectors, recall_at, zero_shot
+from nearfar.evaluate.crossmodal import borrowed_words, class_vectors, hits_at, recall_at, zero_shot
 from nearfar.similarity.augment import Augment
 from nearfar.similarity.captions import Described
 from nearfar.similarity.compose import Compose
@@ -206,6 +206,23 @@ def test_recall_of_alike_vectors_is_chance_and_of_equal_spaces_is_one():
     assert recall_at(z, z, right) == {1: 1.0, 5: 1.0, 10: 1.0}
     with pytest.raises(NearfarError, match="every query"):
         recall_at(z, z, right[1:])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_vectors_that_are_no_numbers_find_nothing(value):
+    good = torch.eye(4)
+    broken = good.clone()
+    broken[2, 0] = value
+    right = torch.arange(4)[:, None].expand(-1, 2)
+    for measure in (hits_at, recall_at):
+        with pytest.raises(NearfarError, match=r"queries: 1 of 4 rows hold NaN or infinity"):
+            measure(broken, good, right)
+        with pytest.raises(NearfarError, match=r"keys: 1 of 4 rows hold NaN or infinity"):
+            measure(good, broken, right)
+    with pytest.raises(NearfarError, match=r"images: 1 of 4 rows"):
+        zero_shot(broken, torch.arange(4), good)
+    with pytest.raises(NearfarError, match=r"class vectors: 1 of 4 rows"):
+        zero_shot(good, torch.arange(4), broken)
 
 
 def test_zero_shot_takes_the_mean_of_the_prompts_directions():

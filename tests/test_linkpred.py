@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearfar.core import NearfarError
 from nearfar.evaluate import linkpred
 from nearfar.evaluate.linkpred import filtered_ranks, frequency, link_prediction
 
@@ -85,3 +88,13 @@ def test_frequency_counts_sides_of_relations():
     assert score(torch.tensor([[0, 0, 0]]), 2).tolist() == [[0, 2, 0, 1]]
     assert score(torch.tensor([[0, 0, 0]]), 0).tolist() == [[1, 0, 2, 0]]
     assert score(torch.tensor([[0, 1, 0]]), 2).tolist() == [[1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_scores_that_are_no_numbers_get_no_rank(value):
+    triples = torch.tensor([[0, 0, 1], [2, 0, 3]])
+    scores = torch.zeros(2, 5)
+    scores[1, 3] = value
+    for measure in (filtered_ranks, link_prediction):
+        with pytest.raises(NearfarError, match=r"scores of entities: 1 of 2 rows hold NaN or infinity"):
+            measure(lambda t, side: scores, triples, triples, 5)

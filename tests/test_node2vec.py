@@ -38,6 +38,14 @@ def test_a_group_of_nobody_or_everybody_is_no_error():
     assert bias[0] < 0 < bias[1]
 
 
+def test_scores_that_are_no_numbers_answer_nothing():
+    truth = torch.eye(3, dtype=torch.bool)
+    scores = truth.double()
+    scores[1, 1] = float("nan")
+    with pytest.raises(NearfarError, match="scores of groups: 1 of 3 rows hold NaN or infinity"):
+        top_k_f1(scores, truth)
+
+
 def test_f1_gives_each_sample_as_many_groups_as_it_has():
     torch.manual_seed(1)
     scores, truth = torch.randn(60, 7), torch.rand(60, 7) < 0.3

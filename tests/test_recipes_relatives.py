@@ -368,11 +368,14 @@ def test_a_teacher_learns_nothing_and_is_never_in_training():
     assert all(torch.equal(v, before[k]) for k, v in session.net.teacher.state_dict().items())
 
 
-def test_the_three_phases_hand_on_what_they_learned(tmp_path):
+def test_the_three_phases_hand_on_what_they_learned(tmp_path, caplog):
     settings = {"preset": "tiny", "steps": 2, "batch": 32}
     first = nearfar.fit("simclr-v2", out=tmp_path / "1", **settings)
     second = nearfar.fit("simclr-v2-finetune", out=tmp_path / "2", init=str(tmp_path / "1"), **settings | {"lr": 1e-12})
     third = nearfar.fit("simclr-v2-distil", out=tmp_path / "3", init=str(tmp_path / "2"), **settings)
+    assert "is random" not in caplog.text
+    nearfar.fit("simclr-v2-distil", **settings)
+    assert "without --init RUN its teacher.module is random" in caplog.text
     for ours, theirs in ((second.net.middle, first.net.middle), (third.net.teacher.module, second.net.classifier)):
         for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(p, q)

@@ -179,6 +179,16 @@ def test_a_search_within_judged_lists_keeps_to_them():
     assert searched([(0, 2), (2, 1, 0)], scores).tolist() == [[2, 0, -1], [2, 0, 1]]
 
 
+def test_scores_that_are_no_numbers_are_not_ranked():
+    scores = np.array([[0.1, np.nan, 0.5]], dtype=np.float32)
+    assert searched([(0, 2)], scores).tolist() == [[2, 0]], "nobody asked for the broken one"
+    with pytest.raises(NearfarError, match="scores of candidates: question 0 has NaN or infinity among its scores"):
+        searched([(0, 1)], scores)
+    rows = np.array([[0, 1, 2]])
+    with pytest.raises(NearfarError, match="scores to be fused: question 0 has NaN or infinity among its scores"):
+        fuse(Hits(scores, rows), Hits(np.zeros_like(scores), rows), 0.5, 3)
+
+
 @pytest.fixture(scope="module")
 def trained():
     texts = from_strings({"passage": list(PASSAGES) * 8, "question": ["Who led?", "Where?", "Who won?", "What do bees make?"] * 8}, "p")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -18,6 +19,7 @@ from PIL import Image
 
 import nearfar
 from nearfar.app.api import evaluate, report
+from nearfar.app.results import splits_of, views_of
 from nearfar.core import NearfarError, UsageError
 from nearfar.data import folder as folder_module
 from nearfar.train.fit import Hook
@@ -102,6 +104,33 @@ def test_raw_pixels_stand_beside_large_images_too(tmp_path):
     assert names == ["raw pixels", "raw pixels, scaled", "untrained encoder", "trained encoder"]
     assert evaluate(run).results[0]["width"] == 3 * 32 * 32
     assert report(run).stat().st_size > 10_000
+
+
+def test_views_are_of_samples_from_all_over_data_that_are_sorted_by_class(tmp_path):
+    """Black pictures first: whatever is done to one of them, it stays black."""
+    run = nearfar.fit("simclr", data=pictures(tmp_path / "pictures", 20), **SMALL)
+    (data,) = run.inputs.accept(np.repeat([0, 255], 40)[:, None, None, None].astype(np.uint8) * np.ones((1, 8, 8, 3), np.uint8))
+    first, second = views_of(run, data, 24)
+    bright = first.flatten(1).amax(1) > 0
+    assert 4 <= bright.sum() <= 20
+    assert torch.equal(bright, second.flatten(1).amax(1) > 0), "both views are of one sample"
+    assert torch.equal(views_of(run, data, 24)[0], first)
+
+
+def test_views_of_other_data_need_no_labels_and_are_of_what_the_method_draws_from(tmp_path):
+    taught = nearfar.fit("supcon", data=pictures(tmp_path / "pictures", 20), **SMALL)
+    (unlabelled,) = taught.inputs.accept(np.zeros((30, 8, 8, 3), np.uint8))
+    assert len(views_of(taught, unlabelled, 12)[0]) == 12
+    frames = nearfar.fit("st-dim", preset="tiny", steps=1)
+    test = splits_of(frames).test
+    assert len(test.successors) < len(test)
+    assert len(views_of(frames, test, len(test))[0]) == len(test.successors), "the last frame of an episode has no next one"
+
+
+def test_a_report_adds_up_the_time_of_a_resumed_run(tmp_path):
+    run = nearfar.fit("simclr", data=pictures(tmp_path / "pictures", 30), out=tmp_path / "run", **SMALL)
+    page = report(dataclasses.replace(run, metrics=[{"step": s, "time": t} for s, t in enumerate((10.0, 40.0, 5.0, 30.5))]))
+    assert "70.5 s" in page.read_text()
 
 
 def test_both_splits_of_a_folder_are_encoded(tmp_path):

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from serving import small_run
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
@@ -18,6 +19,7 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
 import nearfar
 from nearfar.app import explorer, maps
+from nearfar.app.explorer import health, runs
 from nearfar.app.explorer.columns import category, clusters, crowding, known_columns
 from nearfar.app.explorer.health import curves, diagnostics, views
 from nearfar.app.explorer.runs import moved, place, runs_in, turned
@@ -117,6 +119,24 @@ def test_clusters_find_clouds_and_crowding_finds_loners():
     assert crowding(Points(x), lambda share: None).data.argmin() == 17
 
 
+@pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
+def test_crowding_is_a_mean_cosine_whatever_an_index_measures(metric, tmp_path):
+    """Lengths differ, so that by dot product a row is not its own nearest; twins, a row of zeros and gaps in the numbers are there."""
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(70, 6)) * rng.uniform(0.1, 10, size=(70, 1))).astype(np.float32)
+    x[40], x[50] = 3 * x[41], 0
+    index = build(x, Items.of([f"row {i}" for i in range(70)], None), tmp_path / "index", kind="exact", metric=metric)
+    index.delete([5, 6])
+    collection = IndexCollection(open_index(tmp_path / "index"), None)
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
+    known = [np.mean(sorted(float(unit[i] @ unit[j]) for j in collection.rows if j != i)[-10:]) for i in collection.rows]
+    assert np.allclose(crowding(collection, lambda share: None).data, known, atol=1e-5)
+
+
+def test_one_row_alone_is_in_no_crowd():
+    assert crowding(Points(clouds(1)), lambda share: None).data.tolist() == [0]
+
+
 def test_who_moved_is_who_was_moved():
     one = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
     other = one.copy()
@@ -157,6 +177,35 @@ def test_curves_views_and_health(served):
     assert list(found) == ["trained", "before training"]
     assert found["trained"]["spectrum"][0] == 1
     assert torch.tensor(found["trained"]["spectrum"]).diff().max() <= 0
+
+
+def dark_then_bright(folder: Path, counts: dict[str, int]) -> Path:
+    """Pictures sorted by class, half of each part black."""
+    rng = np.random.default_rng(0)
+    for part, count in counts.items():
+        for i in range(count):
+            target = folder / part / ("dark" if i < count // 2 else "light") / f"{i:03}.png"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(rng.integers(0, 256, (8, 8), dtype=np.uint8) * np.uint8(i >= count // 2)).save(target)
+    return folder
+
+
+def test_health_compares_the_nets_on_the_same_rows_of_all_parts(served, tmp_path, monkeypatch):
+    """Vectors of the untrained net in the place of the trained one's: both descriptions must be the same."""
+    monkeypatch.setattr(health, "SAMPLES", 20)
+    collection = RunCollection(served.trained, dark_then_bright(tmp_path, {"train": 60, "test": 30}))
+    collection.features = served.trained.untrained().encode(tmp_path).numpy()
+    found = diagnostics(collection)
+    assert found["trained"]["spread"] > 0
+    for name, value in found["trained"].items():
+        assert found["before training"][name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+
+
+def test_the_place_of_a_run_is_that_of_rows_from_all_over_its_test_split(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "MEASURED", 20)
+    data = dark_then_bright(tmp_path / "data", {"train": 40, "test": 60})
+    nearfar.fit("simclr", data=data, out=tmp_path / "run", steps=1, batch=8)
+    assert place(tmp_path / "run", "cpu")["spread"] > 1e-3, "the first thirty are one and the same picture"
 
 
 def test_the_pages_scripts_import_only_each_other_and_never_write_markup():

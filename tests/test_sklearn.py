@@ -17,7 +17,8 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from nearfar.core import Key
 from nearfar.core.plan import Rows
-from nearfar.sklearn import Embedder, RowViews
+from nearfar.recipes.vision.simclr import SimCLR
+from nearfar.sklearn import Embedder, RowSimCLR, RowViews
 
 
 def test_every_check_of_scikit_learn_passes():
@@ -89,6 +90,24 @@ def test_images_by_their_shape(recipe):
     assert np.isfinite(brighter).all(), "values out of the training's range are cut off"
 
 
+def test_what_a_recipe_for_images_has_reaches_it():
+    X, _ = load_digits(return_X_y=True)
+    settings = {"shape": (8, 8), "steps": 3, "batch": 32}
+    plain = Embedder(**settings).fit(X[:100])
+    warm, narrow = (Embedder(**settings, **given).fit(X[:100]) for given in ({"tau": np.float64(0.05)}, {"dim": np.int64(16)}))
+    assert (plain.recipe_.tau, plain.recipe_.dim) == (0.5, 128), "what is not given is the recipe's own"
+    assert (warm.recipe_.tau, narrow.recipe_.dim) == (0.05, 16)
+    assert not np.allclose(plain.transform(X[:9]), warm.transform(X[:9])), "a search over tau compares different models"
+    assert len(narrow.get_feature_names_out()) == 128, "features are the encoder's"
+    assert Embedder(SimCLR(tau=0.2), **settings, dim=8).fit(X[:100]).recipe_ == SimCLR(tau=0.2, dim=8)
+
+
+def test_rows_have_their_own_defaults():
+    X, _ = load_wine(return_X_y=True)
+    assert Embedder(steps=1).fit(X).recipe_ == RowSimCLR(dim=64, tau=0.5, cutoff=0.3, noise=0.1)
+    assert Embedder(steps=1, dim=5, cutoff=0.0).fit(X).recipe_ == RowSimCLR(dim=5, cutoff=0.0)
+
+
 @pytest.mark.parametrize(
     ("settings", "y", "why"),
     [
@@ -96,6 +115,13 @@ def test_images_by_their_shape(recipe):
         ({"shape": (8, 8), "recipe": "supcon"}, None, "learns from labels"),
         ({"shape": (8, 8), "recipe": "simcse-unsup"}, None, "is for text, not for images"),
         ({"recipe": "byol"}, None, "images have a shape="),
+        (
+            {"shape": (8, 8), "recipe": "byol", "tau": 0.1},
+            None,
+            "tau= does not apply: 'byol' has no such hyperparameter. It has dim, hidden",
+        ),
+        ({"shape": (8, 8), "cutoff": 0.1}, None, "cutoff= does not apply: 'simclr'"),
+        ({"shape": (8, 8), "tau": 0.1, "settings": {"tau": 0.2}}, None, "tau is given twice"),
     ],
 )
 def test_mistakes(settings, y, why):

@@ -30,7 +30,7 @@ def write(path, triples):
 
 @pytest.fixture
 def folder(tmp_path):
-    for split, triples in {"train": FAMILY[:3], "valid": FAMILY[2:3], "test": FAMILY[:1]}.items():
+    for split, triples in {"train": FAMILY[:3], "valid": [("bob", "mother of", "cat")], "test": [("cat", "brother of", "bob")]}.items():
         write(tmp_path / f"{split}.txt", triples)
     return tmp_path
 
@@ -51,7 +51,7 @@ def test_a_folder_brings_its_splits_and_everything_true_is_known(folder):
     ("file", "content", "said"),
     [
         ("test.txt", "ann\tmother of\tzoe\n", ["test.txt, line 1", "entity 'zoe'"]),
-        ("test.txt", "ann\tmother of\tbob\n\nann\taunt of\tbob\n", ["test.txt, line 3", "relation 'aunt of'"]),
+        ("test.txt", "cat\tmother of\tbob\n\nann\taunt of\tbob\n", ["test.txt, line 3", "relation 'aunt of'"]),
         ("valid.txt", "ann\tmother of\n", ["valid.txt, line 1", "separated by tabs"]),
         ("train.txt", "ann mother of bob\n", ["train.txt, line 1", "separated by tabs"]),
         ("train.txt", "", ["train.txt"]),
@@ -64,6 +64,36 @@ def test_mistakes_are_named_with_file_and_line(folder, file, content, said):
     assert all(part in str(error.value) for part in said)
 
 
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_a_training_triple_is_no_test_of_what_was_learnt(folder, split, caplog):
+    clean = open_triples(folder)
+    fresh = ("cat", "brother of", "bob")
+    write(folder / f"{split}.txt", [fresh, FAMILY[1], FAMILY[0]])
+    with pytest.raises(NearfarError, match=rf"{split}\.txt, line 2: .*2 of its 3 triples.*training.*--on-error skip"):
+        open_triples(folder)
+    found = open_triples(folder, on_error="skip")
+    assert {"valid": found.train.valid, "test": found.test.triples}[split].tolist() == [[2, 0, 1]]
+    assert found.train.fingerprint == clean.train.fingerprint
+    assert [line.split(": ")[0] for line in found.train.skipped] == [f"{folder / split}.txt, line {line}" for line in (2, 3)]
+    nearfar.fit("transe", folder, on_error="skip", steps=1, batch=2, device="cpu")
+    assert "2 samples could not be read: left out, the first:" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"), [("WN18", (141_442, 5_000, 5_000)), ("FB15k-237", (272_115, 17_535, 20_466)), ("kinship", (8_544, 1_068, 1_074))]
+)
+def test_published_sets_are_whole(data_folder, name, counts):
+    folder = data_folder / "kg" / name
+    if not folder.is_dir():
+        pytest.skip(f"{name} is not there")
+    found = open_triples(folder, on_error="skip" if name == "FB15k-237" else "stop")
+    lost = {split: sum(f"{split}.txt" in line for line in found.train.skipped) for split in ("train", "valid", "test")}
+    assert (len(found.train.triples), len(found.train.valid), len(found.test.triples)) == tuple(
+        count - lost[split] for count, split in zip(counts, lost, strict=True)
+    )
+    assert all("no training triple" in line for line in found.train.skipped)
+
+
 def test_bytes_that_are_no_text_are_named(folder):
     (folder / "train.txt").write_bytes(b"ann\tmother of\tbob\nann\tm\xff\tbob\n")
     with pytest.raises(NearfarError, match=r"train.txt, line 2: not UTF-8"):
@@ -74,7 +104,7 @@ def test_broken_lines_are_left_out_where_the_user_says_so(folder):
     good = open_triples(folder)
     with (folder / "train.txt").open("ab") as file:
         file.write(b"ann mother of bob\nann\tm\xff\tbob\nann\t\0\tbob\n")
-    (folder / "test.txt").write_text("ann\tmother of\tzoe\nann\tmother of\tbob\n")
+    (folder / "test.txt").write_text("ann\tmother of\tzoe\ncat\tbrother of\tbob\n")
     found = TripleInputs().open(folder, Run(on_error="skip"))
     assert found.train.fingerprint == good.train.fingerprint
     assert np.array_equal(found.test.triples, good.test.triples)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 import nearfar
+from nearfar import recipes
 from nearfar.app.embedding import embed
 from nearfar.app.export import export
 from nearfar.app.modelcard import remove_card, write_card
@@ -27,13 +28,15 @@ from nearfar.data.samples import warn_of_skipped
 from nearfar.data.stores import digest
 from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
+from nearfar.recipes import Method
 from nearfar.train import checkpoint
 from nearfar.train.fit import Hook, train
 from nearfar.train.folder import RunFolder
 from nearfar.train.hooks import Checkpoints, Metrics, StopTogether, TensorBoard, tensorboard_installed
 from nearfar.train.launch import agree, joined, lost_rank_named
+from nearfar.train.own import Trusted, source_of
 from nearfar.train.session import Session, pick_device
-from nearfar.train.trained import Trained, load, machine_of, recipe_of, run_of
+from nearfar.train.trained import Donor, Trained, donor_of, entry, load, machine_of, recipe_of, run_of
 
 log = logging.getLogger("nearfar")
 Progress = Callable[[int, int], None]
@@ -72,14 +75,14 @@ def fit(
     if data is None and not chosen.run.data:
         raise UsageError("no data given: --data DATA, or --tiny for data that ship with a dependency")
     run = chosen.run
-    donor = load(run.init, device="cpu") if run.init else None
+    donor = donor_of(run.init) if run.init else None
     inputs = inputs_for(chosen.recipe, tokenizer=donor.tokenizer if donor else None)
     splits = inputs.open(run.data if data is None else data, run, progress=progress)
     return _begin(chosen, splits, donor, out, overwrite, hooks)
 
 
 def _begin(
-    chosen: Settings, splits: Splits, donor: Trained | None, out: str | os.PathLike | None, overwrite: bool, hooks: Sequence[Hook]
+    chosen: Settings, splits: Splits, donor: Donor | None, out: str | os.PathLike | None, overwrite: bool, hooks: Sequence[Hook]
 ) -> Trained:
     if donor is not None and chosen.run.encoder == "auto":
         chosen = dataclasses.replace(chosen, run=dataclasses.replace(chosen.run, encoder=donor.run.encoder))
@@ -89,10 +92,12 @@ def _begin(
         return _train(session, splits, hooks, None, {})
     folder = RunFolder.create(out, overwrite)
     remove_card(folder)
-    config = _config(chosen, session, splits)
+    method = recipes.of(session.recipe)
+    config = _config(method, session, splits)
     folder.write_split(splits.test_ids)
     folder.write_tokenizer(_tokenizer(splits))
     folder.write_config(config)
+    folder.write_recipe(method.text)
     with folder.lock():
         return _train(session, splits, hooks, folder, config)
 
@@ -102,32 +107,33 @@ def resume(
     path: str | os.PathLike,
     data: Any = None,
     *,
-    recipe: str | os.PathLike | None = None,
+    recipe: Trusted = None,
     hooks: Sequence[Hook] = (),
     progress: Progress | None = None,
 ) -> Trained:
     """Go on with a run from its newest good checkpoint; from the beginning if it was stopped before its first.
 
-    `data`: again, if the run was trained on an array. `recipe`: the file of a recipe that is not nearfar's own.
+    `data`: again, if the run was trained on an array. `recipe`: the file, or the class, of one that is not nearfar's own.
     """
     folder = RunFolder.open(path)
     config = folder.config()
     found = checkpoint.newest(folder.checkpoints)
-    method, run, machine = recipe_of(config, folder.path, recipe), run_of(config, folder.path), machine_of(config, folder.path)
-    assert run.steps is not None
-    if found is not None and found.step >= run.steps:
-        log.info("%s is finished: all %d steps are done", folder.path, run.steps)
+    run, machine = run_of(config, folder.path), machine_of(config, folder.path)
+    steps, fingerprint = entry(config, "run.steps", int, folder.path), entry(config, "data.fingerprint", str, folder.path)
+    if found is not None and found.step >= steps:
+        log.info("%s is finished: all %d steps are done", folder.path, steps)
         return load(folder.path, machine.device, recipe)
+    method = recipe_of(config, folder.path, recipe)
     with folder.lock() if rank() == 0 else contextlib.nullcontext():
         if rank() == 0:
             checkpoint.clean(folder.checkpoints, found.step if found else -1)
         source = own_data(run, folder) if data is None else data
         splits = inputs_for(method, tokenizer=folder.tokenizer()).open(source, run, folder.split(), progress)
-        if splits.train.fingerprint != config["data"]["fingerprint"]:
+        if splits.train.fingerprint != fingerprint:
             raise NearfarError(f"the data at {run.data or source} are not those that {folder.path} was trained on: they have changed")
         if taught(method, splits) != config["data"].get("taught", taught(method, splits)):
             raise NearfarError(f"the labels at {run.data or source} are not those that {folder.path} was trained with: they have changed")
-        donor = load(run.init, device="cpu") if run.init and found is None else None
+        donor = donor_of(run.init) if run.init and found is None else None
         session = _session(method, run, machine, splits, donor)
         if found is not None:
             found.load(session.net, session.optimizers)
@@ -136,13 +142,13 @@ def resume(
         if rank() > 0:
             return _train(session, splits, hooks, None, {})
         folder.rewind_metrics(session.step)
-        log.info("going on with %s at step %d of %d", folder.path, session.step, run.steps)
+        log.info("going on with %s at step %d of %d", folder.path, session.step, steps)
         return _train(session, splits, hooks, folder, config)
 
 
-def _session(recipe: Recipe, run: Any, machine: Machine, splits: Splits, donor: Trained | None) -> Session:
+def _session(recipe: Recipe, run: Any, machine: Machine, splits: Splits, donor: Donor | None) -> Session:
     data = splits.train if recipe.uses_labels else splits.train.unlabelled()
-    return Session(recipe, run, machine, data, pick_device(machine.device), donor.net if donor else None)
+    return Session(recipe, run, machine, data, pick_device(machine.device), donor.tensors if donor else None)
 
 
 def taught(recipe: Recipe, splits: Splits) -> str:
@@ -172,6 +178,9 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
             "--chunk with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
             "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
         )  # fmt: skip
+    if session.recipe.inherits and not session.run.init:
+        parts = " and ".join(session.recipe.inherits)
+        log.warning("%s goes on from a finished run: without --init RUN its %s is random", type(session.recipe).__name__, parts)
     with _log_file(folder), lost_rank_named(), _signals(session), _deterministic(session.machine.deterministic):
         log.info(
             "%s: %d samples, batch %s, %d steps on %s%s",
@@ -208,12 +217,13 @@ def _hooks(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
     return row
 
 
-def _config(chosen: Settings, session: Session, splits: Splits) -> dict[str, Any]:
+def _config(method: Method, session: Session, splits: Splits) -> dict[str, Any]:
     """All that a run can be repeated from. Session has turned every default into the number it stands for."""
     return {
         "nearfar": nearfar.__version__,
         "torch": torch.__version__,
-        "recipe": chosen.name,
+        "recipe": method.name,
+        **source_of(method),
         "hyper": dataclasses.asdict(session.recipe),
         "run": dataclasses.asdict(session.run),
         "machine": dataclasses.asdict(session.machine),

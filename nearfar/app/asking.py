@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from nearfar.app.commands import parse_flags
+from nearfar.app.commands import add_device, add_own_recipe, parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import NearfarError, UsageError
 from nearfar.index.base import Index
@@ -55,8 +55,8 @@ def ask_parser() -> Parser:
     parser.add_argument("--reader", metavar="RUN", help="a run of dpr-reader: it marks the answer in each passage")
     parser.add_argument("--json", action="store_true", help="one object with question, how, answer and passages")
     parser.add_argument("--run", dest="moved", metavar="RUN", help="where the run of the index lies now, if it was moved")
-    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
-    parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
+    add_device(parser)
+    add_own_recipe(parser)
     parser.add_common()
     return parser
 

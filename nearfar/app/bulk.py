@@ -67,7 +67,9 @@ class Job:
         if trained.folder is None:
             raise UsageError("--engine ray needs a run in a folder, which its workers load: train with out=RUN")
         name = recipes.of(trained.recipe).name
-        own = os.path.abspath(name) if name.endswith(".py") else None
+        if name.endswith(recipes.NO_FILE):
+            raise UsageError(f"--engine ray: its workers cannot load {name}: write that class into a file")
+        own = name if recipes.is_own(name) else None
         if isinstance(data, (str, os.PathLike)) and os.path.exists(os.path.expanduser(data)):
             data = os.path.abspath(os.path.expanduser(data))
         folder = Path(os.path.abspath(f"{target}.shards"))

@@ -66,8 +66,7 @@ class Trial:
 
     @property
     def relative_alignment(self) -> float:
-        """Mean squared distance of two views of a sample, over about that of two samples: twice the squared spread."""
-        return self.alignment / max(2 * self.spread**2, 1e-12)
+        return relative_alignment(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class Choice:
             shown = f"{t.score:7.2f}{t.alignment:11.3f}{t.uniformity:12.3f}{t.relative_alignment:10.3f}{t.effective_rank:11.1f}"
             lines.append(f"{t.recipe:24}{shown}{t.steps:8,}{t.seconds:9.1f}")
         before = self.untrained
-        relative = before["alignment"] / max(2 * before["spread"] ** 2, 1e-12)
+        relative = relative_alignment(before)
         about = f"{before['alignment']:11.3f}{before['uniformity']:12.3f}{relative:10.3f}{before['effective_rank']:11.1f}"
         lines.append(f"{'untrained encoder':24}{'–':>7}{about}")
         where = f", kept in {self.trials[0].run}" if self.trials[0].run else ""
@@ -142,9 +141,14 @@ def ranked(trials: Sequence[Trial]) -> list[Trial]:
     return sorted(scored, key=lambda t: -t.score)
 
 
+def relative_alignment(row: Mapping[str, Any]) -> float:
+    """Mean squared distance of two views of a sample, over about that of two samples: twice the squared spread."""
+    return row["alignment"] / max(2 * row["spread"] ** 2, 1e-12)
+
+
 def label_free_scores(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """The mean of the ranks of relative alignment (low is good) and of effective rank (high is good), scaled to [0, 1]; ties share."""
-    relative = np.array([row["alignment"] / max(2 * row["spread"] ** 2, 1e-12) for row in rows])
+    relative = np.array([relative_alignment(row) for row in rows])
     directions = np.array([row["effective_rank"] for row in rows])
     return (_ranks(-relative) + _ranks(directions)) / 2
 

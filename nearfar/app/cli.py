@@ -143,7 +143,7 @@ def _explain(e: Exception) -> tuple[str, int]:
         return str(e), e.exit_code
     if _out_of_memory(e):
         return (
-            "out of memory. --chunk 64 embeds fewer rows at a time with the same gradients; a smaller --batch or --image-size helps too",
+            "out of memory. --chunk 64 embeds fewer rows at a time; a smaller --batch or --image-size helps too",
             1,
         )
     if isinstance(e, (OSError, SyntaxError)):  # they name their file themselves

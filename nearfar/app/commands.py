@@ -100,8 +100,9 @@ def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
         from nearfar.train.folder import read_config
 
         name = read_config(found.config)["recipe"]
-        if str(name).endswith(".py"):
-            raise UsageError(f"{found.config} names a recipe of its own: `nearfar fit {name} --config …` runs that file, if you trust it")
+        if recipes.is_own(str(name)):
+            file = name if name.endswith(".py") else "FILE"
+            raise UsageError(f"{found.config} is of {name}, a recipe of its own: `nearfar fit {file} --config …` runs it, if you trust it")
         return name, None
     return word, word
 
@@ -163,7 +164,8 @@ def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
 
 
 def add_own_recipe(parser: Parser) -> None:
-    parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
+    text = "the file of a recipe that is not nearfar's own; it is run. Given again for another: each run takes the one it was trained with."
+    parser.add_argument("--recipe", action="append", metavar="FILE", help=text)
 
 
 def add_device(parser: Parser) -> None:
@@ -184,6 +186,9 @@ def evaluate(argv: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
     parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes. Default: the data of the run.")
     parser.add_argument("--json", action="store_true", help="the numbers with their protocol, as JSON")
+    parser.add_argument("--k", **value_of(int), help="neighbours that vote. Default: 20.")
+    parser.add_argument("--per-class", **value_of(int), help="labelled samples of each class where labels are few. Default: 5.")
+    parser.add_argument("--C", **value_of(float), help="inverse penalty of the probes. Default: 1.")
     add_device(parser)
     add_own_recipe(parser)
     parser.add_common()
@@ -191,8 +196,10 @@ def evaluate(argv: Sequence[str]) -> None:
     from nearfar.app import api
 
     trained = api.load(given["run"], given["device"], given.get("recipe"))
-    table = api.evaluate(trained, given.get("data"), progress=terminal.progress("embedding", given.get("quiet", False)))
-    if "data" not in given:
+    protocol = {name: given[name] for name in ("k", "per_class", "C") if name in given}
+    progress = terminal.progress("embedding", given.get("quiet", False))
+    table = api.evaluate(trained, given.get("data"), progress=progress, **protocol)
+    if "data" not in given and not protocol:
         from nearfar.app.stored import keep
 
         keep(trained, table)

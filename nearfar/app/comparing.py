@@ -18,6 +18,7 @@ from nearfar import recipes
 from nearfar.app.onerun import OneRun, read_run
 from nearfar.core import UsageError
 from nearfar.evaluate.table import GEOMETRY
+from nearfar.train.own import Trusted
 
 COSTS = {
     "seconds": "seconds", "samples": "samples seen", "rate": "samples/s", "parameters": "parameters",
@@ -107,10 +108,13 @@ def compare_runs(
     paths: Sequence[str | os.PathLike],
     *,
     device: str = "auto",
-    recipe: str | os.PathLike | None = None,
+    recipe: Trusted = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """What the runs' folders say; a run that was never evaluated is evaluated now, and its results are kept in its folder."""
+    """What the runs' folders say; a run that was never evaluated is evaluated now, and its results are kept in its folder.
+
+    `recipe`: the files, or the classes, of recipes that are not nearfar's own. Each is used for the runs that were trained with it.
+    """
     if len({os.path.realpath(path) for path in paths}) < 2:
         raise UsageError("name at least two different runs to compare, as in `nearfar compare RUN RUN`")
     runs, repeated = _once_a_seed([read_run(path, device, recipe, progress) for path in paths])

@@ -160,7 +160,7 @@ AILMENTS = (
         "leak between training and test",
         (Limit("leaked", above=0.02),),
         "{leaked:.1%} of the test samples are in the training split too, as they are or nearly: accuracies on the test split are too high",
-        "above what is found in digits, MNIST, Fashion-MNIST, CIFAR-10 and docstrings of libraries as they are",
+        "above what is found in digits, MNIST, Fashion-MNIST, CIFAR-10 and the standard library's docstrings as they are",
         (
             "take the copies out of the data before they are divided",
             "divide by source (person, document, video) instead of by sample: give data with a test split of their own",

@@ -2,7 +2,7 @@
 
 The data are cut into shards: stretches of one part that begin at a multiple of the batch. Whoever encodes a shard puts the
 same rows into the same batches, so that a shard's vectors do not depend on who encodes it; and no more than one shard's
-vectors are in memory at a time.
+vectors are in memory at a time. The nodes of one graph, which a net sees whole or not at all, are one shard and one batch.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Vectors = Float32[np.ndarray, "n d"]
 BATCH = 512
 """Rows that go through the net at once: that of `Trained.encode`."""
 SHARD = 8 * BATCH
-"""Rows of a shard, but for the last one of a part."""
+"""Rows of a shard, but for the last one of a part, and for a part that is encoded in one go."""
 
 
 class Shard(NamedTuple):
@@ -47,6 +47,10 @@ class _Stretch:
     data: Any
     start: int
     stop: int
+
+    @property
+    def together(self) -> bool:
+        return _together(self.data)
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -102,7 +106,17 @@ def parts_of(trained: Trained, data: Any, split: str, progress: Progress | None 
 
 
 def shards_of(parts: list[Any]) -> list[Shard]:
-    return [Shard(i, start, min(start + SHARD, len(part))) for i, part in enumerate(parts) for start in range(0, len(part), SHARD)]
+    steps = [max(len(part), 1) if _together(part) else SHARD for part in parts]
+    return [
+        Shard(i, start, min(start + step, len(part)))
+        for i, (part, step) in enumerate(zip(parts, steps, strict=True))
+        for start in range(0, len(part), step)
+    ]
+
+
+def _together(part: Any) -> bool:
+    """Whether to encode some of its samples costs as much as to encode all: such a part is one shard."""
+    return getattr(part, "together", False)
 
 
 def encode_shard(trained: Trained, parts: list[Any], shard: Shard) -> Vectors:
@@ -136,7 +150,7 @@ def _write_numpy(file: Any, rows: int, tables: Iterable[Vectors]) -> None:
 
 
 def _write_parquet(file: Any, parts: list[Any], shards: list[Shard], tables: Iterable[Vectors]) -> None:
-    """One row group a shard."""
+    """Row groups of at most `SHARD` rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

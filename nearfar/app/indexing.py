@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from nearfar.app import terminal
-from nearfar.app.commands import add_on_error, parse_flags
+from nearfar.app.commands import add_device, add_on_error, add_own_recipe, parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import UsageError
 from nearfar.core.files import writable_target
@@ -44,8 +44,8 @@ def index_parser() -> Parser:
 
 def _model_flags(parser: Parser) -> None:
     parser.add_argument("--run", dest="moved", metavar="RUN", help="where the run of the index lies now, if it was moved")
-    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
-    parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
+    add_device(parser)
+    add_own_recipe(parser)
 
 
 def index(argv: Sequence[str]) -> None:

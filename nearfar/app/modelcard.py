@@ -10,6 +10,7 @@ import inspect
 import json
 import logging
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def _head(trained: Trained, table: Table | None) -> str:
 
 def _method_name(trained: Trained) -> str:
     name = recipes.of(trained.recipe).name
-    return Path(name).stem if name.endswith(".py") else name
+    return Path(name.removesuffix(recipes.NO_FILE)).stem if recipes.is_own(name) else name
 
 
 def _model_index(trained: Trained, table: Table) -> list[dict[str, Any]]:
@@ -166,9 +167,26 @@ def _settings(trained: Trained) -> str:
             settings[name] = f"hf:{Path(value[3:]).name}"
     text = (
         f"Step {trained.step:,} of {trained.run.steps or 0:,}; seed {trained.run.seed} names every random number. "
-        "`nearfar fit --config config.json --out NEW` repeats the run."
+        f"`{repeating(Path(recipes.of(trained.recipe).name).name, 'config.json')}` repeats the run.{_origin(trained)}"
     )
     return f"## Settings\n\n{text}\n\n```json\n{json.dumps(settings, indent=2)}\n```"
+
+
+def repeating(recipe: str, config: str) -> str:
+    """The command that trains a run once more; a recipe that is not nearfar's own must be named."""
+    own = "FILE.py " if recipe.endswith(recipes.NO_FILE) else f"{shlex.quote(recipe)} " if recipes.is_own(recipe) else ""
+    return f"nearfar fit {own}--config {shlex.quote(config)} --out NEW"
+
+
+def _origin(trained: Trained) -> str:
+    """Where the code of a recipe that is not nearfar's own is to be found."""
+    method = recipes.of(trained.recipe)
+    if not recipes.is_own(method.name):
+        return ""
+    kind = method.recipe.__name__
+    if method.text is None:
+        return f" FILE.py stands for a file that defines {kind}: it was trained from a notebook or a shell, and its source is not known."
+    return f" {kind} is not one of nearfar's methods; `recipe.py` is a copy of the file that defined it when this run was trained."
 
 
 def _numbers(trained: Trained, table: Table | None) -> str:
@@ -180,7 +198,8 @@ def _numbers(trained: Trained, table: Table | None) -> str:
 
 def _use(trained: Trained) -> str:
     what = {"image": "images", "text": '["a text", "another"]', "words": '["a", "word"]'}.get(trained.recipe.card.modality, "samples")
-    own = ', recipe="FILE.py"' if recipes.of(trained.recipe).name.endswith(".py") else ""
+    name = recipes.of(trained.recipe).name
+    own = f', recipe="{Path(name).name}"' if name.endswith(".py") else f", recipe={_method_name(trained)}" if recipes.is_own(name) else ""
     code = f'import nearfar\n\nvectors = nearfar.load("RUN"{own}).encode({what})'
     width = getattr(trained.net.encoder, "dim", None) if hasattr(trained.net, "encoder") else None
     wide = f" The encoder's vectors are {width} wide." if width else ""

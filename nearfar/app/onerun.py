@@ -11,6 +11,7 @@ from typing import Any
 
 from nearfar.app.stored import Stored, measured
 from nearfar.train.folder import RunFolder
+from nearfar.train.own import Trusted, warn_if_file_changed
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class OneRun:
     def settings(self) -> dict[str, Any]:
         """All that the result depends on but the seed; the recipe's own settings under their plain names."""
         run = {name: value for name, value in self.config["run"].items() if name != "seed"}
-        return {"recipe": self.config["recipe"], **run, **self.config["hyper"]}
+        content = {"recipe file": self.config["source"]["sha256"][:8]} if self.config.get("source", {}).get("sha256") else {}
+        return {"recipe": self.config["recipe"], **content, **run, **self.config["hyper"]}
 
     @property
     def results(self) -> dict[str, dict[str, Any]]:
@@ -56,10 +58,12 @@ class OneRun:
         return {name: trained[name] for name in self.columns if name in trained} | cost
 
 
-def read_run(path: str | os.PathLike, device: str, recipe: str | os.PathLike | None, progress: Callable[[int, int], None] | None) -> OneRun:
+def read_run(path: str | os.PathLike, device: str, recipe: Trusted, progress: Callable[[int, int], None] | None) -> OneRun:
     folder = RunFolder.open(path)
     config = folder.config()
-    found, fresh = measured(path, device, recipe if str(config["recipe"]).endswith(".py") else None, progress)
+    found, fresh = measured(path, device, recipe, progress)
+    if not fresh:  # loading it would have said so
+        warn_if_file_changed(config, folder.path)
     return OneRun(folder.path, config, found, training_seconds(folder.metrics()), fresh)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +12,9 @@ import numpy as np
 import torch
 
 import nearfar
+from nearfar import recipes
 from nearfar.app.kinds import Evaluation, Pair, kind_of
-from nearfar.app.modelcard import write_card
+from nearfar.app.modelcard import repeating, write_card
 from nearfar.app.report import ReportContent, find_neighbours, write_report
 from nearfar.core import Key, Plan, Rows, Run, UsageError
 from nearfar.data import Splits
@@ -29,22 +29,29 @@ PAIRS = 24
 """How many positive pairs a report shows."""
 
 
-def evaluate(trained: Trained, data: Any = None, *, progress: Progress | None = None) -> Table:
+def evaluate(trained: Trained, data: Any = None, *, progress: Progress | None = None, **protocol: Any) -> Table:
     """Simple baselines (raw pixels, counted words), the untrained encoder and the trained one on the test split, under one protocol;
     or what the modality measures itself by (`Kind.measure`).
 
     Without `data` the run's own data and split are used, and the numbers go into its model card. The probes learn from the training split.
+    `protocol`: k and tau of the neighbours, per_class and draws of the few labels, C of the probes, if not the usual ones.
     """
-    table = measure(trained, data, progress).table
-    if data is None:
+    table = measure(trained, data, progress, **protocol).table
+    if data is None and not protocol:
         write_card(trained, table)
     return table
+
+
+evaluate_run = evaluate
+"""Its name in `nearfar`, where `evaluate` is the room of the measures."""
 
 
 def measure(trained: Trained, data: Any = None, progress: Progress | None = None, **protocol: Any) -> Evaluation:
     """The evaluation with its features; `protocol` as `compare` takes it (k, tau, per_class, draws, C)."""
     kind, key = kind_of(trained.recipe), Key(trained.run.seed)("evaluate")
     own = kind.measure(trained, data, progress)
+    if own is not None and protocol:
+        raise UsageError(f"{', '.join(protocol)}: {trained.recipe.card.modality} are measured by a protocol of their own")
     if own is not None:
         return own
     splits = splits_of(trained, data, progress)
@@ -60,7 +67,7 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
         pair = None if views is None else kind.encode(who, views)
         features = [who.encode(part, progress=progress) for part in (train, test)]
         rows[name] = Features(features[0], features[1], views=pair, baseline=who is not trained)
-    labelled = train.labels is not None and test.labels is not None and len(train.classes) > 1
+    labelled = kind.labels_rows(train) and train.labels is not None and test.labels is not None and len(train.classes) > 1
     labels = (train.labels, test.labels) if labelled else (None, None)
     table = compare(rows, *labels, key=key, checkpoint=f"step {trained.step} of {trained.run.steps}", **protocol)
     as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
@@ -88,9 +95,15 @@ def own_data(run: Run, folder: RunFolder | None) -> str:
 
 
 def views_of(trained: Trained, data: Any, count: int) -> Pair | None:
-    """Two views of the first samples, drawn as in training but with random numbers of their own; None if the recipe has no two."""
-    ids = np.arange(count)
-    return _two_views(trained, data, Rows(ids, ids, ids), Key(trained.run.seed)("evaluate", "views"))
+    """Two views of samples from all over the data, which may be sorted by class, drawn as in training but with random numbers of
+    their own; None if the recipe has no two."""
+    key = Key(trained.run.seed)("evaluate", "views")
+    try:
+        things = trained.recipe.similarity(trained.net).count(data)
+    except UsageError:  # these data lack what is learned from, labels say; views need none
+        things = len(data)
+    ids = np.sort(key("rows").permutation(things)[:count])
+    return _two_views(trained, data, Rows(ids, ids, ids), key)
 
 
 def pairs_of(trained: Trained, data: Any) -> Pair | None:
@@ -109,6 +122,8 @@ def _two_views(trained: Trained, data: Any, rows: Rows, key: Key) -> Pair | None
 
 def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: Progress | None = None) -> Path:
     """Write RUN/report.html: the run to look at."""
+    from nearfar.app.onerun import training_seconds  # which reads results, and so this file
+
     if trained.folder is None:
         raise UsageError("this run has no folder to write a report into: train with out=RUN")
     evaluation = evaluation or measure(trained, progress=progress)
@@ -136,9 +151,9 @@ def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: 
         ),
         spectra={"trained encoder": spectrum(evaluation.test), "untrained encoder": spectrum(evaluation.untrained)},
         config=config,
-        command=f"nearfar fit --config {shlex.quote(str(trained.folder.config_file))} --out NEW",
+        command=repeating(recipes.of(trained.recipe).name, str(trained.folder.config_file)),
         versions={"nearfar": nearfar.__version__, "torch": torch.__version__, "python": sys.version.split()[0]},
-        seconds=max((m["time"] for m in trained.metrics if "time" in m), default=None),
+        seconds=training_seconds(trained.metrics),
     )  # fmt: skip
     path = trained.folder.path / "report.html"
     write_report(path, content)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from typing import Any
 
 from nearfar import recipes
@@ -61,9 +62,17 @@ def _from_preset(recipe: str | Recipe | type[Recipe] | None, preset: str | None)
     method = recipes.method(recipe) if isinstance(recipe, str) else recipes.of(recipe)
     if preset not in (None, "tiny", "paper"):
         raise UsageError(f"preset {preset!r} is unknown: use 'tiny' or 'paper'")
-    chosen, run = getattr(method, preset) if preset else (method.recipe(), Run())
+    chosen, run = _preset(method, preset) if preset else (method.recipe(), Run())
     name = os.path.abspath(method.name) if method.name.endswith(".py") else method.name
     return Settings(name, recipe if isinstance(recipe, Recipe) else chosen, run, Machine())
+
+
+def _preset(method: recipes.Method, preset: str) -> tuple[Recipe, Run]:
+    """What the recipe's file says under that name. A file that says nothing is refused: defaults would pass for what was asked."""
+    if not hasattr(sys.modules.get(method.recipe.__module__), preset):
+        wanted = f"{preset} = {method.recipe.__name__}(…), Run(data=…)"
+        raise UsageError(f"{method.name} has no {preset} = …: --{preset} needs a line {wanted} in it")
+    return getattr(method, preset)
 
 
 def _from_config(path: str | os.PathLike, recipe: Any) -> Settings:

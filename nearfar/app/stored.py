@@ -19,6 +19,7 @@ from nearfar.core.files import write_json
 from nearfar.evaluate import Table
 from nearfar.train import checkpoint
 from nearfar.train.folder import RunFolder
+from nearfar.train.own import Trusted
 from nearfar.train.trained import Trained, load
 
 FORMAT = 1
@@ -68,7 +69,7 @@ def stored(folder: RunFolder) -> Stored | None:
 def measured(
     path: str | os.PathLike,
     device: str = "auto",
-    recipe: str | os.PathLike | None = None,
+    recipe: Trusted = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Stored, bool]:
     """A run's results, and whether they had to be measured now. A run that has nothing to be measured on says so in `problem`."""

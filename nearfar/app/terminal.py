@@ -118,8 +118,9 @@ class ProgressBar(Hook):
 
     def _refresh(self, session: Session) -> None:
         self.pace.measure(session.step)
-        loss = float(self.values["loss"])
-        self.loss = loss if self.loss is None else 0.7 * self.loss + 0.3 * loss
+        if "loss" in self.values:  # what is fitted in closed form has none
+            loss = float(self.values["loss"])
+            self.loss = loss if self.loss is None else 0.7 * self.loss + 0.3 * loss
         text = self._words(session)
         if self.drawn:
             self.drawn.update(self.drawn.task_ids[0], completed=session.step, text=text, refresh=True)
@@ -130,7 +131,8 @@ class ProgressBar(Hook):
     def _words(self, session: Session) -> str:
         left = (session.steps - session.step) / max(self.pace.mean, 1e-9)
         speed = _speed(self.pace.rate, session.run.batch or 0)
-        return f"loss {self.loss:.4g}  {speed}  {_clock(self.pace.seconds)} passed, {_clock(left)} left"
+        loss = "" if self.loss is None else f"loss {self.loss:.4g}  "
+        return f"{loss}{speed}  {_clock(self.pace.seconds)} passed, {_clock(left)} left"
 
     def _last_words(self, session: Session) -> str:
         """Where it ended. After an error a GPU may refuse to give the loss out: it is read only if all went well."""

@@ -11,23 +11,48 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from nearfar.core.errors import UsageError, did_you_mean
 
 POSITIVE = (math.ulp(0.0), math.inf)
+TAKEN = {
+    "config", "help", "hooks", "out", "overwrite", "paper", "preset",
+    "progress", "quiet", "recipe", "resume", "settings", "tiny", "verbose",
+}  # fmt: skip
+"""Words that mean something to `nearfar fit` and `nearfar.fit` themselves."""
 
 
 def check_fields(settings: Any, limits: Mapping[str, tuple[float, float]], default: tuple[float, float] | None = None) -> None:
     """Every field has a value of its type; choices are among those offered; numbers lie within `limits` (both ends included).
 
-    `default` are the limits of numbers that have none of their own.
+    `default` are the limits of numbers that have none of their own: of recipes, whose fields must also have names of their own.
     """
+    if default:
+        _refuse_taken_names(type(settings))
     hints = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
-        value, name = getattr(settings, field.name), "--" + field.name.replace("_", "-")
+        value, name = getattr(settings, field.name), _flag(field.name)
         allowed = _alternatives(hints[field.name])
         if value is None and type(None) in allowed:
             continue
         _check_type(name, value, [a for a in allowed if a is not type(None)])
         low, high = limits.get(field.name) or default or (-math.inf, math.inf)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not low <= value <= high:
-            raise UsageError(f"{name} must be {_words(low, high)}, got {value}")
+            way_out = _way_out(type(settings), field.name, value) if default and field.name not in limits else ""
+            raise UsageError(f"{name} must be {_words(low, high)}, got {value}{way_out}")
+
+
+def _refuse_taken_names(recipe: type) -> None:
+    """Settings are told apart by their names alone: what is called like a field of a run would never reach the recipe."""
+    from nearfar.core.run import Machine, Run  # whose fields are checked here as well
+
+    for field in dataclasses.fields(recipe):
+        owner = next((kind.__name__ for kind in (Run, Machine) if field.name in kind.__dataclass_fields__), None)
+        if owner or field.name in TAKEN:
+            meaning = f"a setting of {owner}" if owner else "a word of `nearfar fit`"
+            raise UsageError(
+                f"{recipe.__name__} has a hyperparameter {field.name!r}, and {_flag(field.name)} is {meaning}: give it another name"
+            )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _alternatives(hint: Any) -> tuple[Any, ...]:
@@ -47,3 +72,16 @@ def _check_type(name: str, value: Any, allowed: list[Any]) -> None:
 def _words(low: float, high: float) -> str:
     start = "greater than 0" if low == POSITIVE[0] else f"at least {low:g}"
     return start if high == math.inf else f"{start} and at most {high:g}" if low > -math.inf else f"at most {high:g}"
+
+
+def _way_out(recipe: type, name: str, value: float) -> str:
+    """How the author of a recipe allows a value that nobody has thought of; nothing for recipes that ship."""
+    if recipe.__module__.startswith("nearfar."):
+        return ""
+    low = "0.0" if value == 0 else '-float("inf")'
+    entry = f'"{name}": ({low}, float("inf"))'
+    holder = next(kind for kind in recipe.__mro__ if "limits" in vars(kind))
+    if holder is recipe:
+        return f". If it means something, add {entry} to the limits of {recipe.__name__}"
+    inherited = f"**{holder.__name__}.limits, " if holder.limits else ""
+    return f". If it means something, write limits = {{{inherited}{entry}}} in the class {recipe.__name__}"

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from nearfar.core.card import Card
@@ -60,7 +61,8 @@ class Recipe(ABC):
     trains: ClassVar[tuple[str, ...]] = ("",)
     """Prefixes of the parameters that the recipe's optimizer owns; none where `refresh` fits all there is: such a run has no steps."""
     limits: ClassVar[Mapping[str, tuple[float, float]]] = {}
-    """Smallest and largest value of a hyperparameter; numbers that are not named here must be greater than 0."""
+    """Smallest and largest value of a hyperparameter, as in `{"nu": (0.0, float("inf"))}`; numbers that are not named here must be greater
+    than 0."""
     uses_labels: ClassVar[bool] = False
     """Labels of the training split are handed to the recipe only if it asks for them here."""
     inherits: ClassVar[Mapping[str, str]] = {}
@@ -95,7 +97,9 @@ class Recipe(ABC):
         return ()
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
-        """The representation that evaluation, index and server use."""
+        """The representation that evaluation, index and server use. Bytes of images are floats from 0 to 1, as in the views of training."""
+        if isinstance(x, Tensor) and x.dtype == torch.uint8:
+            x = x.float() / 255
         return getattr(net, tower)(x)
 
     def turns(self) -> tuple[Recipe, ...]:

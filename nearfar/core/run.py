@@ -88,7 +88,7 @@ class Run:
 @dataclass(frozen=True)
 class Machine:
     """Where and how a run is computed. On one machine none of these changes the result beyond rounding, but for --chunk with
-    batch normalisation."""
+    batch normalisation or dropout."""
 
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -96,7 +96,7 @@ class Machine:
     """Only algorithms that give the same bits every time (always so on CPU; slower on CUDA)."""
     chunk: int | None = None
     """Embed at most this many rows at a time: batches larger than memory, one more forward pass, the same gradients for nets without
-    batch normalisation (--encoder convnet-gn, --norm layer)."""
+    batch normalisation (--encoder convnet-gn, --norm layer) and dropout, whose masks are drawn chunk by chunk."""
     workers: int = 0
     """Processes that read samples ahead; useful for files that do not fit into memory."""
     compile: bool = False

@@ -7,7 +7,7 @@ A `.npz` file, a dict or a torch-geometric `Data` object has these fields:
     y             (n,) labels, -1 where one is not known; or none
     names         (n,) texts, what the nodes are called; or none: their numbers
     weights       (m,) numbers greater than 0, for walks (see `nearfar.data.edges`); `edge_weight` is another name; or none
-    train, test   (n,) booleans: a split of its own; `train_mask` and `test_mask` are other names; or none
+    train, test   (n,) booleans: a split of its own, without a node in both; `train_mask` and `test_mask` are other names; or none
 
 A list of links is a text file (see `nearfar.data.linkfiles`).
 
@@ -62,6 +62,13 @@ def open_nodes(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None, 
     if len(found.labelled) < 2:
         raise UsageError(f"{found.every.source} has {len(found.labelled)} nodes to learn from; at least 2 are needed")
     if found.train is not None and found.test is not None:
+        both = np.intersect1d(found.train, found.test)
+        if len(both):
+            counted = "1 node is" if len(both) == 1 else f"{len(both):,} nodes are"
+            raise UsageError(
+                f"{found.every.source}: {counted} for training and for testing, the first: {found.labelled.name(int(both[0]))}. "
+                "Take each out of one of the masks"
+            )
         return divide(Splits(found.labelled.subset(found.train), found.labelled.subset(found.test)), seed, split)
     return divide(Splits(found.labelled, None), seed, split)
 

@@ -163,6 +163,8 @@ def pretrained_tokenizer(name: str) -> Tokenizer:
     special["pad"] = special["pad"] if special["pad"] is not None else found.eos_token_id
     if special["pad"] is None:
         raise UsageError(f"--tokenizer {name}: it has neither a padding nor an end token")
+    if len(found) <= len(found.all_special_ids):
+        raise UsageError(f"--tokenizer {name}: it knows no words, only special tokens: are the files of its vocabulary missing?")
     return Tokenizer(definition, {short: int(i) for short, i in special.items() if i is not None})
 
 

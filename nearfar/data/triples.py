@@ -1,6 +1,7 @@
 """Knowledge as triples (head, relation, tail): one a line, its three names separated by tabs.
 
-a folder        train.txt and test.txt, valid.txt if there is one; entities and relations are those of train.txt
+a folder        train.txt and test.txt, valid.txt if there is one; entities and relations are those of train.txt, and no triple of it
+                stands in the others
 a file          all triples; a part is set aside for testing, of which every name also occurs in what is left
 'python'        what Python's standard library says of its own classes
 in Python       a list of (head, relation, tail)
@@ -128,13 +129,24 @@ def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[s
     numbered = {split: list(read_lines(file, rows)) for split, file in files.items() if file.is_file()}
     if not numbered["train"]:
         raise NearfarError(f"{files['train']}: no triples in it")
-    entities, relations = names or _names(triple for _, triple in numbered["train"])
+    learnt = {triple for _, triple in numbered["train"]}
+    numbered |= {split: _unlearnt(lines, learnt, files[split], rows) for split, lines in numbered.items() if split != "train"}
+    entities, relations = names or _names(learnt)
     places = _places(entities), _places(relations)
     facts = {split: _numbers(lines, *places, files[split], rows) for split, lines in numbered.items()}
     known = np.concatenate(list(facts.values()))
     valid = facts.get("valid", np.zeros((0, 3), dtype=np.int64))
     train = Triples(tuple(entities), tuple(relations), facts["train"], valid, known, source, tuple(rows.skipped))
     return Splits(train, replace(train, triples=facts["test"]) if len(facts["test"]) else None)
+
+
+def _unlearnt(lines: list[Numbered], learnt: set[Triple], file: Path, rows: Collected) -> list[Numbered]:
+    """Without training triples: a rank of one measures memory. `rows` are told of each."""
+    rows.open(str(file))
+    known = [number for number, triple in lines if triple in learnt]
+    for number in known:
+        rows.broken(number, f"{len(known):,} of its {len(lines):,} triples are training triples, and this is one: it tests nothing")
+    return [(number, triple) for number, triple in lines if triple not in learnt]
 
 
 def _divided(

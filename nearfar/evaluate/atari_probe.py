@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from nearfar.core import Key
+from nearfar.evaluate.inputs import as_features
 
 RATE, LOWEST_RATE, FACTOR, WAIT = 5e-4, 1e-5, 0.2, 5
 """The learning rate falls by a factor when the validation accuracy has not risen for more than 5 epochs …"""
@@ -54,6 +55,7 @@ def fit_probes(
     x: Float[Tensor, "n d"], y: Int64[np.ndarray, "n v"], apart: Bool[np.ndarray, " n"], asked: Float[Tensor, "m d"], key: Key
 ) -> Int64[np.ndarray, "m v"]:
     """Probes of all columns of `y`, trained on the rows that are not `apart` and stopped by those; their answers to `asked`."""
+    x, asked = as_features(x, "training features"), as_features(asked, "test features")
     values, coded = np.unique(y, return_inverse=True)
     target = torch.from_numpy(coded.reshape(y.shape).T.copy()).to(x.device)
     probes = Probes(y.shape[1], x.shape[1], len(values), x.device, key)

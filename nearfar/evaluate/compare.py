@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.core import Key, NearfarError
+from nearfar.core import Key, NearfarError, UsageError
 from nearfar.evaluate.few import few_labels
 from nearfar.evaluate.geometry import SAMPLES, effective_rank, spread
 from nearfar.evaluate.inputs import TestY, TrainY, as_features, standardised
@@ -54,6 +54,9 @@ def compare(
 
     `split` and `checkpoint` say what the features were taken from; nothing is chosen by the numbers of the table.
     """
+    for name, value in {"k": k, "tau": tau, "per_class": per_class, "draws": draws, "C": C}.items():
+        if not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be greater than 0, got {value}")
     if (train_y is None) != (test_y is None):
         raise NearfarError("compare: labels of the training and of the test split are needed both, or neither")
     _same_samples(representations)

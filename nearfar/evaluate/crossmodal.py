@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import NearfarError, UsageError
+from nearfar.evaluate.inputs import as_features
 from nearfar.evaluate.knn import nearest
 
 EncodeTexts = Callable[[list[str]], Tensor]
@@ -34,7 +35,7 @@ def hits_at(
     best right one, and e wrong and o right ones equal to it, \( 1 - \binom{e}{t} / \binom{e + o}{t} \) with t = k - g places left.
     Vectors that are all alike therefore give chance, exactly.
     """
-    queries, keys = F.normalize(queries.double(), dim=1), F.normalize(keys.double(), dim=1)
+    queries, keys = _directions(queries, "queries"), _directions(keys, "keys")
     if len(torch.unique(right[:, 0])) != len(queries):
         raise NearfarError("recall_at: every query needs a right key")
     right = right[right[:, 0].argsort(stable=True)].to(queries.device)
@@ -45,6 +46,12 @@ def hits_at(
         for k in ks:
             hits[k].append(_hit(*counts, k))
     return {k: torch.cat(found) for k, found in hits.items()}
+
+
+def _directions(x: Float[Tensor, "n d"], name: str) -> Float64[Tensor, "n d"]:
+    """Rows of unit length. Those with NaN are refused: no comparison with NaN is true, so that nothing would lie above them."""
+    as_features(x, name)
+    return F.normalize(x.double(), dim=1)
 
 
 def _places(scores: Float[Tensor, "n m"], right: Int64[Tensor, "p 2"]) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,7 +84,7 @@ def class_vectors(classes: Sequence[str], prompts: Sequence[str], encode: Encode
 
 def zero_shot(images: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], classes: Float[Tensor, "c d"]) -> float:
     """The accuracy of naming the class whose vector is nearest by cosine; of k equal ones the right one counts 1 / k."""
-    scores = (F.normalize(images.double(), dim=1) @ F.normalize(classes.double(), dim=1).T).float()
+    scores = (_directions(images, "images") @ _directions(classes, "class vectors").T).float()
     best = scores == scores.amax(1, keepdim=True)
     return float((best[torch.arange(len(labels), device=labels.device), labels].double() / best.sum(1)).mean())
 

@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nearfar.evaluate.inputs import as_features
+
 HEAD, TAIL = 0, 2
 """Columns of a triple, and the names of the two questions that can be asked about it."""
 CELLS = 1 << 24
@@ -57,7 +59,8 @@ def filtered_ranks(
         answers = Answers(known, side)
         for start in range(0, len(triples), block):
             part = triples[start : start + block]
-            found[start : start + block, column] = _ranks(score(part, side), part[:, side], *answers.of(part))
+            scores = as_features(score(part, side), "scores of entities")  # NaN is neither better nor worse: it would be first
+            found[start : start + block, column] = _ranks(scores, part[:, side], *answers.of(part))
             if progress:
                 progress(column * len(triples) + start + len(part), 2 * len(triples))
     return found

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import Key, NearfarError
+from nearfar.evaluate.inputs import as_features
 
 STEPS, TOLERANCE = 300, 1e-4
 """Steps of the search, at most, and the largest entry of the gradient, in the coordinates of the search, at which it ends."""
@@ -57,6 +58,7 @@ def multilabel(
 
 def top_k_f1(scores: Float[Tensor, "n g"], truth: Bool[Tensor, "n g"]) -> tuple[float, float]:
     """(macro, micro): each sample's best-scored groups are its answer, as many as it is in. A group nobody is in or assigned to has 0."""
+    as_features(scores, "scores of groups")
     place = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     answer = place < truth.sum(1, keepdim=True)
     right, said, true = (m.sum(0).double() for m in (answer & truth, answer, truth))

@@ -14,8 +14,12 @@ from nearfar.core import Key, NearfarError
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 
 TOLERANCE = 1e-6
-"""Largest entry of the gradient, in the coordinates of the search, at which a fit counts as converged."""
-ROUNDS, ITERATIONS = 40, 25
+"""Largest entry of the gradient, in the coordinates of the search, at which a search stops. float32 products end most before: near 1e-5."""
+CONVERGED = 1e-3
+"""Largest entry of the gradient, where the Hessian is about 1 and in units of the root of the loss, at which a fit counts as converged:
+each of the weights then adds at most about 5e-7 of the loss to it."""
+ROUNDS, ITERATIONS, EVALUATIONS = 40, 25, 25
+"""Rounds of a fit, iterations of a round and evaluations of an iteration, at most."""
 PENALTIES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 """What `chosen_penalty` tries."""
 
@@ -32,6 +36,7 @@ class Linear:
     converged: bool
 
     def predict(self, x: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
+        x = as_features(x, "features to be classified")
         return self.classes[(x @ self.weight.T + self.bias).argmax(1)]
 
 
@@ -85,29 +90,54 @@ def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, to
     renewed every few iterations, because the Hessian shrinks as rows become certain.
     Products with `x` are float32, all else is float64.
     """
+    x = as_features(x, "training features")
     classes, target = y.unique(return_inverse=True)
     mean = x.mean(0)
     # The bias is not penalised, so centring changes nothing but the conditioning.
     rows, basis = _within_span(x - mean)
     w = torch.zeros(len(classes), rows.shape[1], dtype=torch.float64, device=x.device)
     b = torch.zeros(len(classes), dtype=torch.float64, device=x.device)
-    loss, iterations, converged = 0.0, 0, False
-    for _ in range(ROUNDS):
-        w, b, loss, taken = _descend(rows, target, w, b, C, tolerance)
-        iterations, converged = iterations + taken, taken < ITERATIONS
-        if converged:
+    last, iterations = _descend(rows, target, w, b, C, tolerance), 0
+    for _ in range(ROUNDS - 1):
+        if last.stalled or (last.converged and last.iterations < ITERATIONS):
             break
-    w = w.float() if basis is None else w.float() @ basis.T
-    return Linear(w, b.float() - w @ mean, classes, loss, iterations, converged)
+        iterations += last.iterations
+        last = _descend(rows, target, last.w, last.b, C, tolerance)
+    w = last.w.float() if basis is None else last.w.float() @ basis.T
+    return Linear(w, last.b.float() - w @ mean, classes, last.loss, iterations + last.iterations, last.converged)
 
 
-def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, tolerance: float) -> tuple[Tensor, Tensor, float, int]:
-    """One round of L-BFGS from (w, b) in the coordinates that suit the curvature there: (w, b, loss, iterations)."""
+@dataclass(frozen=True, eq=False)
+class _Round:
+    """Where a round of the search ended: weights, bias and loss there, the loss at its start, the largest entry of the gradient."""
+
+    w: Tensor
+    b: Tensor
+    before: float
+    loss: float
+    steepest: float
+    iterations: int
+
+    @property
+    def converged(self) -> bool:
+        """The coordinates are those of the start. The Hessian shrinks about as the loss does, its root as the root: in coordinates of the
+        end the gradient is larger by sqrt(before / loss), and that is compared with sqrt(loss)."""
+        return self.steepest * self.before**0.5 <= CONVERGED * self.loss
+
+    @property
+    def stalled(self) -> bool:
+        """Less was gained than float32 can tell apart."""
+        return self.before - self.loss <= torch.finfo(torch.float32).eps * self.loss
+
+
+def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, tolerance: float) -> _Round:
+    """One round of L-BFGS from (w, b) in the coordinates that suit the curvature there."""
     factor, unit = _curvature(rows, w, b, C)
     v, u = (w @ factor).requires_grad_(), (b * unit).requires_grad_()
     optimizer = torch.optim.LBFGS(
         [v, u],
         max_iter=ITERATIONS,
+        max_eval=ITERATIONS * EVALUATIONS,
         tolerance_grad=tolerance,
         tolerance_change=1e-13,
         history_size=ITERATIONS,
@@ -125,10 +155,13 @@ def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, toler
         return loss
 
     with torch.enable_grad():
-        optimizer.step(objective)
+        before = float(optimizer.step(objective).detach())
         loss = float(objective().detach())
+    assert v.grad is not None
+    assert u.grad is not None
+    steepest = float(torch.cat([v.grad.flatten(), u.grad]).abs().max())
     w, b = (t.detach() for t in back())
-    return w, b, loss, int(optimizer.state[v]["n_iter"])
+    return _Round(w, b, before, loss, steepest, int(optimizer.state[v]["n_iter"]))
 
 
 def _within_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from nearfar.core import NearfarError, UsageError
 from nearfar.evaluate.correlation import spearman
+from nearfar.evaluate.inputs import as_features
 
 AT_ONCE = 256
 """Questions that are compared with the whole vocabulary at a time."""
@@ -103,6 +104,7 @@ def read_analogies(path: str | os.PathLike) -> dict[str, list[tuple[str, ...]]]:
 
 def agreement(vectors: Float[Tensor, "n d"], number: Mapping[str, int], judged: Judged) -> Agreement:
     """Spearman's correlation between cosines and judgements, over the pairs of known words."""
+    as_features(vectors, "word vectors")
     known = [i for i, (a, b) in enumerate(judged.pairs) if a in number and b in number]
     if len(known) < 2:
         return Agreement(math.nan, len(known), len(judged.pairs))
@@ -121,6 +123,7 @@ def analogies(
     """
     if among is not None and among < 1:
         raise UsageError(f"analogies: among must be at least 1, got {among}")
+    as_features(vectors, "word vectors")
     table = F.normalize(vectors[:among], dim=1)
     known = {word: i for word, i in number.items() if i < len(table)}
     found = {}

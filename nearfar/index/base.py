@@ -16,6 +16,7 @@ from nearfar.core.errors import NearfarError, UsageError
 from nearfar.index.items import Items
 from nearfar.index.metric import Metric, prepared
 from nearfar.index.model import Model
+from nearfar.train.own import Trusted
 from nearfar.train.trained import Trained
 
 ROW = re.compile(r"(?:row:)?(\d+)")
@@ -121,7 +122,7 @@ class Index(ABC):
     def _rows_called(self, name: str) -> list[int]:
         """Rows of this name that can be found."""
 
-    def trained(self, run: str | os.PathLike | None = None, *, device: str = "auto", recipe: str | os.PathLike | None = None) -> Trained:
+    def trained(self, run: str | os.PathLike | None = None, *, device: str = "auto", recipe: Trusted = None) -> Trained:
         """The model that made the vectors, loaded. `run`: where its folder lies now, if it was moved."""
         if self.model is None:
             raise NearfarError(f"{self.where} does not say which model made its vectors: search it with vectors")

@@ -10,6 +10,7 @@ import os
 import torch
 
 from nearfar.core.errors import NearfarError
+from nearfar.train.own import Trusted
 from nearfar.train.trained import Trained, load
 
 
@@ -22,7 +23,7 @@ class Model:
     fingerprint: str
     """Hash of weights and configuration: the same wherever the run lies."""
 
-    def load(self, run: str | os.PathLike | None, device: str, recipe: str | os.PathLike | None, index: str) -> Trained:
+    def load(self, run: str | os.PathLike | None, device: str, recipe: Trusted, index: str) -> Trained:
         """The run, checked to be the one; `run`: where it lies now. `index` is named in errors."""
         path = os.fspath(run or self.run)
         if not path:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Float32, Int64
 from torch import Tensor
 
-from nearfar.core import UsageError
+from nearfar.core import NearfarError, UsageError
 from nearfar.data.questions import Questions
 from nearfar.evaluate.retrieval import reciprocal_rank
 from nearfar.index.base import Hits, Index
@@ -117,6 +117,7 @@ def _by_rank(hits: Hits) -> Float32[np.ndarray, "q k"]:
 
 
 def _standardised(scores: Float32[np.ndarray, "q k"]) -> Float32[np.ndarray, "q k"]:
+    _refuse_broken(scores, "scores to be fused")
     spread = scores.std(1, keepdims=True)
     return (scores - scores.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1)
 
@@ -157,5 +158,13 @@ def searched(candidates: Sequence[Sequence[int]], scores: Float[np.ndarray, "q p
     ranked = np.full((len(candidates), width), -1, dtype=np.int64)
     for i, rows in enumerate(candidates):
         own = np.array(rows, dtype=np.int64)
+        _refuse_broken(scores[i : i + 1, own], "scores of candidates", first=i)
         ranked[i, : len(own)] = own[np.argsort(-scores[i, own], kind="stable")]
     return ranked
+
+
+def _refuse_broken(scores: Float[np.ndarray, "q k"], name: str, first: int = 0) -> None:
+    """NaN has no place in an order. `first`: the number of the first question."""
+    broken = np.flatnonzero(~np.isfinite(scores).all(1))
+    if broken.size:
+        raise NearfarError(f"{name}: question {first + broken[0]} has NaN or infinity among its scores. Did the training diverge?")

@@ -17,6 +17,7 @@ from nearfar.index.build import build, check_target, open_index
 from nearfar.index.items import Items, items_of
 from nearfar.index.model import model_of
 from nearfar.index.query import read_query
+from nearfar.train.own import Trusted
 from nearfar.train.trained import Trained, load
 
 Progress = Callable[[int, int], None]
@@ -31,7 +32,7 @@ def index_data(
     kind: str = "auto",
     overwrite: bool = False,
     device: str = "auto",
-    recipe: str | os.PathLike | None = None,
+    recipe: Trusted = None,
     on_error: str | None = None,
     progress: Progress | None = None,
 ) -> Index:
@@ -40,7 +41,7 @@ def index_data(
     run       a run folder, or a run already loaded
     data      what `nearfar fit --data` takes
     out       as for `nearfar.index.build`, like metric and kind
-    recipe    the file of a recipe that is not nearfar's own
+    recipe    the file, or the class, of a recipe that is not nearfar's own
     on_error  "stop" at a broken sample or "skip" it; by default as the run was told
     """
     if out is not None:
@@ -71,7 +72,7 @@ def search(
     *,
     run: str | os.PathLike | None = None,
     device: str = "auto",
-    recipe: str | os.PathLike | None = None,
+    recipe: Trusted = None,
 ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
     """The k nearest items, each as dict(score, name, row, label) with text or path where there is one; for a table of vectors a list
     of such lists.

@@ -7,18 +7,28 @@ dependency).
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import importlib
 import importlib.util
 import inspect
+import os
 import pkgutil
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from nearfar.core import Recipe, Run, UsageError
 from nearfar.core.errors import did_you_mean
+
+NO_FILE = " (no file)"
+"""Follows the name of a class that was typed into a notebook or a shell, where a run names its recipe."""
+_beside: set[str] = set()
+"""Modules that recipe files imported from their own folders."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,8 @@ class Method:
     tiny: tuple[Recipe, Run]
     reported: dict[str, Any]
     source: Path
+    text: bytes | None = None
+    """What a file of the user's own held when it was run; None for nearfar's own, and where no file is known."""
 
 
 def names() -> list[str]:
@@ -45,16 +57,35 @@ def method(name: str) -> Method:
     modules = _modules()
     if name not in modules:
         raise UsageError(f"unknown recipe {name!r}.{did_you_mean(name, modules)} `nearfar list` shows all {len(modules)}")
-    return _read(name, importlib.import_module(modules[name]))
+    module = importlib.import_module(modules[name])
+    return _read(name, module, _only_recipe(module))
+
+
+def is_own(name: str) -> bool:
+    """Whether a recipe of this name is not one of nearfar's: a file, or a class without one."""
+    return name.endswith((".py", NO_FILE))
 
 
 def of(recipe: Recipe | type[Recipe]) -> Method:
-    """The method whose file defines this recipe."""
+    """The method whose file defines this recipe; named by its class where no file does (a notebook, a shell)."""
     kind = recipe if isinstance(recipe, type) else type(recipe)
     for name, module in _modules().items():
         if module == kind.__module__:
             return method(name)
-    return _read(inspect.getfile(kind), sys.modules[kind.__module__], kind)
+    module = sys.modules.get(kind.__module__)
+    loader = getattr(module, "__loader__", None)
+    if isinstance(loader, _OwnFile):
+        return _read(loader.path, module, kind, loader.text)
+    file = _file_of(kind)
+    return _read(file, module, kind, Path(file).read_bytes()) if file else _read(f"{kind.__name__}{NO_FILE}", module, kind)
+
+
+def _file_of(kind: type[Recipe]) -> str | None:
+    try:
+        file = inspect.getfile(kind)
+    except (OSError, TypeError):  # what Python says of a class that was typed in
+        return None
+    return os.path.abspath(file) if file.endswith(".py") and os.path.isfile(file) else None
 
 
 def _modules() -> dict[str, str]:
@@ -66,22 +97,65 @@ def _modules() -> dict[str, str]:
     return found
 
 
-def _read(name: str, module: ModuleType, kind: type[Recipe] | None = None) -> Method:
+def _only_recipe(module: ModuleType) -> type[Recipe]:
     kinds = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Recipe) and v.__module__ == module.__name__]
-    if kind is None and len(kinds) != 1:
+    if len(kinds) != 1:
         raise UsageError(f"{module.__file__} must define exactly one Recipe, it defines {[k.__name__ for k in kinds] or 'none'}")
-    kind = kind or kinds[0]
+    return kinds[0]
+
+
+def _read(name: str, module: ModuleType | None, kind: type[Recipe], text: bytes | None = None) -> Method:
     paper, tiny = getattr(module, "paper", (kind(), Run())), getattr(module, "tiny", (kind(), Run()))
-    return Method(name, kind, paper, tiny, getattr(module, "reported", {}), Path(module.__file__ or "."))
+    return Method(name, kind, paper, tiny, getattr(module, "reported", {}), Path(getattr(module, "__file__", None) or "."), text)
+
+
+class _OwnFile(SourceFileLoader):
+    """Runs what was read, and nothing that was compiled earlier: `text` is what the recipe does, whatever is in the file by now."""
+
+    def __init__(self, name: str, path: str, text: bytes):
+        super().__init__(name, path)
+        self.text = text
+
+    def get_code(self, fullname: str):
+        return self.source_to_code(self.text, self.path)
 
 
 def _from_file(path: Path) -> Method:
     if not path.is_file():
         raise UsageError(f"no such recipe file: {path}")
-    spec = importlib.util.spec_from_file_location(f"nearfar_recipe_{path.stem}", path)
+    file, text = os.path.abspath(path), path.read_bytes()
+    mark = hashlib.sha256(file.encode() + text).hexdigest()[:12]  # files of the same name, or of another day, must not meet
+    name = f"nearfar_recipe_{path.stem}_{mark}"
+    loader = _OwnFile(name, file, text)
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return _read(str(path), module)
+    sys.modules[name] = module
+    with _importable(os.path.dirname(file)):
+        loader.exec_module(module)
+    return _read(str(path), module, _only_recipe(module), text)
+
+
+@contextlib.contextmanager
+def _importable(folder: str) -> Iterator[None]:
+    """Within the block, modules that lie in the folder can be imported: those of this folder, as they are now, and not those of the same
+    names that an earlier recipe file imported."""
+    for name in _beside:
+        sys.modules.pop(name, None)
+    _beside.clear()
+    before = set(sys.modules)
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+        _beside.update(name for name in set(sys.modules) - before if name.split(".")[0] not in before and _lies_in(folder, name))
+
+
+def _lies_in(folder: str, name: str) -> bool:
+    """Whether a module, or the package that it is of, lies in the folder itself: an environment may lie further down."""
+    top = os.path.join(folder, name.split(".")[0])
+    file = getattr(sys.modules[name], "__file__", None) or ""
+    return file == f"{top}.py" or file.startswith(top + os.sep)

@@ -46,12 +46,15 @@ class Checkpoint:
     def step(self) -> int:
         return self.manifest["step"]
 
+    def tensors(self) -> dict[str, Tensor]:
+        """The net's state, by name."""
+        tensors = load_file(self.folder / "net.safetensors")
+        return tensors | {alias: tensors[name] for alias, name in self.manifest["aliases"].items()}
+
     def load(self, net: Net, optimizers: Sequence[Optimizer] = ()) -> None:
         """Fill a net, and its optimizers if they are given, with the stored state."""
-        tensors = load_file(self.folder / "net.safetensors")
-        tensors |= {alias: tensors[name] for alias, name in self.manifest["aliases"].items()}
         try:
-            net.load_state_dict(tensors)
+            net.load_state_dict(self.tensors())
         except RuntimeError as e:
             raise NearfarError(f"{self.folder} does not fit this recipe and encoder: {str(e).splitlines()[-1].strip()}") from e
         for i, optimizer in enumerate(optimizers):

@@ -1,4 +1,5 @@
-"""A run's folder: config.json, metrics.jsonl, log.txt, split.json, tokenizer.json (texts), checkpoints/, a lock while someone trains."""
+"""A run's folder: config.json, metrics.jsonl, log.txt, split.json, tokenizer.json (texts), recipe.py (of a
+recipe that is not nearfar's own), checkpoints/, a lock while someone trains."""
 
 from __future__ import annotations
 
@@ -29,6 +30,7 @@ class RunFolder:
         self.log_file = self.path / "log.txt"
         self.split_file = self.path / "split.json"
         self.tokenizer_file = self.path / "tokenizer.json"
+        self.recipe_file = self.path / "recipe.py"
         self.checkpoints = self.path / "checkpoints"
 
     @classmethod
@@ -69,7 +71,7 @@ class RunFolder:
     def _empty(self) -> None:
         with self.lock():
             shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
-            files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file)
+            files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file, self.recipe_file)
             made = (self.path / name for name in ("report.html", "results.json", "README.md"))
             for item in (*files, *made):
                 item.unlink(missing_ok=True)
@@ -104,6 +106,12 @@ class RunFolder:
     def tokenizer(self) -> Tokenizer | None:
         """That of a run on texts."""
         return Tokenizer.load(self.tokenizer_file) if self.tokenizer_file.exists() else None
+
+    def write_recipe(self, text: bytes | None) -> None:
+        """A copy of the file that defines a recipe of the user's own: to be read, never run."""
+        if text is not None:
+            with atomic_write(self.recipe_file) as f:
+                f.write(text)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; an unfinished last line (a kill in the middle of a write) is left out."""

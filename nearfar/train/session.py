@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,9 +24,10 @@ from nearfar.train.optim import forget, make_optimizer
 from nearfar.train.step import GradStep
 
 
-def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Net | None = None, weights: bool = True) -> Net:
+def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Mapping[str, Tensor] | None = None, weights: bool = True) -> Net:
     """The net of a run before its first step: a pure function of recipe, run and sizes, and of a donor's encoders if one is given.
 
+    `donor`: the state of the net to begin from, by name, as a checkpoint holds it.
     `weights=False`: all of them will be replaced, so that those of a pre-trained encoder need not be read.
     """
     wanted = [name for name in inspect.signature(recipe.build).parameters if name != "sizes"]
@@ -34,7 +35,7 @@ def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Net | None = None, 
         encoders = {name: make_encoder(*_tower(recipe, run, sizes, name), weights) for name in wanted}
         if donor is not None:
             for name, encoder in encoders.items():
-                if name not in recipe.towers or hasattr(donor, name):
+                if name not in recipe.towers or _part(donor, name):
                     _take(encoder, donor, name, run)
         net = recipe.build(sizes, **encoders)
     if donor is not None:
@@ -50,10 +51,18 @@ def _tower(recipe: Recipe, run: Run, sizes: Sizes, name: str) -> tuple[str, Size
     return (run.encoder, sizes) if part is None else (getattr(recipe, name), sizes[part])
 
 
-def _take(encoder: torch.nn.Module, donor: Net, name: str, run: Run) -> None:
+def _part(donor: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+    return {key.removeprefix(f"{name}."): tensor for key, tensor in donor.items() if key.startswith(f"{name}.")}
+
+
+def _take(encoder: torch.nn.Module, donor: Mapping[str, Tensor], name: str, run: Run) -> None:
+    theirs = _part(donor, name)
+    if not theirs:
+        has = ", ".join(dict.fromkeys(key.split(".")[0] for key in donor))
+        raise UsageError(f"--init {run.init}: its net has no {name} to begin from, it has {has}")
     try:
-        encoder.load_state_dict(donor.get_submodule(name).state_dict())
-    except (RuntimeError, AttributeError) as e:
+        encoder.load_state_dict(theirs)
+    except RuntimeError as e:
         raise UsageError(f"--init {run.init}: its {name} does not fit --encoder {run.encoder} on these data") from e
 
 
@@ -109,7 +118,9 @@ def pick_device(name: str) -> torch.device:
 class Session:
     """A training in progress. Hooks receive it; `net`, `optimizers` and `step` are all that changes."""
 
-    def __init__(self, recipe: Recipe, run: Run, machine: Machine, data: Any, device: torch.device, donor: Net | None = None):
+    def __init__(
+        self, recipe: Recipe, run: Run, machine: Machine, data: Any, device: torch.device, donor: Mapping[str, Tensor] | None = None
+    ):
         self.recipe, self.machine, self.device = recipe, machine, device
         self.key = Key(run.seed)
         self.sizes = data.sizes()

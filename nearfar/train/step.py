@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Recipe, Rows, Similarity
 from nearfar.core.ranks import gather, rank, world
+from nearfar.train import returned
 from nearfar.train.buckets import Buckets
 from nearfar.train.graph import OnlyOnce, Recorder
 from nearfar.train.optim import owned
@@ -56,11 +57,11 @@ class GradStep:
         recorder = self.recorder
         if recorder is None or not recorder.ready(similarity):
             return None
-        self._seed_dropout(step, 0)
+        self._seed_torch(step, 0)
         return recorder(similarity, raw, rows)
 
-    def _seed_dropout(self, step: int, chunk: int) -> None:
-        """What torch draws by itself in a pass through `embed` depends on the step, the chunk and the rank alone."""
+    def _seed_torch(self, step: int, chunk: int) -> None:
+        """What torch draws by itself in views and in a pass through `embed` (dropout) depends on the step, the chunk and the rank alone."""
         self.key("dropout", step, chunk, rank()).seed_torch()
 
     def _to_record(self, similarity: Similarity, raw: Raw, rows: Rows) -> tuple[dict[str, Tensor], Embedded]:
@@ -89,10 +90,9 @@ class GradStep:
 
     def _objective(self, z: Embedded, step: int | None) -> dict[str, Tensor]:
         """What the recipe makes of the global batch, differentiated."""
-        found = self.recipe.objective(self.net, z, self._key("objective", step))
-        log = found if isinstance(found, dict) else {"loss": found}
-        if log["loss"].requires_grad:
-            log["loss"].backward()
+        log = returned.objective(self.recipe, self.recipe.objective(self.net, z, self._key("objective", step)))
+        returned.must_depend(self.recipe, log["loss"])
+        log["loss"].backward()
         return log
 
     def _embed_first(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:
@@ -102,16 +102,16 @@ class GradStep:
 
     def _embed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int | None, chunk: int, grad: bool) -> Embedded:
         """A chunk's views, embedded. The same call gives the same values."""
+        if step is not None:
+            self._seed_torch(step, chunk)
         with torch.no_grad():
             x = similarity.view(raw, rows, self.key("view"))
         x["id"] = torch.as_tensor(rows.ids).to(self.device, non_blocking=True)
         x["slot"] = torch.as_tensor(rows.slots).to(self.device, non_blocking=True)
-        if step is not None:
-            self._seed_dropout(step, chunk)
         # An autocast region for every pass: its cache would hand weights cast without a graph to a pass that needs one.
         region = torch.autocast(self.device.type, self.autocast) if self.autocast else contextlib.nullcontext()
         with torch.set_grad_enabled(grad), region:
-            return self.recipe.embed(self.net, x, self._key("embed", step))
+            return returned.embedded(self.recipe, self.recipe.embed(self.net, x, self._key("embed", step)))
 
     def _key(self, name: str, step: int | None) -> Key:
         """Of a step that is recorded it is not known which one it will be."""

@@ -19,6 +19,7 @@ from nearfar.data import Inputs, Tokenizer, inputs_for
 from nearfar.train import checkpoint
 from nearfar.train.encode import encode_all
 from nearfar.train.folder import RunFolder
+from nearfar.train.own import Trusted, own_recipe
 from nearfar.train.session import build_net, pick_device
 
 log = logging.getLogger("nearfar")
@@ -72,7 +73,7 @@ class Trained:
         if self.run.init is None:
             return None
         try:
-            donor = load(self.run.init, "cpu").net
+            donor = donor_of(self.run.init).tensors
         except NearfarError as e:
             log.warning("not compared with the run that this one began from: %s", e)
             return None
@@ -80,46 +81,73 @@ class Trained:
         return dataclasses.replace(self, net=net, step=0, metrics=[])
 
 
-def load(path: str | os.PathLike, device: str = "auto", recipe: str | os.PathLike | None = None) -> Trained:
-    """A run from its folder, as its newest good checkpoint left it. `recipe`: the file of a recipe that is not nearfar's own."""
+@dataclasses.dataclass(frozen=True)
+class Donor:
+    """What `--init` takes from a run: its weights, its encoder's name, its tokenizer. Nothing of its recipe is needed, or run."""
+
+    run: Run
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer | None
+
+
+def donor_of(path: str | os.PathLike) -> Donor:
     folder = RunFolder.open(path)
-    config = folder.config()
+    return Donor(run_of(folder.config(), folder.path), _newest(folder).tensors(), folder.tokenizer())
+
+
+def _newest(folder: RunFolder) -> checkpoint.Checkpoint:
     found = checkpoint.newest(folder.checkpoints)
     if found is None:
         raise NearfarError(f"{folder.path} has no checkpoint yet: `nearfar fit --resume {folder.path}` goes on with it")
+    return found
+
+
+def load(path: str | os.PathLike, device: str = "auto", recipe: Trusted = None) -> Trained:
+    """A run from its folder, as its newest good checkpoint left it. `recipe`: the file, or the class, of one that is not nearfar's own."""
+    folder = RunFolder.open(path)
+    config = folder.config()
+    found = _newest(folder)
     method, run = recipe_of(config, folder.path, recipe), run_of(config, folder.path)
     where = pick_device(device)
-    net = build_net(method, run, config["sizes"], weights=False).to(where)
+    sizes = entry(config, "sizes", dict, folder.path)
+    try:
+        net = build_net(method, run, sizes, weights=False).to(where)
+    except KeyError as e:  # it was built from these sizes before
+        raise _lacking(f"sizes.{e.args[0]}", folder.path) from e
     found.load(net)
     net.eval()
     return Trained(method, run, net, found.step, where, folder, folder.metrics(), folder.tokenizer())
 
 
-def recipe_of(config: dict[str, Any], source: os.PathLike | str, trusted: str | os.PathLike | None = None) -> Recipe:
+def recipe_of(config: dict[str, Any], source: os.PathLike | str, trusted: Trusted = None) -> Recipe:
     """The recipe that a config names, with its hyperparameters. A file that defines one is code: it is run only if it is named again."""
-    name = _entry(config, "recipe", str, source)
-    if name.endswith(".py"):
-        if trusted is None:
-            raise UsageError(
-                f"{source} was trained with a recipe of its own, {name}: "
-                "name it again to run that file, if you trust it (--recipe FILE; nearfar fit FILE --resume RUN)"
-            )
-        name = os.fspath(trusted)
-    return fill(recipes.method(name).recipe, _entry(config, "hyper", dict, source), f"hyperparameter of {name}")
+    name = entry(config, "recipe", str, source)
+    method = own_recipe(config, source, trusted) if recipes.is_own(name) else recipes.method(name)
+    return fill(method.recipe, entry(config, "hyper", dict, source), f"hyperparameter of {method.name}")
 
 
 def run_of(config: dict[str, Any], source: os.PathLike | str) -> Run:
-    return fill(Run, _entry(config, "run", dict, source), "setting of a run")
+    return fill(Run, entry(config, "run", dict, source), "setting of a run")
 
 
 def machine_of(config: dict[str, Any], source: os.PathLike | str) -> Machine:
-    return fill(Machine, _entry(config, "machine", dict, source), "setting of a machine")
+    return fill(Machine, entry(config, "machine", dict, source), "setting of a machine")
 
 
-def _entry(config: dict[str, Any], name: str, kind: type, source: os.PathLike | str) -> Any:
-    if not isinstance(config.get(name), kind):
-        raise UsageError(f"{source}: its config.json has no proper {name!r}")
-    return config[name]
+def entry(config: dict[str, Any], name: str, kind: type, source: os.PathLike | str) -> Any:
+    """A field of a config; "run.steps" is the field `steps` of its field `run`."""
+    found: Any = config
+    for part in name.split("."):
+        found = found.get(part) if isinstance(found, dict) else None
+    if not isinstance(found, kind):
+        raise _lacking(name, source)
+    return found
+
+
+def _lacking(name: str, source: os.PathLike | str) -> UsageError:
+    return UsageError(
+        f"{source}: its config.json has no proper {name!r}. Put it back (each manifest.json under checkpoints has a copy), or train anew"
+    )
 
 
 def fill(kind: type, values: dict[str, Any], what: str) -> Any:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
-from nearfar.app.serve.collection import Collection
-from nearfar.app.serve.exact import Query, unit
+from nearfar.app.serve.collection import Collection, IndexCollection
+from nearfar.app.serve.exact import Exact, Found, Query, unit
 from nearfar.core import Key
 from nearfar.core.kmeans import kmeans
 
@@ -81,11 +82,25 @@ def clusters(collection: Collection, k: int) -> Column:
 
 def crowding(collection: Collection, report: Any) -> Column:
     """The mean cosine with the ten nearest others: high in crowds, low for loners, who may be errors in the data."""
-    found, rows = np.empty(len(collection), dtype="<f4"), collection.rows
-    k = min(CROWD + 1, len(rows))
+    found, rows, search = np.empty(len(collection), dtype="<f4"), collection.rows, _by_cosine(collection)
+    k = min(CROWD, len(rows) - 1)
     for start in range(0, len(rows), 2048):
         part = slice(start, start + 2048)
-        (hits,) = collection.search([Query(collection.vectors(rows[part]), k)])
-        found[part] = (hits.scores.sum(1) - hits.scores[:, 0]) / max(k - 1, 1)
+        hits = search(Query(collection.vectors(rows[part]), k + 1))
+        others = np.argsort(hits.rows == rows[part, None], axis=1, kind="stable")[:, :k]  # a row may not be the first of its own hits
+        found[part] = np.take_along_axis(hits.scores, others, 1).sum(1) / max(k, 1)
         report(min(1.0, (start + 2048) / len(rows)))
     return Column("crowding", found, about="mean cosine with the ten nearest")
+
+
+def _by_cosine(collection: Collection) -> Callable[[Query], Found]:
+    """The collection's own search; where that is an index by another metric, an exact one of the same vectors."""
+    if not isinstance(collection, IndexCollection) or collection.index.metric == "cosine":
+        return lambda query: collection.search([query])[0]
+    exact = Exact(collection.vectors(collection.rows))
+
+    def search(query: Query) -> Found:
+        (hits,) = exact([query])
+        return Found(hits.scores, collection.rows[hits.rows])
+
+    return search

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from nearfar.app.diagnose import diagnose
-from nearfar.app.explorer.runs import sample_of
+from nearfar.app.explorer.runs import encoded, sampled
 from nearfar.app.kinds import kind_of
 from nearfar.app.results import pairs_of, splits_of
 from nearfar.app.serve.collection import Collection, RunCollection, png
@@ -34,13 +34,14 @@ def curves(trained: Trained | None) -> dict[str, list[list[float]]]:
 
 def diagnostics(collection: Collection) -> dict[str, Any]:
     """Spectrum, rank and spread of the vectors, beside those of the same net before training."""
-    rows = {"trained": sample_of(collection, SAMPLES)}
+    rows = sampled(len(collection), SAMPLES)
+    found = {"trained": torch.from_numpy(collection.vectors(collection.rows[rows]))}
     if isinstance(collection, RunCollection) and collection.trained is not None:
-        part = collection.parts[0]
-        sample = part.subset(np.arange(min(len(part), SAMPLES))) if hasattr(part, "subset") else part
         before = collection.trained.began() or collection.trained.untrained()
-        rows["before training"] = before.encode(sample)
-    return {name: _described(x.float()) for name, x in rows.items()}
+        within = np.split(rows, np.searchsorted(rows, collection.starts[1:-1]))
+        parts = zip(collection.parts, collection.starts[:-1], within, strict=True)
+        found["before training"] = torch.cat([encoded(before, part, ids - start) for part, start, ids in parts if len(ids)])
+    return {name: _described(x.float()) for name, x in found.items()}
 
 
 def _described(x: torch.Tensor) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float32
+from jaxtyping import Float32, Int64
 
 from nearfar.app.kinds import kind_of
 from nearfar.app.results import splits_of, views_of
@@ -21,7 +21,7 @@ from nearfar.evaluate import effective_rank, spread
 from nearfar.losses import alignment, uniformity
 from nearfar.train import checkpoint
 from nearfar.train.folder import RunFolder
-from nearfar.train.trained import load
+from nearfar.train.trained import Trained, load
 
 MOST = 64
 """Runs of a folder that are looked at."""
@@ -52,7 +52,7 @@ def place(path: Path, device: str) -> dict[str, Any]:
         if found is None:
             return about | {"problem": "it has no checkpoint yet"}
         cache = Cache(path / "explorer", digest(json.dumps(found.manifest, sort_keys=True).encode()))
-        values = cache.of("geometry", lambda: _measure(path, device))
+        values = cache.of("geometry-sampled", lambda: _measure(path, device))
     except NearfarError:
         return about | {"problem": "it cannot be measured: its data, or its recipe, are not there"}
     return about | {name: value for name, value in zip(NUMBERS, values.tolist(), strict=True) if np.isfinite(value)}
@@ -62,8 +62,7 @@ def _measure(path: Path, device: str) -> np.ndarray:
     trained = load(path, device)
     splits = splits_of(trained)
     data = splits.test if splits.test is not None else splits.train
-    sample = data.subset(np.arange(min(len(data), MEASURED))) if hasattr(data, "subset") else data
-    vectors = trained.encode(sample)
+    vectors = trained.encode(data.subset(sampled(len(data), MEASURED)) if hasattr(data, "subset") else data)
     pair = views_of(trained, data, min(VIEWED, len(data)))
     aligned = np.nan if pair is None else float(alignment(*kind_of(trained.recipe).encode(trained, pair)))
     return np.array([aligned, float(uniformity(vectors)), effective_rank(vectors), spread(vectors)])
@@ -98,6 +97,11 @@ def turned(points: Float32[np.ndarray, "n 2"], like: Float32[np.ndarray, "n 2"])
     return (found / max(float(np.abs(found).max()), 1e-12)).astype(np.float32)
 
 
-def sample_of(collection: Collection, count: int) -> torch.Tensor:
-    rows = np.sort(Key(0)("explorer", "sample").permutation(len(collection))[:count])
-    return torch.from_numpy(collection.vectors(collection.rows[rows]))
+def sampled(n: int, count: int) -> Int64[np.ndarray, " m"]:
+    """Which of n rows stand for all of them; the first would not, where data are sorted by class. The same ones for every run."""
+    return np.sort(Key(0)("explorer", "sample").permutation(n)[:count])
+
+
+def encoded(trained: Trained, data: Any, rows: Int64[np.ndarray, " m"]) -> Float32[torch.Tensor, "m d"]:
+    """The vectors of some rows of a part."""
+    return trained.encode(data.subset(rows)) if hasattr(data, "subset") else trained.encode(data)[rows]

@@ -49,6 +49,10 @@ class Kind(ABC):
         """The training samples that probes and neighbours use."""
         return train
 
+    def labels_rows(self, train: Any) -> bool:
+        """Whether a label tells of what a vector is of."""
+        return True
+
     def baselines(self, train: Any, test: Any, views: Pair | None) -> dict[str, Features]:
         """What is known of the samples without learning anything: what the standard probes compare with."""
         return {}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.app import terminal
-from nearfar.app.commands import parse_flags
+from nearfar.app.commands import add_device, add_own_recipe, parse_flags
 from nearfar.app.flags import Parser, value_of
 from nearfar.core import UsageError
 from nearfar.core.errors import MissingExtra
@@ -40,8 +40,8 @@ def serve(argv: Sequence[str]) -> None:
     parser.add_argument(
         "--timeout", default=30.0, **value_of(float), help="seconds a request may take to arrive, and its answer to be made. Default: 30."
     )
-    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
-    parser.add_argument("--recipe", metavar="FILE", help="the file of a recipe that is not nearfar's own; it is run")
+    add_device(parser)
+    add_own_recipe(parser)
     parser.add_common()
     given = parse_flags(parser, argv)
     quiet = given["quiet"]

@@ -56,6 +56,8 @@ class TransE(Recipe):
         equation=r"\max(0,\; \gamma + d(h + r, t) - d(h' + r, t'))",
     )
 
+    limits = {"gamma": (0.0, float("inf"))}  # noqa: RUF012
+
     dim: int = 50
     """Width of the vectors."""
     gamma: float = 2.0

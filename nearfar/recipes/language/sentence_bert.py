@@ -51,7 +51,7 @@ class SentenceBERT(Recipe):
         equation=r"o = \operatorname{softmax}(W_t [u; v; |u - v|])",
     )
     uses_labels = True
-    limits: ClassVar = {"dropout": (0.0, 0.9)}
+    limits: ClassVar = {"dropout": (0.0, 0.9), "margin": (0.0, float("inf"))}
 
     goal: Literal["softmax", "regression", "triplet"] = "softmax"
     """What is learned: the label of a pair, its score, or which of two sentences is nearer."""

@@ -51,6 +51,8 @@ class BarlowTwins(Recipe):
         equation=r"\mathcal{L} = \sum_i (1 - C_{ii})^2 + \lambda \sum_i \sum_{j \neq i} C_{ij}^2",
     )
 
+    limits = {"lam": (0.0, float("inf"))}  # noqa: RUF012
+
     dim: int = 1024
     """Width of the embedding whose dimensions are decorrelated, and of the head's hidden layers."""
     lam: float = 5e-3

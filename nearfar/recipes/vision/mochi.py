@@ -50,12 +50,12 @@ class MoCHi(MoCoV2):
         negative="a queue of keys of earlier batches, and mixtures of the hardest of them with each other and with the query",
         equation=r"h_k \propto \alpha_k n_i + (1 - \alpha_k) n_j, \quad h'_k \propto \beta_k q + (1 - \beta_k) n_j, \; \beta_k < \tfrac12",
     )
-    limits = {**MoCo.limits, "mixed_query": (0.0, float("inf")), "start": (0.0, 1.0)}  # noqa: RUF012
+    limits = {**MoCo.limits, "mixed": (0.0, float("inf")), "mixed_query": (0.0, float("inf")), "start": (0.0, 1.0)}  # noqa: RUF012
 
     hardest: int = 1024
     """How many of the queue's hardest keys are mixed (N)."""
     mixed: int = 512
-    """Mixtures of two of them for each query (s)."""
+    """Mixtures of two of them for each query (s); 0: none."""
     mixed_query: int = 256
     """Mixtures of one of them with the query (s'); 0: none."""
     start: float = 0.1

@@ -58,7 +58,7 @@ class PCL(MoCoV2):
         r"\frac{\exp(v_i \cdot c_s^m/\phi_s^m)}{\sum_j \exp(v_i \cdot c_j^m/\phi_j^m)}",
     )
 
-    limits = {**MoCoV2.limits, "cluster_from": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {**MoCoV2.limits, "cluster_from": (0.0, float("inf")), "alpha": (0.0, float("inf"))}  # noqa: RUF012
 
     clusters: tuple[int, ...] = (50, 100, 200)
     """How many prototypes each clustering has (k_m)."""

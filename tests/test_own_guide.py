@@ -1,0 +1,129 @@
+"""docs/own.md, from its first block to its last: files are written, commands given, assertions hold."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+
+import nearfar
+from nearfar.app.cli import main
+from nearfar.core import Key, Recipe, Rows
+from nearfar.data import open_data
+from nearfar.scores import Scores, Statistic
+from nearfar.train.session import Session
+
+GUIDE = Path(__file__).parent.parent / "docs" / "own.md"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+FILES = {text.split("\n", 1)[0].removeprefix("# "): text for kind, text in BLOCKS if kind == "python" and re.match(r"# \w+\.py\n", text)}
+SMALL = {"steps": 4, "batch": 32, "device": "cpu"}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The guide's files, where its commands look for them."""
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_guide_has_the_files_it_speaks_of():
+    assert list(FILES) == ["simsiam.py", "salted.py", "nnclr.py", "flat.py"]
+    assert {kind for kind, _ in BLOCKS} == {"python", "sh"}
+
+
+def test_the_guide_leaves_out_nothing_that_a_recipe_may_say():
+    text = GUIDE.read_text(encoding="utf-8")
+    members = [name for name in {**vars(Recipe), **Recipe.__annotations__} if not name.startswith("_")]
+    assert {"card", "limits", "embed", "refresh", "towers"} <= set(members)
+    assert [name for name in members if not re.search(rf"^\| `{name}\b", text, re.MULTILINE)] == []
+    statistics = [name for name, value in vars(Scores).items() if isinstance(value, Statistic)]
+    assert len(statistics) == 10
+    assert all(name.split("_")[1] in text for name in statistics)
+
+
+def test_what_is_no_file_runs_in_order(folder, caplog):
+    caplog.set_level("INFO", "nearfar")
+    known: dict = {}
+    snippets = [text for kind, text in BLOCKS if kind == "python" and text not in FILES.values()]
+    assert sum(text.count("assert ") for text in snippets) >= 9
+    for number, text in enumerate(snippets):
+        exec(compile(text, f"{GUIDE.name}, snippet {number}", "exec"), known)
+    assert "going on with" in caplog.text, "the run of the checklist was stopped indeed"
+    assert "at step 4 of 6" in caplog.text
+    blended, data = known["Blended"](0.4), open_data("digits").train
+    ids = Key(0).permutation(len(data))[:20]
+    rows, key = Rows(ids, ids + 1000, ids), Key(3)
+    whole, part = (blended.view(blended.read(data, r, key), r, key) for r in (rows, rows[5:9]))
+    assert torch.equal(whole["v1"][5:9], part["v1"])
+    assert not torch.equal(whole["v0"], whole["v1"])
+    assert 0 <= float(whole["v0"].min()) <= float(whole["v0"].max()) <= 1
+
+
+def test_its_commands_do_what_they_say(folder, capsys):
+    (commands,) = (text.splitlines() for kind, text in BLOCKS if kind == "sh")
+    for line in commands:
+        words = shlex.split(line)
+        short = ["--steps", "4", "--batch", "32"] if words[1] == "fit" and "--resume" not in words else []
+        assert main([*words[1:], *short]) == 0, capsys.readouterr().err
+    shown = capsys.readouterr().out
+    assert "SimSiam" in shown
+    assert "trained encoder" in shown
+    assert "hidden" in shown, "the setting that differs between the two runs"
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_each_of_its_methods_keeps_the_contract(name, folder):
+    """Same seed, same bits; chunks, where nothing normalises over the batch, as the whole."""
+    first, again = (nearfar.fit(name, preset="tiny", **SMALL) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first.net.state_dict().values(), again.net.state_dict().values(), strict=True))
+    samples = open_data("digits").test
+    assert first.encode(samples).isfinite().all()
+    exact = SMALL | {"steps": 1, "optimizer": "sgd", "encoder": "convnet-gn", "norm": "layer"}
+    whole, chunked = (nearfar.fit(name, preset="tiny", chunk=chunk, **exact) for chunk in (None, 7))
+    for a, b in zip(whole.net.state_dict().values(), chunked.net.state_dict().values(), strict=True):
+        assert torch.allclose(a.double(), b.double(), atol=1e-5)
+
+
+def test_the_neighbours_are_of_earlier_steps(folder):
+    """As the guide says of NNCLR: what is read in a step was pushed before it."""
+    from nearfar import recipes
+    from nearfar.core import Machine, Run
+    from nearfar.train.fit import Hook, train
+
+    kind = recipes.method("nnclr.py").recipe
+    recipe = kind(support=64)  # type: ignore[call-arg]
+    session = Session(recipe, Run(steps=3, batch=32), Machine(), open_data("digits").train.unlabelled(), torch.device("cpu"))
+    pushed = []
+
+    class Watch(Hook):
+        def step(self, session, values, z):
+            pushed.append(z["z0"].clone())
+
+    train(session, [Watch()])
+    assert torch.equal(session.net.queue.rows, torch.cat([pushed[2], pushed[1]])), "a ring: the third batch where the first was"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "found_by"),
+    [
+        ("z0, z1 = (net.head(", "z0, z1 = (_centred(net.head)(", "chunk=7"),
+        ("Net(encoder=encoder,", "Net(encoder=encoder, spare=mlp(2, 2),", "requires_grad"),
+        ("return (byol(", "return _growing() * (byol(", "nearfar.resume"),
+    ],
+)
+def test_the_checklist_finds_mistakes(right, wrong, found_by, folder):
+    """Rows that know of each other, a parameter nobody uses, state outside the net."""
+    helpers = "def _centred(f): return lambda x: f(x) - f(x).mean(0)\nSEEN = []\ndef _growing(): SEEN.append(1); return len(SEEN)\n"
+    simsiam = FILES["simsiam.py"]
+    assert simsiam.count(right) == 1
+    (folder / "simsiam.py").write_text(helpers + simsiam.replace(right, wrong))
+    checklist = BLOCKS[-1][1]
+    with pytest.raises(AssertionError) as failed:
+        exec(compile(checklist, "checklist", "exec"), {"torch": torch})
+    (line,) = (entry.lineno for entry in failed.traceback if str(entry.path) == "checklist")
+    assert found_by in checklist.splitlines()[line]
