@@ -133,6 +133,7 @@ def test_a_class_from_a_notebook_trains_resumes_loads_and_compares(tmp_path, not
     assert nearfar.resume(path, recipe=kind).step == 2
     for again in (kind, kind(), [kind]):
         assert nearfar.load(path, recipe=again).recipe == kind(weight=2.0)
+    assert nearfar.fit(kind, config=path / "config.json").recipe == kind(weight=2.0)
     for use in (nearfar.load, nearfar.resume):
         with pytest.raises(
             UsageError, match=r"Own, a class whose source is not known: hand it in again \(nearfar\.load\(RUN, recipe=Own\)"

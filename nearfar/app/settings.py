@@ -77,7 +77,7 @@ def _preset(method: recipes.Method, preset: str) -> tuple[Recipe, Run]:
 
 def _from_config(path: str | os.PathLike, recipe: Any) -> Settings:
     config = read_config(path)
-    trusted = recipe if isinstance(recipe, str) and recipe.endswith(".py") else None
+    trusted = None if isinstance(recipe, str) and not recipe.endswith(".py") else recipe
     return Settings(config["recipe"], recipe_of(config, path, trusted), run_of(config, path), machine_of(config, path))
 
 
