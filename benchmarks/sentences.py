@@ -59,6 +59,11 @@ TRIALS: dict[str, dict[str, dict[str, Any]]] = {
         "SNLI's sentences, lr 1e-3, 10 epochs": {"corpus": "SNLI", "lr": 1e-3, "epochs": 10},
         "SNLI's sentences, lr 1e-3, 30 epochs": {"corpus": "SNLI", "lr": 1e-3, "epochs": 30},
         "SNLI's sentences, lr 1e-3, 10 epochs, first-last": {"corpus": "SNLI", "lr": 1e-3, "epochs": 10, "pool": "first-last"},
+        "SNLI's sentences, lr 1e-3, 30 epochs, first-last": {"corpus": "SNLI", "lr": 1e-3, "epochs": 30, "pool": "first-last"},
+        "SNLI's sentences, lr 2e-3, 10 epochs, first-last": {"corpus": "SNLI", "lr": 2e-3, "epochs": 10, "pool": "first-last"},
+        "SNLI's sentences, lr 1e-3, 10 epochs, first-last, dropout 0.2": {
+            "corpus": "SNLI", "lr": 1e-3, "epochs": 10, "pool": "first-last", "dropout": 0.2,
+        },
         "SNLI's sentences, lr 1e-3, 10 epochs, tokens erased": {
             "corpus": "SNLI", "lr": 1e-3, "epochs": 10, "views": "erase-tokens", "share": 0.2,
         },
