@@ -19,11 +19,10 @@ from nearfar.app.api import fit, load
 from nearfar.app.cli import main
 from nearfar.app.comparing import compare_runs
 from nearfar.app.comparison_page import render_page, write_comparison
-from nearfar.app.onerun import training_seconds
 from nearfar.app.results import measure
 from nearfar.app.stored import keep, measured, stored
 from nearfar.core import NearfarError, UsageError
-from nearfar.train.folder import RunFolder
+from nearfar.train.folder import RunFolder, training_seconds
 
 SMALL = {"steps": 3, "batch": 32, "lr": 2e-3}
 

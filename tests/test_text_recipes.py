@@ -160,7 +160,9 @@ def test_reports_of_pairs_and_labels(tmp_path):
     run = nearfar.fit("sentence-bert", data="docstring-pairs", encoder="bag", steps=2, out=tmp_path / "run", **TINY)
     page = report(run).read_text()
     assert page.count('<q class="words"') > 48
-    found = evaluate(run).results[-1]
+    table = evaluate(run)
+    found = table.results[-1]
+    assert "A label is of the 2 texts of a row" in table.render()
     assert found["spread"] > 0
     assert not {"linear", "knn", "few_labels"} & set(found), "the label is of both texts, a vector of one"
     assert embed(run, "docstring-pairs", tmp_path / "v.parquet", split="test") > 100

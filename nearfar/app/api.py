@@ -179,7 +179,7 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
             "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.run.encoder.removesuffix("-gn"),
         )  # fmt: skip
     if session.recipe.inherits and not session.run.init:
-        parts = " and ".join(session.recipe.inherits)
+        parts = " and ".join(part.split(".")[0] for part in session.recipe.inherits)
         log.warning("%s goes on from a finished run: without --init RUN its %s is random", type(session.recipe).__name__, parts)
     with _log_file(folder), lost_rank_named(), _signals(session), _deterministic(session.machine.deterministic):
         log.info(

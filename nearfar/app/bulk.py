@@ -36,7 +36,7 @@ import torch
 
 import nearfar
 from nearfar import recipes
-from nearfar.app.embedding import BATCH, SHARD, Progress, Shard, Vectors, encode_shard, parts_of, shards_of
+from nearfar.app.embedding import BATCH, Progress, Shard, Vectors, encode_shard, parts_of, shards_of
 from nearfar.core import MissingExtra, NearfarError, UsageError
 from nearfar.core.files import atomic_write, write_json
 from nearfar.data.stores import digest
@@ -200,7 +200,7 @@ def _plan(job: Job, trained: Trained, parts: list[Any]) -> dict[str, Any]:
         "data": [getattr(part, "fingerprint", None) or digest(part.ids.tobytes()) for part in parts],
         "rows": [len(part) for part in parts],
         "batch": BATCH,
-        "shard": SHARD,
+        "shards": [shard.stop for shard in shards_of(parts)],
         "device": job.device,
         "threads": job.threads,
         "versions": {"nearfar": nearfar.__version__, "torch": torch.__version__},

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from nearfar.app.stored import Stored, measured
-from nearfar.train.folder import RunFolder
+from nearfar.train.folder import RunFolder, training_seconds
 from nearfar.train.own import Trusted, warn_if_file_changed
 
 
@@ -65,10 +64,3 @@ def read_run(path: str | os.PathLike, device: str, recipe: Trusted, progress: Ca
     if not fresh:  # loading it would have said so
         warn_if_file_changed(config, folder.path)
     return OneRun(folder.path, config, found, training_seconds(folder.metrics()), fresh)
-
-
-def training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float | None:
-    """The clock begins anew whenever a run is resumed: the last reading of every stretch is added up."""
-    times = [m["time"] for m in metrics if "time" in m]
-    ends = [now for now, after in itertools.pairwise([*times, -1.0]) if after < now]
-    return sum(ends) if times else None

@@ -19,7 +19,7 @@ from nearfar.app.report import ReportContent, find_neighbours, write_report
 from nearfar.core import Key, Plan, Rows, Run, UsageError
 from nearfar.data import Splits
 from nearfar.evaluate import Features, Table, compare, project, spectrum
-from nearfar.train.folder import RunFolder
+from nearfar.train.folder import RunFolder, training_seconds
 from nearfar.train.trained import Trained
 
 Progress = Callable[[int, int], None]
@@ -67,9 +67,11 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
         pair = None if views is None else kind.encode(who, views)
         features = [who.encode(part, progress=progress) for part in (train, test)]
         rows[name] = Features(features[0], features[1], views=pair, baseline=who is not trained)
-    labelled = kind.labels_rows(train) and train.labels is not None and test.labels is not None and len(train.classes) > 1
-    labels = (train.labels, test.labels) if labelled else (None, None)
+    labelled, remark = train.labels is not None and test.labels is not None and len(train.classes) > 1, kind.unprobed(train)
+    labels = (train.labels, test.labels) if labelled and not remark else (None, None)
     table = compare(rows, *labels, key=key, checkpoint=f"step {trained.step} of {trained.run.steps}", **protocol)
+    if labelled and remark:
+        table.protocol["remark"] = remark
     as_tensor = {name: torch.as_tensor(rows[name].test) for name in rows}
     return Evaluation(table, splits, train, torch.as_tensor(rows["trained encoder"].train), as_tensor["trained encoder"], as_tensor[before])
 
@@ -122,7 +124,6 @@ def _two_views(trained: Trained, data: Any, rows: Rows, key: Key) -> Pair | None
 
 def report(trained: Trained, evaluation: Evaluation | None = None, *, progress: Progress | None = None) -> Path:
     """Write RUN/report.html: the run to look at."""
-    from nearfar.app.onerun import training_seconds  # which reads results, and so this file
 
     if trained.folder is None:
         raise UsageError("this run has no folder to write a report into: train with out=RUN")

@@ -11,23 +11,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from nearfar.core.errors import UsageError, did_you_mean
 
 POSITIVE = (math.ulp(0.0), math.inf)
-TAKEN = {
-    "config", "help", "hooks", "out", "overwrite", "paper", "preset",
-    "progress", "quiet", "recipe", "resume", "settings", "tiny", "verbose",
-}  # fmt: skip
-"""Words that mean something to `nearfar fit` and `nearfar.fit` themselves."""
 
 
 def check_fields(settings: Any, limits: Mapping[str, tuple[float, float]], default: tuple[float, float] | None = None) -> None:
     """Every field has a value of its type; choices are among those offered; numbers lie within `limits` (both ends included).
 
-    `default` are the limits of numbers that have none of their own: of recipes, whose fields must also have names of their own.
+    `default` are the limits of numbers that have none of their own.
     """
-    if default:
-        _refuse_taken_names(type(settings))
     hints = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
-        value, name = getattr(settings, field.name), _flag(field.name)
+        value, name = getattr(settings, field.name), flag(field.name)
         allowed = _alternatives(hints[field.name])
         if value is None and type(None) in allowed:
             continue
@@ -38,20 +31,8 @@ def check_fields(settings: Any, limits: Mapping[str, tuple[float, float]], defau
             raise UsageError(f"{name} must be {_words(low, high)}, got {value}{way_out}")
 
 
-def _refuse_taken_names(recipe: type) -> None:
-    """Settings are told apart by their names alone: what is called like a field of a run would never reach the recipe."""
-    from nearfar.core.run import Machine, Run  # whose fields are checked here as well
-
-    for field in dataclasses.fields(recipe):
-        owner = next((kind.__name__ for kind in (Run, Machine) if field.name in kind.__dataclass_fields__), None)
-        if owner or field.name in TAKEN:
-            meaning = f"a setting of {owner}" if owner else "a word of `nearfar fit`"
-            raise UsageError(
-                f"{recipe.__name__} has a hyperparameter {field.name!r}, and {_flag(field.name)} is {meaning}: give it another name"
-            )
-
-
-def _flag(name: str) -> str:
+def flag(name: str) -> str:
+    """What a field is called on the command line."""
     return "--" + name.replace("_", "-")
 
 

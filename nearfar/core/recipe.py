@@ -10,17 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from nearfar.core.card import Card
-from nearfar.core.check import POSITIVE, check_fields
+from nearfar.core.check import POSITIVE, check_fields, flag
+from nearfar.core.errors import UsageError
 from nearfar.core.keys import Key
 from nearfar.core.net import Net
 from nearfar.core.plan import Rows
+from nearfar.core.run import Machine, Run
 
 Raw = Any
 """What `Similarity.read` made of some rows: tensors in dicts, lists or tuples."""
@@ -51,6 +53,13 @@ class Similarity(ABC):
         """Turn them into views, the whole batch at once, on the device of `raw`. Random numbers: `key`, by `rows.slots`."""
 
 
+TAKEN = {
+    "config", "help", "hooks", "out", "overwrite", "paper", "preset",
+    "progress", "quiet", "recipe", "resume", "settings", "tiny", "verbose",
+}  # fmt: skip
+"""Words that mean something to `nearfar fit` and `nearfar.fit` themselves."""
+
+
 @dataclass(frozen=True)
 class Recipe(ABC):
     """A method. Subclasses are frozen dataclasses of hyperparameters and hold no state: state lives in `net`."""
@@ -71,6 +80,7 @@ class Recipe(ABC):
     """Encoders of `build` besides `--encoder`, which a hyperparameter of that name chooses -> the part of the sizes each is built from."""
 
     def __post_init__(self):
+        _refuse_taken_names(type(self))
         check_fields(self, self.limits, default=POSITIVE)
 
     @abstractmethod
@@ -105,3 +115,14 @@ class Recipe(ABC):
     def turns(self) -> tuple[Recipe, ...]:
         """Recipes that alternate on one net, one optimizer each; usually this one alone."""
         return (self,)
+
+
+def _refuse_taken_names(recipe: type[Recipe]) -> None:
+    """Settings are told apart by their names alone: what is called like a field of a run would never reach the recipe."""
+    for field in fields(recipe):  # type: ignore[arg-type]
+        owner = next((kind.__name__ for kind in (Run, Machine) if field.name in kind.__dataclass_fields__), None)
+        if owner or field.name in TAKEN:
+            meaning = f"a setting of {owner}" if owner else "a word of `nearfar fit`"
+            raise UsageError(
+                f"{recipe.__name__} has a hyperparameter {field.name!r}, and {flag(field.name)} is {meaning}: give it another name"
+            )

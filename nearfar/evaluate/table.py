@@ -90,7 +90,7 @@ class Table:
         p = self.protocol
         if "notes" in p:
             return list(p["notes"])
-        lines = []
+        lines = [p["remark"]] if "remark" in p else []
         if "k" in p:
             short = f"; {p['short_classes']} classes have fewer and give all they have" if p["short_classes"] else ""
             converged = all(r.get("linear_converged", True) for r in self.results)

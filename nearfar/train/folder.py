@@ -3,10 +3,12 @@ recipe that is not nearfar's own), checkpoints/, a lock while someone trains."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import os
 import shutil
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -153,3 +155,10 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
     if config.get("format") != FORMAT:
         raise UsageError(f"{path} has format {config.get('format')}; this version of nearfar reads format {FORMAT}")
     return config
+
+
+def training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float | None:
+    """The clock begins anew whenever a run is resumed: the last reading of every stretch is added up."""
+    times = [m["time"] for m in metrics if "time" in m]
+    ends = [now for now, after in itertools.pairwise([*times, -1.0]) if after < now]
+    return sum(ends) if times else None

@@ -49,9 +49,9 @@ class Kind(ABC):
         """The training samples that probes and neighbours use."""
         return train
 
-    def labels_rows(self, train: Any) -> bool:
-        """Whether a label tells of what a vector is of."""
-        return True
+    def unprobed(self, train: Any) -> str:
+        """Why labels cannot be predicted from vectors, in words, where a label is not of what a vector is of."""
+        return ""
 
     def baselines(self, train: Any, test: Any, views: Pair | None) -> dict[str, Features]:
         """What is known of the samples without learning anything: what the standard probes compare with."""

@@ -34,9 +34,9 @@ class TextKind(Kind):
     def chosen(self, train: Texts, key: Key) -> Texts:
         return train if len(train) <= MOST_TEXTS else train.subset(np.sort(key("chosen").permutation(len(train))[:MOST_TEXTS]))
 
-    def labels_rows(self, train: Texts) -> bool:
-        """Where a row has several texts its label is of all of them, and a vector of one."""
-        return len(train.columns) == 1
+    def unprobed(self, train: Texts) -> str:
+        alone = len(train.columns) == 1
+        return "" if alone else f"A label is of the {len(train.columns)} texts of a row, a vector of one: nothing is predicted from it."
 
     def baselines(self, train: Texts, test: Texts, views: Pair | None) -> dict[str, Features]:
         """Counted words, and counted words weighed by how rare they are; words of the training split only."""
