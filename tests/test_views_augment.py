@@ -8,7 +8,8 @@ import torch
 from sklearn.datasets import load_digits, load_sample_image
 from torch import Tensor
 
-from nearfar.core import Key, Plan, Rows, UsageError
+from nearfar.core import Key, Net, Plan, Rows, UsageError
+from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity import (
     Augment,
     Blur,
@@ -127,6 +128,13 @@ def test_small_photographs_are_jittered_half_as_much_and_not_blurred():
     small, large = (ops(simclr_views(size).pipelines[0]) for size in (32, 224))
     assert small[1:] == (Flip(), Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), Grey(p=0.2))
     assert large[1:] == (Flip(), Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), Grey(p=0.2), Blur(p=0.5))
+
+
+def test_how_little_a_view_shows_and_how_often_it_is_grey_are_settings():
+    net = Net()
+    net.sizes = {"channels": 3, "size": 32}
+    pipeline = SimCLR(smallest=0.3, grey=0.1).similarity(net).pipelines[1]
+    assert ops(pipeline)[0] == Crop(32, scale=(0.3, 1.0)) and Grey(p=0.1) in ops(pipeline)
 
 
 def test_handwriting_is_never_mirrored():

@@ -27,13 +27,13 @@ def views_for(sizes: Sizes, photo: Callable[[int], Augment]) -> Augment:
     return photo(sizes["size"])
 
 
-def simclr_views(size: int, strength: float | None = None, views: int = 2, grey: float = 0.2) -> Augment:
+def simclr_views(size: int, strength: float | None = None, views: int = 2, grey: float = 0.2, smallest: float = 0.08) -> Augment:
     """SimCLR (Chen et al. 2020, appendix A): crop, flip, colour distortion of a given strength, colour drop, blur.
 
     The strength is 1, as on ImageNet, unless told otherwise; for small images 0.5, as on CIFAR-10 (appendix B.9). Colours are
-    dropped with probability `grey`.
+    dropped with probability `grey`; a view shows at least the share `smallest` of the picture.
     """
-    return Augment.repeat(Compose(Crop(size), *_simclr_filters(size, strength, grey)), views)
+    return Augment.repeat(Compose(Crop(size, scale=(smallest, 1.0)), *_simclr_filters(size, strength, grey)), views)
 
 
 def moco_v1_views(size: int, views: int = 2) -> Augment:

@@ -55,7 +55,7 @@ class SimCLR(Recipe):
         r"{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}",
     )
 
-    limits = {"grey": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"grey": (0.0, 1.0), "smallest": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
     """Width of the space where views are compared."""
@@ -65,9 +65,11 @@ class SimCLR(Recipe):
     """Normalisation in the projection head."""
     grey: float = 0.2
     """Share of the views of photographs that lose their colours; on CIFAR-10 others take 0.1 (Ermolov et al., arXiv:2007.06346)."""
+    smallest: float = 0.08
+    """Least share of a photograph that a view shows; on CIFAR-10 others take 0.2 (the same)."""
 
     def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, partial(simclr_views, grey=self.grey))
+        return views_for(net.sizes, partial(simclr_views, grey=self.grey, smallest=self.smallest))
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
