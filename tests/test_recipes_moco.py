@@ -1,4 +1,4 @@
-"""MoCo's keys: encoded in shuffled groups, in the order of the queries."""
+"""MoCo's queries and keys: normalised in groups, shuffled ones for keys, which come back in the order of the queries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 import torch
 
+import nearfar
 from nearfar.core import Key, Net, Run
 from nearfar.recipes.vision.mochi import MoCHi
 from nearfar.recipes.vision.moco import MoCo
@@ -28,18 +29,34 @@ def keys(groups: int, encoder: str = "convnet") -> tuple[torch.Tensor, Net]:
     return recipe.embed(net, batch(), Key(0))["k"], net
 
 
-@pytest.mark.parametrize("groups", [2, 5])
+@pytest.mark.parametrize("groups", [2, 6])
 def test_groups_change_nothing_without_batch_statistics(groups):
     torch.testing.assert_close(keys(groups, "convnet-gn")[0], keys(1, "convnet-gn")[0])
 
 
 def test_each_group_has_its_own_batch_statistics():
-    found, net = keys(3)
-    x = batch()
+    """Queries: neighbours in the batch; keys: neighbours in another order. Whoever shares a group with a query rarely does with its key."""
+    recipe, x = MoCo(queue=64, groups=3), batch()
+    net = build_net(recipe, Run(encoder="convnet"), SIZES).train()
+    whole = build_net(MoCo(queue=64), Run(encoder="convnet"), SIZES).train()
+    found = recipe.embed(net, x, Key(0))
     order = Key(0)("shuffle").bits(x["slot"])[:, 0].argsort()
-    for group in order.tensor_split(3):
-        torch.testing.assert_close(found[group], net.key(x["v1"][group]))
-    assert not torch.allclose(found, net.key(x["v1"]), atol=1e-3)
+    for group, other in zip(torch.arange(24).chunk(3), order.chunk(3), strict=True):
+        torch.testing.assert_close(found["q"][group], whole.query(x["v0"][group]))
+        torch.testing.assert_close(found["k"][other], whole.key(x["v1"][other]))
+        assert set(group.tolist()) != set(other.tolist())
+    assert not torch.allclose(found["k"], whole.key(x["v1"]), atol=1e-3)
+
+
+def test_a_run_in_groups_is_saved_and_loaded(tmp_path):
+    """And the loaded encoder is an ordinary one: single images, no groups."""
+    run = nearfar.fit("moco", data="digits", out=tmp_path / "run", steps=3, batch=24, queue=48, groups=3, encoder="convnet")
+    images = torch.rand(5, 1, 8, 8)
+    again = nearfar.load(tmp_path / "run")
+    assert torch.equal(again.encode(images), run.encode(images))
+    torch.testing.assert_close(again.encode(images[:1]), run.encode(images)[:1])
+    with pytest.raises(nearfar.UsageError, match="20 images do not make 3 equal groups"):
+        nearfar.fit("moco", data="digits", steps=1, batch=20, queue=40, groups=3, encoder="convnet")
 
 
 def test_groups_are_drawn_anew_in_every_step():

@@ -18,48 +18,37 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.core.ranks import sum_over_ranks, world
+from nearfar.heads.batchnorm import PLAIN, OwnStatistics
 
 
 def synchronise(net: nn.Module, device: torch.device) -> None:
     """Let every BatchNorm of the net normalise over all ranks: by torch's kernels on CUDA, the only place they exist, else by ours.
 
-    Parameters, buffers and their names stay as they are: a checkpoint knows nothing of ranks.
+    One that normalises by groups goes on to do so: its groups are of a rank's own rows. Parameters, buffers and their names stay as
+    they are: a checkpoint knows nothing of ranks.
     """
-    if device.type == "cuda":
-        nn.SyncBatchNorm.convert_sync_batchnorm(net)
-        return
-    for module in net.modules():
-        if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
-            module.__class__ = SharedBatchNorm  # the object stays the one that parents and the net's hooks hold
+    for parent in list(net.modules()):
+        for name, module in parent.named_children():
+            if type(module) not in PLAIN:
+                continue
+            if device.type == "cuda":
+                setattr(parent, name, nn.SyncBatchNorm.convert_sync_batchnorm(module))
+            else:
+                module.__class__ = SharedBatchNorm  # the object stays the one that parents and the net's hooks hold
 
 
-class SharedBatchNorm(_BatchNorm):
+class SharedBatchNorm(OwnStatistics):
     """BatchNorm1d, 2d or 3d whose statistics in training are those of all ranks together. Ranks may hold different numbers of rows."""
-
-    def _check_input_dim(self, input: Tensor) -> None:
-        if input.dim() < 2:
-            raise ValueError(f"expected at least 2 axes (rows, channels, …), got shape {tuple(input.shape)}")
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
         self._check_input_dim(input)
         y, mean, variance, count = _Normalise.apply(input, self.weight, self.bias, self.eps)
-        if self.track_running_stats and self.running_mean is not None and self.running_var is not None:
-            self._remember(self.running_mean, self.running_var, mean, variance * (count / (count - 1)))
+        self.remember(mean, variance * (count / (count - 1)))
         return y
-
-    @torch.no_grad()
-    def _remember(self, running_mean: Tensor, running_var: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Running statistics as torch keeps them: the variance without bias; with momentum None the plain average of all steps."""
-        assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(1)
-        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        running_mean.lerp_(mean.to(running_mean.dtype), share)
-        running_var.lerp_(variance.to(running_var.dtype), share)
 
 
 class _Normalise(torch.autograd.Function):

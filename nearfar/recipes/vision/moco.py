@@ -16,8 +16,9 @@ and stronger views; NPID keeps one stored key for every sample instead of a queu
 the negatives.
 
 Batch statistics: a query could recognise its key by the statistics of the batch that both were normalised in, and learn
-nothing else. The paper therefore shuffles keys between GPUs before they are encoded. On one device the same is had by
-encoding them in `groups`, drawn anew in every step; nets without batch statistics need none.
+nothing else. In the paper every GPU normalises its own images, and keys are shuffled between GPUs before they are encoded.
+On one device the same is had by normalising in `groups`: queries in the batch's order, keys in one drawn anew in every
+step; nets without batch statistics need none.
 
 Reference: He, Fan, Wu, Xie & Girshick, "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020,
 arXiv:1911.05722.
@@ -31,7 +32,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.core import Card, Ema, Embedded, Key, Net, Queue, Recipe, Run, Sizes, Views
-from nearfar.heads import Normalise, mlp
+from nearfar.heads import Normalise, mlp, split_batch_norm
 from nearfar.losses import info_nce
 from nearfar.scores import dot, matched
 from nearfar.similarity import Augment, moco_v1_views, views_for
@@ -68,7 +69,7 @@ class MoCo(Recipe):
     m: float = 0.99
     """How slowly the key encoder follows: theta_k <- m theta_k + (1 - m) theta_q."""
     groups: int = 1
-    """Random groups in which keys are encoded, each with batch statistics of its own: shuffled batch norm (the paper: 8 GPUs)."""
+    """Groups with batch statistics of their own, others for keys than for queries: shuffled batch norm (the paper: 8 GPUs)."""
     symmetric: bool = False
     """Each view is query once and key once, for twice the work; else the first asks and the second answers, as in the paper."""
 
@@ -80,6 +81,8 @@ class MoCo(Recipe):
 
     def build(self, sizes: Sizes, encoder) -> Net:
         query = nn.Sequential(encoder, self.head(encoder.dim), Normalise())
+        if self.groups > 1:
+            split_batch_norm(query, self.groups)
         return Net(encoder=encoder, query=query, key=Ema(query), queue=Queue(self.queue, self.dim))
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
@@ -92,7 +95,7 @@ class MoCo(Recipe):
         if self.groups == 1:
             return net.key(view)
         order = Key(0)("shuffle").bits(slots)[:, 0].argsort()
-        k = torch.cat([net.key(group) for group in view[order].tensor_split(self.groups)])
+        k = net.key(view[order])
         return torch.empty_like(k).index_copy(0, order, k)
 
     def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:

@@ -1,0 +1,75 @@
+r"""Batch normalisation by groups: every group of the batch has statistics of its own, as if it lay on a device of its own.
+
+$$y_i = \gamma\,\frac{x_i - \mu_{g(i)}}{\sqrt{\sigma_{g(i)}^2 + \epsilon}} + \beta,
+\qquad g(i) = \lfloor i\,G/n \rfloor$$
+
+Why: whoever is normalised with the rest of a batch tells of it. A method that compares two passes over the same images, with
+negatives of other passes, could tell the pairs by their company alone; over groups that differ between the passes it cannot.
+
+Shapes: x (n, c, ...) with n a multiple of G; the running statistics move by the mean over the groups, and evaluation is that of
+any BatchNorm.
+
+Reference: shuffled batch norm in He et al., "Momentum Contrast", section 3.3, arXiv:1911.05722.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from nearfar.core.errors import UsageError
+
+PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+class OwnStatistics(_BatchNorm):
+    """A BatchNorm of any number of axes that computes its statistics itself."""
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() < 2:
+            raise ValueError(f"expected at least 2 axes (rows, channels, …), got shape {tuple(input.shape)}")
+
+    @torch.no_grad()
+    def remember(self, mean: Tensor, variance: Tensor) -> None:
+        """Running statistics as torch keeps them: the variance without bias; with momentum None the plain average of all steps."""
+        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked.add_(1)
+        share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean.lerp_(mean.to(self.running_mean.dtype), share)
+        self.running_var.lerp_(variance.to(self.running_var.dtype), share)
+
+
+class SplitBatchNorm(OwnStatistics):
+    """BatchNorm1d, 2d or 3d whose statistics in training are those of `groups` equal parts of the batch, in its order."""
+
+    groups: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        if not self.training:
+            return super().forward(input)
+        self._check_input_dim(input)
+        n, odd = divmod(len(input), self.groups)
+        if odd or input[0, 0].numel() * n < 2:
+            problem = f"{len(input)} images do not make {self.groups} equal groups with statistics of their own"
+            raise UsageError(f"{problem}: change the batch or the groups")
+        x = (input if input.dtype == torch.float64 else input.float()).unflatten(0, (self.groups, n))
+        axes = [axis for axis in range(x.dim()) if axis not in (0, 2)]
+        variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+        count = x[0, :, 0].numel()
+        self.remember(mean.mean(0).flatten(), variance.mean(0).flatten() * (count / (count - 1)))
+        y = (x - mean) * (variance + self.eps).rsqrt()
+        if self.affine:
+            channels = (-1, *[1] * (x.dim() - 3))
+            y = y * self.weight.view(channels) + self.bias.view(channels)
+        return y.flatten(0, 1).to(input.dtype)
+
+
+def split_batch_norm(module: nn.Module, groups: int) -> None:
+    """Let every BatchNorm within normalise by groups. Parameters, buffers and their names stay as they are."""
+    for part in module.modules():
+        if type(part) in PLAIN:
+            part.__class__ = SplitBatchNorm  # the object stays the one that parents and hooks hold
+            part.groups = groups
