@@ -14,6 +14,8 @@ Reference: shuffled batch norm in He et al., "Momentum Contrast", section 3.3, a
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -72,4 +74,4 @@ def split_batch_norm(module: nn.Module, groups: int) -> None:
     for part in module.modules():
         if type(part) in PLAIN:
             part.__class__ = SplitBatchNorm  # the object stays the one that parents and hooks hold
-            part.groups = groups
+            cast(SplitBatchNorm, part).groups = groups
