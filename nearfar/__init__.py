@@ -21,6 +21,7 @@ _WHERE = {
     "evaluate_run": "nearfar.app.results",
     "compare_runs": "nearfar.app.comparing",
     "diagnose": "nearfar.app.diagnose",
+    "check": "nearfar.app.checking",
     "choose": "nearfar.app.choose",
     "index_data": "nearfar.index",
     "open_index": "nearfar.index",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -46,15 +47,12 @@ def test_the_guide_leaves_out_nothing_that_a_recipe_may_say():
     assert all(name.split("_")[1] in text for name in statistics)
 
 
-def test_what_is_no_file_runs_in_order(folder, caplog):
-    caplog.set_level("INFO", "nearfar")
+def test_what_is_no_file_runs_in_order(folder):
     known: dict = {}
     snippets = [text for kind, text in BLOCKS if kind == "python" and text not in FILES.values()]
-    assert sum(text.count("assert ") for text in snippets) >= 9
+    assert sum(text.count("assert ") for text in snippets) >= 5
     for number, text in enumerate(snippets):
         exec(compile(text, f"{GUIDE.name}, snippet {number}", "exec"), known)
-    assert "going on with" in caplog.text, "the run of the checklist was stopped indeed"
-    assert "at step 4 of 6" in caplog.text
     blended, data = known["Blended"](0.4), open_data("digits").train
     ids = Key(0).permutation(len(data))[:20]
     rows, key = Rows(ids, ids + 1000, ids), Key(3)
@@ -65,8 +63,9 @@ def test_what_is_no_file_runs_in_order(folder, caplog):
 
 
 def test_its_commands_do_what_they_say(folder, capsys):
-    (commands,) = (text.splitlines() for kind, text in BLOCKS if kind == "sh")
-    for line in commands:
+    commands = [text.splitlines() for kind, text in BLOCKS if kind == "sh"]
+    assert [len(block) > 1 for block in commands] == [True, False]
+    for line in itertools.chain(*commands):
         words = shlex.split(line)
         short = ["--steps", "4", "--batch", "32"] if words[1] == "fit" and "--resume" not in words else []
         assert main([*words[1:], *short]) == 0, capsys.readouterr().err
@@ -74,19 +73,16 @@ def test_its_commands_do_what_they_say(folder, capsys):
     assert "SimSiam" in shown
     assert "trained encoder" in shown
     assert "hidden" in shown, "the setting that differs between the two runs"
+    assert "chunks are the whole batch" in shown
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_each_of_its_methods_keeps_the_contract(name, folder):
-    """Same seed, same bits; chunks, where nothing normalises over the batch, as the whole."""
-    first, again = (nearfar.fit(name, preset="tiny", **SMALL) for _ in range(2))
-    assert all(torch.equal(a, b) for a, b in zip(first.net.state_dict().values(), again.net.state_dict().values(), strict=True))
-    samples = open_data("digits").test
-    assert first.encode(samples).isfinite().all()
-    exact = SMALL | {"steps": 1, "optimizer": "sgd", "encoder": "convnet-gn", "norm": "layer"}
-    whole, chunked = (nearfar.fit(name, preset="tiny", chunk=chunk, **exact) for chunk in (None, 7))
-    for a, b in zip(whole.net.state_dict().values(), chunked.net.state_dict().values(), strict=True):
-        assert torch.allclose(a.double(), b.double(), atol=1e-5)
+def test_each_of_its_methods_keeps_its_promises(name, folder):
+    found = nearfar.check(name)
+    assert [p for p in found.promises if p.kept is False] == []
+    asked = {p.name for p in found.promises if p.kept}
+    assert len(asked) >= 5
+    assert nearfar.fit(name, preset="tiny", **SMALL).encode(open_data("digits").test).isfinite().all()
 
 
 def test_the_neighbours_are_of_earlier_steps(folder):
@@ -109,21 +105,17 @@ def test_the_neighbours_are_of_earlier_steps(folder):
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "found_by"),
+    ("right", "wrong", "broken"),
     [
-        ("z0, z1 = (net.head(", "z0, z1 = (_centred(net.head)(", "chunk=7"),
-        ("Net(encoder=encoder,", "Net(encoder=encoder, spare=mlp(2, 2),", "requires_grad"),
-        ("return (byol(", "return _growing() * (byol(", "nearfar.resume"),
+        ("z0, z1 = (net.head(", "z0, z1 = (_centred(net.head)(", "chunks are the whole batch"),
+        ("Net(encoder=encoder,", "Net(encoder=encoder, spare=mlp(2, 2),", "gradients reach every parameter"),
+        ("return (byol(", "return _growing() * (byol(", "resuming is exact"),
     ],
 )
-def test_the_checklist_finds_mistakes(right, wrong, found_by, folder):
+def test_mistakes_in_it_are_found(right, wrong, broken, folder):
     """Rows that know of each other, a parameter nobody uses, state outside the net."""
     helpers = "def _centred(f): return lambda x: f(x) - f(x).mean(0)\nSEEN = []\ndef _growing(): SEEN.append(1); return len(SEEN)\n"
     simsiam = FILES["simsiam.py"]
     assert simsiam.count(right) == 1
     (folder / "simsiam.py").write_text(helpers + simsiam.replace(right, wrong))
-    checklist = BLOCKS[-1][1]
-    with pytest.raises(AssertionError) as failed:
-        exec(compile(checklist, "checklist", "exec"), {"torch": torch})
-    (line,) = (entry.lineno for entry in failed.traceback if str(entry.path) == "checklist")
-    assert found_by in checklist.splitlines()[line]
+    assert broken in [p.name for p in nearfar.check("simsiam.py").broken]

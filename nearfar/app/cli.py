@@ -28,6 +28,7 @@ COMMANDS = {
     "report": ("report", "write a page about a run that a browser opens offline"),
     "compare": ("judging.compare", "several runs in one table and one figure, with their spread over seeds"),
     "diagnose": ("judging.diagnose", "what is wrong with a run, measured, and what to try"),
+    "check": ("judging.check", "whether a method of your own can be resumed, repeated, chunked and loaded like any other"),
     "choose": ("judging.choose", "try several methods on your data and rank them without labels"),
     "serve": ("serve.command.serve", "embed and search over HTTP; explore the embedding in a browser"),
     "demo": ("demo", "all of it once, on data that ship with a dependency"),

@@ -1,4 +1,4 @@
-"""The commands that judge runs: several side by side, what ails one, which method suits the data."""
+"""The commands that judge methods and runs: what one promises, several side by side, what ails one, which suits the data."""
 
 from __future__ import annotations
 
@@ -37,6 +37,31 @@ def compare(argv: Sequence[str]) -> None:
     if found.differences:
         sys.stdout.flush()
         raise NearfarError(f"these numbers do not compare, they are only shown side by side: {'. '.join(found.differences)}")
+
+
+def check(argv: Sequence[str]) -> None:
+    about = "Whether a method of your own keeps what every method promises: on a few small runs, with what is wrong and what mends it."
+    parser = Parser("nearfar check", "RECIPE [--data DATA] [--json]", about)
+    parser.add_argument("recipe", metavar="RECIPE", help="a Python file of your own, or a name that `nearfar list` shows")
+    parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes. Default: that of the recipe's `tiny` settings.")
+    parser.add_argument("--encoder", metavar="NAME", help="as in `nearfar fit`")
+    parser.add_argument("--json", action="store_true", help="the promises as JSON")
+    parser.add_common()
+    given = parse_flags(parser, argv)
+    if not {"-v", "--verbose"} & set(argv):
+        terminal.console_logging(verbose=False, quiet=True)  # of a dozen small runs nobody wants to read
+    from nearfar.app.checking import check as ask
+
+    show = terminal.progress("checking", given["quiet"])
+    chosen = {"encoder": given["encoder"]} if "encoder" in given else {}
+    found = ask(given["recipe"], given.get("data"), progress=show, **chosen)
+    if given.get("json"):
+        print(found.to_json())
+    else:
+        terminal.print_table(["", "promise", "found"], found.rows())
+    if found.broken:
+        sys.stdout.flush()
+        raise NearfarError(f"{found.method} breaks {len(found.broken)} of {len(found.promises)} promises")
 
 
 def diagnose(argv: Sequence[str]) -> None:
