@@ -53,15 +53,15 @@ def moco_v2_views(size: int, views: int = 2) -> Augment:
     return Augment.repeat(pipeline, views)
 
 
-def byol_views(size: int) -> Augment:
+def byol_views(size: int, grey: float = 0.2, smallest: float = 0.08) -> Augment:
     """BYOL (Grill et al. 2020, appendix B), also of Barlow Twins: two views that differ in how often they are blurred and solarised."""
 
     def pipeline(blur: float, solarise: float) -> Op:
         return Compose(
-            Crop(size),
+            Crop(size, scale=(smallest, 1.0)),
             Flip(),
             Jitter(0.4, 0.4, 0.2, 0.1, p=0.8),
-            Grey(p=0.2),
+            Grey(p=grey),
             *_blur(size, blur),
             Solarise(p=solarise),
         )

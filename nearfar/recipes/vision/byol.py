@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 from torch import Tensor, nn
 
@@ -55,7 +56,7 @@ class BYOL(Recipe):
         r"{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2}",
     )
 
-    limits = {"m": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"m": (0.0, 1.0), "grey": (0.0, 1.0), "smallest": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 256
     """Width of projections and predictions."""
@@ -65,9 +66,13 @@ class BYOL(Recipe):
     """How slowly the target follows at the start; it rises to 1 along half a cosine."""
     norm: HeadNorm = "batch"
     """Normalisation in the heads."""
+    grey: float = 0.2
+    """Share of the views of photographs that lose their colours."""
+    smallest: float = 0.08
+    """Least share of a photograph that a view shows."""
 
     def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, byol_views)
+        return views_for(net.sizes, partial(byol_views, grey=self.grey, smallest=self.smallest))
 
     def build(self, sizes: Sizes, encoder) -> Net:
         online = nn.Sequential(encoder, mlp(encoder.dim, self.hidden, self.dim, norm=self.norm))
