@@ -93,6 +93,19 @@ def test_a_file_a_class_and_an_instance_are_asked_alike(tmp_path):
         assert set(kept(found).values()) == {True}, found.broken
 
 
+def test_dropout_is_not_held_against_chunks_nor_a_file_without_tiny_settings_against_anything(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(HEAD + """
+    def build(self, sizes, encoder):
+        net = super().build(sizes, encoder)
+        net.head = nn.Sequential(nn.Dropout(0.2), net.head)
+        return net
+""")
+    found = check(str(path), "digits", encoder="convnet", steps=4)
+    assert not found.broken
+    assert kept(found)["chunks are the whole batch"] is None
+
+
 @pytest.mark.parametrize("promise", BROKEN)
 def test_a_broken_promise_is_named(promise, tmp_path):
     found = check(own(tmp_path, BROKEN[promise]))

@@ -112,8 +112,8 @@ class Asked:
         method = recipes.method(recipe) if isinstance(recipe, str) else recipes.of(recipe)
         if not method.recipe.trains:
             raise UsageError(f"{method.name} is fitted in closed form: it has no steps that could be checked")
-        tiny = {} if isinstance(recipe, Recipe) else {"preset": "tiny"}
-        if data is None and not method.tiny[1].data and "data" not in settings:
+        tiny = {} if isinstance(recipe, Recipe) or not method.tiny[1].data else {"preset": "tiny"}
+        if data is None and not method.tiny[1].data:
             raise UsageError(f"{method.name} names no data in its `tiny` settings: --data DATA")
         rows = BATCH if method.recipe.rowwise else min(BATCH, method.tiny[1].batch or BATCH)
         common = {"steps": STEPS, "batch": rows, "device": "cpu", "log_every": 1}
