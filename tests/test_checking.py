@@ -95,12 +95,15 @@ def test_a_file_a_class_and_an_instance_are_asked_alike(tmp_path):
 
 def test_dropout_is_not_held_against_chunks_nor_a_file_without_tiny_settings_against_anything(tmp_path):
     path = tmp_path / "own.py"
-    path.write_text(HEAD + """
+    path.write_text(
+        HEAD
+        + """
     def build(self, sizes, encoder):
         net = super().build(sizes, encoder)
         net.head = nn.Sequential(nn.Dropout(0.2), net.head)
         return net
-""")
+"""
+    )
     found = check(str(path), "digits", encoder="convnet", steps=4)
     assert not found.broken
     assert kept(found)["chunks are the whole batch"] is None
