@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from nearfar.core import NearfarError, UsageError
 from nearfar.scores import Scores, bilinear, cosine, dot, labelled, learned, listed, log_add_exp, matched, pairs, squared_euclidean, views
 from nearfar.scores import fused as fused_module
+from nearfar.scores import shortcuts as shortcuts_module
 from nearfar.scores import table as table_module
 
 EVERY = (
@@ -127,10 +128,18 @@ def tables(draw):
     return S, [[kind(i, j) for j in range(m)] + sign[i].tolist() for i in range(n)]
 
 
+@pytest.mark.parametrize("worth", [shortcuts_module.WORTH_IT, 0])
 @settings(max_examples=25, deadline=None)
-@given(tables())
-def test_any_table_agrees_with_the_loops_and_has_finite_gradients(case):
-    S, kinds = case
+@given(case=tables())
+def test_any_table_agrees_with_the_loops_and_has_finite_gradients(worth, case):
+    """Made at once, in blocks, and by the shorter ways of large tables, of which these are no larger than the others."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shortcuts_module, "WORTH_IT", worth)
+        patched.setattr(shortcuts_module, "WORTH_IT_BY_HALVES", worth)
+        _assert_agree_with_gradients(*case)
+
+
+def _assert_agree_with_gradients(S: Scores, kinds: list[list[int]]) -> None:
     _assert_agree(S, kinds)
     gradients = []
     for block in (None, 1, 4):

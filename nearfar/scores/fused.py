@@ -30,9 +30,9 @@ LARGEST_SPREAD = 80.0
 def lse(q: Float[Tensor, "n d"], k: Float[Tensor, "m d"], hidden: Int[Tensor, "n h"] | None = None) -> Float[Tensor, " n"]:
     r"""\(\log \sum_{j \notin H_i} e^{q_i^\top k_j}\); -inf, without gradient, where nothing is left.
 
-    The forward pass also makes \(A_i = \sum_j p_{ij} k_j\) and \(B_j = \sum_i p_{ij} q_i\), with p the softmax of a row:
-    three matrix products in all, one exponential an entry, nothing computed twice. The gradient by q is \(g_i A_i\). That
-    by k is \(g B\) when all rows weigh the same, as after a mean; otherwise one more pass weighs them.
+    The forward pass also makes what backward will need of \(A_i = \sum_j p_{ij} k_j\) and \(B_j = \sum_i p_{ij} q_i\), with p the
+    softmax of a row: at most three matrix products in all, one exponential an entry, nothing computed twice. The gradient by q is
+    \(g_i A_i\). That by k is \(g B\) when all rows weigh the same, as after a mean; otherwise one more pass weighs them.
     """
     return _Lse.apply(q, k, hidden)
 
@@ -62,18 +62,18 @@ class _Lse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, hidden: Tensor | None):
         n, size = len(q), _rows_of_block(k)
-        wanted = ctx.needs_input_grad[0] or ctx.needs_input_grad[1]
-        a, b = (torch.zeros_like(q), torch.zeros_like(k)) if wanted else (None, None)
+        a, b = (torch.zeros_like(x) if wanted else None for x, wanted in zip((q, k), ctx.needs_input_grad, strict=False))
         buffer = q.new_empty(min(size, n), len(k))
         found = []
         for at in own_blocks(n, size):
             e = buffer[: at.stop - at.start]
             top, total = _exponentials(q[at], k, None if hidden is None else hidden[at], e)
             found.append((top + total.log())[:, 0])
-            if a is not None and b is not None:
-                # The softmax is e / total; a pass over the table is spared by dividing the vectors instead.
-                total.clamp_min_(torch.finfo(total.dtype).tiny)
+            # The softmax is e / total; a pass over the table is spared by dividing the vectors instead.
+            total.clamp_min_(torch.finfo(total.dtype).tiny)
+            if a is not None:
                 torch.mm(e, k, out=a[at]).div_(total)
+            if b is not None:
                 b.addmm_(e.T, q[at] / total)
         value = gather(torch.cat(found))[0]
         ctx.save_for_backward(q, k, hidden, value, a, b)

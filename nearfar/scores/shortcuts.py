@@ -37,7 +37,7 @@ def shortcut(S: Scores, what: Statistic) -> Float[Tensor, " n"] | None:
         return _all_lse(S, what)
     if S.row_id is None or S.period is not None:
         return _of_listed(S, what)
-    if S.row_id is S.col_id and S.exclude_self:
+    if S.row_id is S.col_id or not S.exclude_self:
         return _of_labelled(S, what)
     return None
 
@@ -116,19 +116,20 @@ def _partners(S: Scores) -> list[Tensor]:
 
 
 def _of_labelled(S: Scores, what: Statistic) -> Tensor | None:
-    r"""Rows that share a label: \(\sum_{p} q_i^\top k_p = q_i^\top (\sum_{p} k_p)\), one sum of vectors a class."""
-    if what.kind not in ("count", "sum") or what.side != "pos":
+    r"""Rows and columns with labels: \(\sum_{p} q_i^\top k_p = q_i^\top (\sum_{p} k_p)\), one sum of vectors a class."""
+    if what.kind not in ("count", "sum") or what.side != "pos" or not len(S.key):
         return None
     assert S.row_id is not None
-    rising = S.row_id.sort().values
-    member = torch.searchsorted(rising, S.row_id)  # where a label first stands among the sorted ones names it: nothing waits for a count
-    more = torch.searchsorted(rising, S.row_id, right=True) - member - 1
-    known = S.row_id != -1
+    assert S.col_id is not None
+    rising = S.col_id.sort().values
+    first = torch.searchsorted(rising, S.row_id)  # where a label first stands among the sorted ones names it: nothing waits for a count
+    count = torch.searchsorted(rising, S.row_id, right=True) - first - int(S.exclude_self)
+    count = torch.where(S.row_id == -1, 0, count)
     if what.kind == "count":
-        return torch.where(known, more, 0).to(S.query.dtype)
-    total = torch.zeros_like(S.key).index_add(0, member, S.key)
-    others = (S.query * (total.index_select(0, member) - S.key)).sum(1) * S.scale + S.bias * more
-    return torch.where(known, others, 0.0)
+        return count.to(S.query.dtype)
+    total = torch.zeros_like(S.key).index_add(0, torch.searchsorted(rising, S.col_id), S.key)
+    positives = total.index_select(0, first.clamp_max(len(S.key) - 1)) - (S.key if S.exclude_self else 0)
+    return torch.where(count > 0, (S.query * positives).sum(1) * S.scale + S.bias * count, 0.0)
 
 
 def _query(S: Scores) -> Tensor:
