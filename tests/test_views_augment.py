@@ -10,7 +10,9 @@ from torch import Tensor
 
 from nearfar.core import Key, Net, Plan, Rows, UsageError
 from nearfar.recipes.vision.byol import BYOL
+from nearfar.recipes.vision.moco_v2 import MoCoV2
 from nearfar.recipes.vision.simclr import SimCLR
+from nearfar.recipes.vision.swav import SwAV
 from nearfar.similarity import (
     Augment,
     Blur,
@@ -131,12 +133,15 @@ def test_small_photographs_are_jittered_half_as_much_and_not_blurred():
     assert large[1:] == (Flip(), Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), Grey(p=0.2), Blur(p=0.5))
 
 
-@pytest.mark.parametrize("recipe", [SimCLR, BYOL])
-def test_how_little_a_view_shows_and_how_often_it_is_grey_are_settings(recipe):
+@pytest.mark.parametrize(
+    ("recipe", "smallest"),
+    [(SimCLR(smallest=0.3, grey=0.1), 0.3), (BYOL(smallest=0.3, grey=0.1), 0.3), (MoCoV2(grey=0.1), 0.2), (SwAV(grey=0.1), 0.14)],
+)
+def test_how_little_a_view_shows_and_how_often_it_is_grey_are_settings(recipe, smallest):
     net = Net()
     net.sizes = {"channels": 3, "size": 32}
-    pipeline = recipe(smallest=0.3, grey=0.1).similarity(net).pipelines[1]
-    assert ops(pipeline)[0] == Crop(32, scale=(0.3, 1.0))
+    pipeline = recipe.similarity(net).pipelines[1]
+    assert ops(pipeline)[0] == Crop(32, scale=(smallest, 1.0))
     assert Grey(p=0.1) in ops(pipeline)
 
 

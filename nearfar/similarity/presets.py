@@ -41,13 +41,13 @@ def moco_v1_views(size: int, views: int = 2) -> Augment:
     return Augment.repeat(Compose(Crop(size, scale=(0.2, 1.0)), Flip(), Grey(p=0.2), Jitter(0.4, 0.4, 0.4, 0.4)), views)
 
 
-def moco_v2_views(size: int, views: int = 2) -> Augment:
-    """MoCo v2 (Chen et al. 2020): SimCLR's operations with a weaker jitter and larger crops."""
+def moco_v2_views(size: int, views: int = 2, grey: float = 0.2) -> Augment:
+    """MoCo v2 (Chen et al. 2020): SimCLR's operations with a weaker jitter and larger crops; `grey` as there."""
     pipeline = Compose(
         Crop(size, scale=(0.2, 1.0)),
         Flip(),
         Jitter(0.4, 0.4, 0.4, 0.1, p=0.8),
-        Grey(p=0.2),
+        Grey(p=grey),
         *_blur(size, 0.5),
     )
     return Augment.repeat(pipeline, views)
@@ -69,12 +69,12 @@ def byol_views(size: int, grey: float = 0.2, smallest: float = 0.08) -> Augment:
     return Augment((pipeline(blur=1.0, solarise=0.0), pipeline(blur=0.1, solarise=0.2)))
 
 
-def swav_views(size: int, small: int | None = None, smalls: int = 6, strength: float | None = None) -> Augment:
+def swav_views(size: int, small: int | None = None, smalls: int = 6, strength: float | None = None, grey: float = 0.2) -> Augment:
     """SwAV's multi-crop (Caron et al. 2020): two crops of `size` pixels and `smalls` of few pixels from small windows.
 
     The paper: 2 of 224 pixels and 6 of 96; by default `small` is 3/7 of `size`, as there. Views 0 and 1 are the large ones.
     """
-    filters = _simclr_filters(size, strength)
+    filters = _simclr_filters(size, strength, grey)
     large = Compose(Crop(size, scale=(0.14, 1.0)), *filters)
     little = Compose(Crop(small or round(size * 3 / 7), scale=(0.05, 0.14)), *filters)
     return Augment((large,) * 2 + (little,) * smalls)

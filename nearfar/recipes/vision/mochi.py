@@ -34,7 +34,6 @@ from torch import Tensor
 
 from nearfar.core import Embedded, Key, Net, Run, Sizes, Views
 from nearfar.losses import hardest_negatives, info_nce, mix_negatives, mix_query, with_negatives
-from nearfar.recipes.vision.moco import MoCo
 from nearfar.recipes.vision.moco_v2 import MoCoV2
 from nearfar.scores import dot, matched
 
@@ -50,7 +49,7 @@ class MoCHi(MoCoV2):
         negative="a queue of keys of earlier batches, and mixtures of the hardest of them with each other and with the query",
         equation=r"h_k \propto \alpha_k n_i + (1 - \alpha_k) n_j, \quad h'_k \propto \beta_k q + (1 - \beta_k) n_j, \; \beta_k < \tfrac12",
     )
-    limits = {**MoCo.limits, "mixed": (0.0, float("inf")), "mixed_query": (0.0, float("inf")), "start": (0.0, 1.0)}  # noqa: RUF012
+    limits = {**MoCoV2.limits, "mixed": (0.0, float("inf")), "mixed_query": (0.0, float("inf")), "start": (0.0, 1.0)}  # noqa: RUF012
 
     hardest: int = 1024
     """How many of the queue's hardest keys are mixed (N)."""

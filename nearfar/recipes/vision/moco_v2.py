@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from functools import partial
 
 from torch import nn
 
@@ -42,11 +43,15 @@ class MoCoV2(MoCo):
         query="augmented image (stronger views)",
     )
 
+    limits = {**MoCo.limits, "grey": (0.0, 1.0)}  # noqa: RUF012
+
     tau: float = 0.2
     """Temperature."""
+    grey: float = 0.2
+    """Share of the views of photographs that lose their colours."""
 
     def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, moco_v2_views)
+        return views_for(net.sizes, partial(moco_v2_views, grey=self.grey))
 
     def head(self, width: int) -> nn.Module:
         return mlp(width, width, self.dim)

@@ -60,7 +60,9 @@ class SwAV(Recipe):
         equation=r"\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log \frac{\exp(z_t^\top c_k/\tau)}{\sum_{k'} \exp(z_t^\top c_{k'}/\tau)}",
     )
 
-    limits = {"queue": (0.0, float("inf")), "queue_from": (0.0, 1.0), "frozen": (0.0, 1.0), "smalls": (0.0, 32.0)}  # noqa: RUF012
+    limits = {  # noqa: RUF012
+        "queue": (0.0, float("inf")), "queue_from": (0.0, 1.0), "frozen": (0.0, 1.0), "smalls": (0.0, 32.0), "grey": (0.0, 1.0),
+    }  # fmt: skip
 
     dim: int = 128
     """Width of the space where views meet prototypes."""
@@ -86,9 +88,11 @@ class SwAV(Recipe):
     """How many small crops (small grey images have none)."""
     norm: HeadNorm = "batch"
     """Normalisation in the head."""
+    grey: float = 0.2
+    """Share of the views of photographs that lose their colours."""
 
     def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, lambda size: swav_views(size, self.small, self.smalls))
+        return views_for(net.sizes, lambda size: swav_views(size, self.small, self.smalls, grey=self.grey))
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(
