@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import nn
 
 from nearfar.encoders import ConvNet, ResNet
+from nearfar.heads.batchnorm import SplitBatchNorm
 
 
 def compile_encoders(net: nn.Module) -> None:
@@ -14,4 +17,12 @@ def compile_encoders(net: nn.Module) -> None:
     """
     for module in net.modules():
         if isinstance(module, (ResNet, ConvNet)):
-            module.compile(dynamic=False)
+            module.compile(dynamic=False, options=_options(module))
+
+
+def _options(module: nn.Module) -> dict[str, str | int | bool | Callable]:
+    """Inductor fails to fuse a split norm's reductions over groups with those over the batch (torch 2.11, on GPUs): let it not try."""
+    from torch._inductor import config  # only who compiles waits for it
+
+    choices = {"triton.mix_order_reduction": False} if any(isinstance(m, SplitBatchNorm) for m in module.modules()) else {}
+    return {name: choice for name, choice in choices.items() if name in config.get_config_copy()}
