@@ -48,6 +48,23 @@ def test_each_group_has_its_own_batch_statistics():
     assert not torch.allclose(found["k"], whole.key(x["v1"]), atol=1e-3)
 
 
+def test_both_views_in_one_pass_have_groups_of_their_own():
+    """Queries of symmetric MoCo are those of two passes; every key is normalised with as many others, of both views."""
+    recipe, x = MoCo(queue=64, groups=3, symmetric=True), batch()
+    net = build_net(recipe, Run(encoder="convnet"), SIZES).train()
+    whole = build_net(MoCo(queue=64), Run(encoder="convnet"), SIZES).train()
+    found = recipe.embed(net, x, Key(0))
+    for group in torch.arange(24).chunk(3):
+        torch.testing.assert_close(found["q"][group], whole.query(x["v0"][group]))
+        torch.testing.assert_close(found["q1"][group], whole.query(x["v1"][group]))
+    images, keys = torch.cat([x["v0"], x["v1"]]), torch.cat([found["k0"], found["k"]])
+    order = torch.cat(list(Key(0)("shuffle").bits(x["slot"], columns=2).unbind(1))).argsort()
+    assert len(keys) == len(order) == 48
+    for group in order.chunk(6):
+        torch.testing.assert_close(keys[group], whole.key(images[group]))
+        assert 0 < (group < 24).sum() < 8, "views are mixed"
+
+
 def test_a_run_in_groups_is_saved_and_loaded(tmp_path):
     """And the loaded encoder is an ordinary one: single images, no groups."""
     run = nearfar.fit("moco", data="digits", out=tmp_path / "run", steps=3, batch=24, queue=48, groups=3, encoder="convnet")

@@ -69,7 +69,7 @@ class MoCo(Recipe):
     m: float = 0.99
     """How slowly the key encoder follows: theta_k <- m theta_k + (1 - m) theta_q."""
     groups: int = 1
-    """Groups with batch statistics of their own, others for keys than for queries: shuffled batch norm (the paper: 8 GPUs)."""
+    """Groups of a view with batch statistics of their own, others for keys than for queries: shuffled batch norm (the paper: 8 GPUs)."""
     symmetric: bool = False
     """Each view is query once and key once, for twice the work; else the first asks and the second answers, as in the paper."""
 
@@ -82,20 +82,21 @@ class MoCo(Recipe):
     def build(self, sizes: Sizes, encoder) -> Net:
         query = nn.Sequential(encoder, self.head(encoder.dim), Normalise())
         if self.groups > 1:
-            split_batch_norm(query, self.groups)
+            split_batch_norm(query, self.groups * (2 if self.symmetric else 1))
         return Net(encoder=encoder, query=query, key=Ema(query), queue=Queue(self.queue, self.dim))
 
     def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        z = {"q": net.query(x["v0"]), "k": self.keys(net, x["v1"], x["slot"])}
-        if self.symmetric:
-            z |= {"q1": net.query(x["v1"]), "k0": self.keys(net, x["v0"], x["slot"])}
-        return z
+        if not self.symmetric:
+            return {"q": net.query(x["v0"]), "k": self.keys(net, x["v1"], x["slot"])}
+        both = torch.cat([x["v0"], x["v1"]])  # through each encoder in one pass
+        (q, q1), (k0, k) = net.query(both).chunk(2), self.keys(net, both, x["slot"]).chunk(2)
+        return {"q": q, "k": k, "q1": q1, "k0": k0}
 
-    def keys(self, net: Net, view: Tensor, slots: Tensor) -> Tensor:
+    def keys(self, net: Net, images: Tensor, slots: Tensor) -> Tensor:
         if self.groups == 1:
-            return net.key(view)
-        order = Key(0)("shuffle").bits(slots)[:, 0].argsort()
-        k = net.key(view[order])
+            return net.key(images)
+        order = Key(0)("shuffle").bits(slots, columns=len(images) // len(slots)).T.flatten().argsort()
+        k = net.key(images[order])
         return torch.empty_like(k).index_copy(0, order, k)
 
     def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
