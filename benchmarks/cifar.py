@@ -44,7 +44,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "swav": {"batch": 256, "lr": 0.2, "hidden": 2048, "prototypes": 512, "queue": 0, "frozen": 0.005, "smalls": 0, "grey": 0.1},
     "barlow-twins": {"batch": 256, "lr": 0.15, "dim": 2048, "lam": 5e-3},
     "supcon": {"lr": 0.5, "weight_decay": 1e-4},
-    "instance-discrimination-npid": {"batch": 256, "lr": 0.06, "warmup": 0.02, "tau": 0.1, "m": 0.5, "lam": 0.0},
+    "instance-discrimination-npid": {"batch": 128, "lr": 0.03, "warmup": 0.02, "tau": 0.1, "m": 0.5, "lam": 0.0},
 }
 """Learning rates of simclr, moco-v2, byol and npid, and the colours of views, are near those of others' scripts for CIFAR-10 (0.03 to
 0.12 for 256 images): trials of a few epochs are no guide to 200. simclr's tau is of a trial of 100 epochs (0.2 before 0.5); npid's lam,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
+from helpers import assert_same_tensors, stored
 from torch._inductor import config
 
 import nearfar
@@ -15,17 +17,25 @@ from nearfar.encoders import ConvNet
 from nearfar.heads import split_batch_norm
 from nearfar.train.compiled import _options
 
+FIT = """
+import sys, nearfar
+from torch._dynamo.utils import counters
+nearfar.fit("moco-v2", data="digits", steps=3, batch=32, queue=64, groups=2, symmetric=True, optimizer="sgd", lr=0.1,
+            encoder="convnet", compile=sys.argv[1] == "compiled", out=sys.argv[1])
+print("graphs", counters["stats"]["unique_graphs"])
+"""
+
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
 def test_compiled_encoders_train_as_they_are(tmp_path):
-    """MoCo with split norms: two encoders, one of them a follower, and statistics that move in every pass. In a process without type
-    checks, which a compiler cannot see through."""
-    settings = {"data": "digits", "steps": 3, "batch": 32, "queue": 64, "groups": 2, "optimizer": "sgd", "lr": 0.1}
-    flags = [word for name, value in settings.items() for word in (f"--{name}", str(value))]
-    for how in ("--compile", "--no-compile"):
-        command = [sys.executable, "-m", "nearfar", "fit", "moco-v2", "--symmetric", *flags, how, "--out", tmp_path / how[2:]]
-        subprocess.run(command, check=True)
-    plain, compiled = (nearfar.load(tmp_path / name).net.state_dict() for name in ("no-compile", "compile"))
+    """MoCo with split norms: two encoders, one of them a follower, each one graph, and statistics that move in every pass. In processes
+    without type checks, which a compiler cannot see through."""
+    graphs = {}
+    for how in ("plain", "compiled"):
+        done = subprocess.run([sys.executable, "-c", FIT, how], cwd=tmp_path, capture_output=True, text=True, check=True)
+        graphs[how] = done.stdout.splitlines()[-1]
+    assert graphs == {"plain": "graphs 0", "compiled": "graphs 2"}
+    plain, compiled = (nearfar.load(tmp_path / how).net.state_dict() for how in graphs)
     assert plain.keys() == compiled.keys()
     for name, value in plain.items():
         torch.testing.assert_close(compiled[name], value, rtol=1e-3, atol=1e-4, msg=lambda m, name=name: f"{name}: {m}")
@@ -37,3 +47,13 @@ def test_only_split_norms_change_what_the_compiler_does():
     split_batch_norm(net, 2)
     assert _options(net) == {"triton.mix_order_reduction": False}
     assert "triton.mix_order_reduction" in config.get_config_copy()
+
+
+def test_without_a_compiler_the_run_goes_on_and_says_so(tmp_path):
+    nowhere = os.environ | {"CXX": str(tmp_path / "no-compiler"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    for how, environment in (("plain", os.environ), ("compiled", nowhere)):
+        subprocess.run([sys.executable, "-c", FIT, how], cwd=tmp_path, check=True, env=environment)
+    said = (tmp_path / "compiled" / "log.txt").read_text()
+    assert said.count("encoders run as they are, torch.compile failed") == 1
+    assert "No working C++ compiler" in said
+    assert_same_tensors(stored(tmp_path / "compiled"), stored(tmp_path / "plain"))
