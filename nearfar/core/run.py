@@ -100,7 +100,7 @@ class Machine:
     workers: int = 0
     """Processes that read samples ahead; useful for files that do not fit into memory."""
     compile: bool = False
-    """Compile the encoder with torch.compile: a minute at the start, faster steps."""
+    """Compile convolutional encoders with torch.compile: a minute at the start, faster steps; without a compiler they run as they are."""
     graph: bool = True
     """On CUDA, record a step and replay it, where that gives the same (not with --deterministic): the host is no bottleneck then."""
     eval_every: int | None = None
