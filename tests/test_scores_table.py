@@ -84,6 +84,14 @@ def test_labelled_with_unknown_labels():
     _assert_agree(S, [[0 if i == j else 1 if y[i] == y[j] != -1 else -1 for j in range(7)] for i in range(7)])
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_labels_of_any_integers_by_the_shorter_way(dtype, monkeypatch):
+    monkeypatch.setattr(shortcuts_module, "WORTH_IT", 0)
+    y = torch.tensor([2, 0, 2, 3], dtype=dtype)
+    S = Scores(_randn(4, 3), _randn(3, 3, seed=1), y, torch.arange(3), score=dot)
+    _assert_agree(S, [[1 if y[i] == j else -1 for j in range(3)] for i in range(4)])
+
+
 @pytest.mark.parametrize("score", [cosine, bilinear(_randn(3, 3, seed=5)), lambda a, b: (a[:, None] - b).abs().sum(2)])
 def test_matched(score):
     q, k, queue = _randn(5, 3), _randn(5, 3, seed=1), _randn(4, 3, seed=2)

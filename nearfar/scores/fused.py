@@ -62,7 +62,7 @@ class _Lse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, hidden: Tensor | None):
         n, size = len(q), _rows_of_block(k)
-        a, b = (torch.zeros_like(x) if wanted else None for x, wanted in zip((q, k), ctx.needs_input_grad, strict=False))
+        a, b = (torch.zeros_like(x) if wanted else None for x, wanted in zip((q, k), ctx.needs_input_grad[:2], strict=True))
         buffer = q.new_empty(min(size, n), len(k))
         found = []
         for at in own_blocks(n, size):

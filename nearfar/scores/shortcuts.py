@@ -121,13 +121,14 @@ def _of_labelled(S: Scores, what: Statistic) -> Tensor | None:
         return None
     assert S.row_id is not None
     assert S.col_id is not None
-    rising = S.col_id.sort().values
-    first = torch.searchsorted(rising, S.row_id)  # where a label first stands among the sorted ones names it: nothing waits for a count
-    count = torch.searchsorted(rising, S.row_id, right=True) - first - int(S.exclude_self)
-    count = torch.where(S.row_id == -1, 0, count)
+    rows, columns = S.row_id.long(), S.col_id.long()  # not every torch searches among integers of another width
+    rising = columns.sort().values
+    first = torch.searchsorted(rising, rows)  # where a label first stands among the sorted ones names it: nothing waits for a count
+    count = torch.searchsorted(rising, rows, right=True) - first - int(S.exclude_self)
+    count = torch.where(rows == -1, 0, count)
     if what.kind == "count":
         return count.to(S.query.dtype)
-    total = torch.zeros_like(S.key).index_add(0, torch.searchsorted(rising, S.col_id), S.key)
+    total = torch.zeros_like(S.key).index_add(0, torch.searchsorted(rising, columns), S.key)
     positives = total.index_select(0, first.clamp_max(len(S.key) - 1)) - (S.key if S.exclude_self else 0)
     return torch.where(count > 0, (S.query * positives).sum(1) * S.scale + S.bias * count, 0.0)
 

@@ -25,7 +25,8 @@ def compile_encoders(net: nn.Module) -> None:
     def give_up(why: Exception) -> None:
         for encoder in encoders:
             encoder._compiled_call_impl = None
-        log.warning("--compile: encoders run as they are, torch.compile failed: %s", str(why).strip().splitlines()[0])
+        reason = str(why).strip() or type(why).__name__
+        log.warning("--compile: encoders run as they are, torch.compile failed: %s", reason.splitlines()[0])
 
     for encoder in encoders:
         encoder.compile(dynamic=False, options=_options(encoder))
