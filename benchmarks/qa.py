@@ -32,6 +32,7 @@ import torch
 from common import RESULTS, machine, write
 from qa_summary import halves, summarise
 
+from nearfar.app.kinds.reading import best_sentence
 from nearfar.core import Key, Machine, Recipe, Run
 from nearfar.data.questions import Questions, read_questions
 from nearfar.data.text import Texts
@@ -234,12 +235,6 @@ def reader(args: argparse.Namespace) -> dict[str, Any]:
     found = {title: score_answers(answers, test.answers) for title, answers in said.items()}
     values = {t: {"EM": " ".join(f"{v:.0f}" for v in s.exact), "F1": " ".join(f"{v:.4f}" for v in s.f1)} for t, s in found.items()}
     return {"settings": settings, "train": len(learn), "test": len(test), "train seconds": round(seconds, 1), "answers": values}
-
-
-def best_sentence(question: str, passage: str) -> str:
-    """The sentence that BM25 finds for the question."""
-    sentences = [s for s in re.split(r"(?<=[.!?])\s+", passage) if s.strip()]
-    return sentences[int(build_bm25(sentences).search([question], 1).rows[0, 0])]
 
 
 def main() -> None:

@@ -69,15 +69,16 @@ def _cifar(root: Path, table: Table) -> str:
     for name in sorted({r["method"] for r in rows}):
         mine = [r for r in rows if r["method"] == name]
         of = lambda kind, column, mine=mine: [100 * x[column] for r in mine for x in r["results"] if x["representation"] == kind]
-        published = _published(name, of("trained encoder and head", "knn") or of("trained encoder", "knn"))
+        head, bank = of("trained encoder and head", "knn"), of("trained encoder and head, neighbours in the bank", "knn")
+        published = _published(name, bank or head or of("trained encoder", "knn"))
         cells = [_spread(of("trained encoder", c)) for c in ("knn", "linear")]
         floor = [_spread(of("untrained encoder", c)) for c in ("knn", "linear")]
         seconds = statistics.mean(r["seconds"] for r in mine)
         seeds = ", ".join(str(r["seed"]) for r in mine)
         settings = "; ".join(sorted({f"{r['run']['batch']}, {r['run']['lr']:g}" for r in mine}))
         cells[1] += "" if all("mirror" in r["protocol"]["linear"] for r in mine) else " (C = 1, no mirror images)"
-        if head := of("trained encoder and head", "knn"):
-            cells[0] += f"; with its head {_spread(head)}"
+        cells[0] += f"; with its head {_spread(head)}" if head else ""
+        cells[0] += f"; in its bank {_spread(bank)}" if bank else ""
         lines.append([f"`{name}`", seeds, settings, cells[0], published, cells[1], " / ".join(floor), f"{seconds / 60:.1f}"])
     pixels = [x for r in rows for x in r["results"] if x["representation"] == "raw pixels"]
     lines += [["raw pixels", "–", "–", f"{100 * x['knn']:.1f}", "–", f"{100 * x['linear']:.1f}", "–", "–"] for x in pixels]

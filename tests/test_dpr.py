@@ -142,6 +142,34 @@ def test_the_reader_learns_to_mark_what_is_asked_for():
     assert Reader.of(trained).read(["Which colour ?"], [""])[0].text == ""
 
 
+def test_an_evaluation_of_a_reader_is_exact_match_and_f1_beside_simple_answers(monkeypatch):
+    """What it marks in the test split's passages, against a loop over the reader's own answers; equal pairs share their answers."""
+    colours, numbers_ = ["red", "green", "blue", "black"], ["seven", "nine", "twelve", "forty"]
+    rows = [("Which colour ?", f"Nobody looks here . Its colour was {c} . It held {n} keys .", c) for c in colours for n in numbers_]
+    rows += [(q, p, f"was {a}") for q, p, a in rows]  # the same question, answered in other words
+    data = {name: [row[i] for row in rows] for i, name in enumerate(("question", "passage", "answer"))}
+    trained = nearfar.fit("dpr-reader", data=data, encoder="bert-tiny", vocabulary=300, length=48, steps=40, batch=8, lr=2e-3, dropout=0.0)
+    found = measure(trained, data)
+    words, sentence, before, after = found.table.results
+    accepted = {}
+    for question, passage, answer in zip(*(found.splits.test.texts(column=c) for c in ("question", "passage", "answer")), strict=True):
+        accepted.setdefault((question, passage), set()).add(answer)
+    said = Reader.of(trained).read([q for q, _ in accepted], [p for _, p in accepted])
+    assert after["exact"] == pytest.approx(np.mean([s.text in a for s, a in zip(said, accepted.values(), strict=True)]))
+    assert after["f1"] >= after["exact"] > before["exact"]
+    assert [r["baseline"] for r in found.table.results] == [True, True, True, False]
+    assert words["exact"] == words["f1"] == 0
+    assert sentence["exact"] == 0, "a sentence is more than a colour"
+    assert sentence["f1"] > 0
+    assert "exact match" in found.table.render()
+    monkeypatch.setitem(sys.modules, "bm25s", None)
+    assert [r["representation"] for r in measure(trained, data).table.results] == [
+        "the first 3 words",
+        "untrained reader",
+        "trained reader",
+    ]
+
+
 THINGS = [("dog", "hound"), ("cat", "feline"), ("car", "vehicle"), ("sea", "ocean"), ("rock", "stone"), ("baby", "infant")]
 
 

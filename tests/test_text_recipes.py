@@ -41,6 +41,18 @@ def test_dropout_makes_the_two_views(docs):
     assert torch.equal(views["v0"], docs.read([3, 1]))
 
 
+def test_quick_thought_represents_a_sentence_by_both_encoders(tmp_path):
+    (tmp_path / "text.txt").write_text("\n".join(f"sentence number {i} follows the one before it." for i in range(60)))
+    trained = nearfar.fit("quick-thought", tmp_path / "text.txt", encoder="gru", vocabulary=300, length=16, steps=2, batch=4)
+    texts = ["one sentence", "and another"]
+    ids = trained.inputs.accept(texts)[0].read(np.arange(2))
+    with torch.no_grad():
+        both = [trained.net.encoder(ids), trained.net.context(ids)]
+    assert not torch.allclose(*both)
+    assert torch.equal(trained.encode(texts), torch.cat(both, 1))
+    assert torch.equal(trained.encode(texts, tower="context"), both[1])
+
+
 def test_hidden_tokens_are_those_of_the_paper(docs):
     sizes = docs.sizes()
     similarity, part = Masked.of(sizes, 0.15), rows(*range(2000))

@@ -68,11 +68,11 @@ def questions_of(train: Texts, test: Texts) -> Questions:
     passages: dict[str, int] = {}
     for part in (train, test):
         for role in ("passage", "negative"):
-            for text in _texts(part, role):
+            for text in texts_of(part, role):
                 passages.setdefault(text, len(passages))
-    gold: dict[str, dict[int, None]] = {question: {} for question in _texts(test, "question")}
+    gold: dict[str, dict[int, None]] = {question: {} for question in texts_of(test, "question")}
     for part in (train, test):
-        for question, passage in zip(_texts(part, "question"), _texts(part, "passage"), strict=True):
+        for question, passage in zip(texts_of(part, "question"), texts_of(part, "passage"), strict=True):
             if question in gold:
                 gold[question][passages[passage]] = None
     none = ((),) * len(gold)
@@ -89,16 +89,17 @@ def _measured(asked: Questions, retriever: Retriever) -> dict[str, float]:
 
 def _seen(asked: Questions, train: Texts) -> int:
     """Questions with an answering passage that was trained on: pulled near another question, or pushed away from one."""
-    known = {*_texts(train, "passage"), *_texts(train, "negative")}
+    known = {*texts_of(train, "passage"), *texts_of(train, "negative")}
     return sum(any(asked.passages[place] in known for place in rows) for rows in asked.gold)
 
 
 def _places(asked: Questions, part: Texts) -> Tensor:
     """For each row its passage's place in the corpus."""
     places = {text: i for i, text in enumerate(asked.passages)}
-    return torch.tensor([places[text] for text in _texts(part, "passage")])
+    return torch.tensor([places[text] for text in texts_of(part, "passage")])
 
 
-def _texts(part: Any, role: str) -> Sequence[str]:
+def texts_of(part: Any, role: str) -> Sequence[str]:
+    """The texts of a role, one a row; none where the data have no such column."""
     name = column(part, role)
     return [] if name is None else part.texts(column=name)

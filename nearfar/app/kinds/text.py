@@ -1,4 +1,5 @@
-"""Texts: counted words are the baseline. Questions and their passages are measured by what is found (`questions`)."""
+"""Texts: counted words are the baseline. Questions and their passages are measured by what is found (`questions`), readers by what they
+mark (`reading`)."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from nearfar.app.kinds.base import Evaluation, Kind, Pair, Progress, encode
 from nearfar.app.kinds.questions import has_towers, retrieval
+from nearfar.app.kinds.reading import marks_answers, reading
 from nearfar.app.results import splits_of
 from nearfar.core import Key
 from nearfar.data import Texts
@@ -26,10 +28,11 @@ MOST_TEXTS = 20_000
 
 class TextKind(Kind):
     def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation | None:
-        if not has_towers(trained):
+        own = retrieval if has_towers(trained) else reading if marks_answers(trained) else None
+        if own is None:
             return None
         splits = splits_of(trained, data, progress)
-        return retrieval(trained, splits, self.chosen(splits.train, Key(trained.run.seed)("evaluate")), progress)
+        return own(trained, splits, self.chosen(splits.train, Key(trained.run.seed)("evaluate")), progress)
 
     def chosen(self, train: Texts, key: Key) -> Texts:
         return train if len(train) <= MOST_TEXTS else train.subset(np.sort(key("chosen").permutation(len(train))[:MOST_TEXTS]))

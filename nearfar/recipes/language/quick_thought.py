@@ -12,7 +12,7 @@ Requirements: texts in their order, with the boundaries of documents (a .txt wit
 runs of sentences.
 
 Relations: InfoNCE with two encoders and neighbours in time as positives, as CPC has them; a softmax over candidates, not negative
-sampling. The two encoders keep a sentence from being its own best candidate; a sentence is represented by both.
+sampling. The two encoders keep a sentence from being its own best candidate; a sentence is represented by both, one behind the other.
 
 Reference: Logeswaran & Lee, "An efficient framework for learning sentence representations", ICLR 2018, arXiv:1803.02893.
 """
@@ -73,8 +73,8 @@ class QuickThought(Recipe):
     def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
         return quick_thought(z["f"], z["g"], z["passage"], self.window).mean()
 
-    def encode(self, net: Net, x: Any, tower: str = "both") -> Tensor:
-        return torch.cat([net.encoder(x), net.context(x)], 1) if tower == "both" else getattr(net, tower)(x)
+    def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
+        return torch.cat([net.encoder(x), net.context(x)], 1) if tower == "encoder" else getattr(net, tower)(x)
 
 
 paper = QuickThought(), Run(data="bookcorpus.txt", encoder="gru", vocabulary=50000, batch=50, epochs=1, lr=5e-4)
