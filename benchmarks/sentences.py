@@ -3,8 +3,8 @@
     python benchmarks/sentences.py --device cuda --trials [--methods simcse-unsup]     which settings: seed 0, STS-B's development pairs
     python benchmarks/sentences.py --device cuda [--seeds 0,1,2] [--methods bert,simcse-unsup] [--runs FOLDER]
 
-Rows accumulate in benchmarks/results/sentences.json and sentences_trials.json: those that are there are not run again unless --again is
-given, and several processes may run at the same time. A run of `bert` is kept in --runs: the others begin from it.
+Rows accumulate in benchmarks/results/sentences.json and sentences_trials.json: those that are there, with today's settings, are not run
+again unless --again is given, and several processes may run at the same time. A run of `bert` is kept in --runs: the others begin from it.
 Data, in $NEARFAR_DATA or ~/.cache/nearfar: wiki-en (sentences of Wikipedia, four documents in five of them), senteval (SNLI's
 development and test pairs, which simcse-sup and sentence-bert learn from, and simcse-unsup where the trials prefer their sentences,
 without pairs and labels, to Wikipedia's; the STS sets and the transfer tasks that all are measured on).
@@ -101,7 +101,7 @@ def main() -> None:
             if args.trials:
                 for setting in TRIALS.get(name, {}):
                     trial(name, seed, setting, args)
-            elif args.again or not any((r["method"], r["seed"]) == (name, seed) for r in known("sentences")):
+            elif args.again or not any((r["method"], r["seed"]) == (name, seed) and is_current(r) for r in known("sentences")):
                 found = row(name, seed, args)
                 show(found)
                 add("sentences", found, ("method", "seed"), lambda rows: {"settings": METHODS, "summary": summary(rows)})
@@ -135,6 +135,12 @@ def chosen(name: str) -> dict[str, Any]:
     """The settings that won; as they stand where nothing was tried."""
     rows = [r for r in known("sentences_trials") if r["method"] == name and r["setting"] in TRIALS.get(name, {})]
     return TRIALS[name][max(rows, key=lambda r: r["STS-B dev"])["setting"]] if rows else {}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Whether a row is of today's settings; precision follows the machine."""
+    wanted = COMMON | METHODS[row["method"]] | chosen(row["method"])
+    return row["settings"] | {"precision": None} == wanted | {"precision": None}
 
 
 def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any]) -> Trained:
@@ -216,8 +222,9 @@ def show(found: dict[str, Any]) -> None:
 
 
 def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """For each method, measure and floor: what training gained, over seeds, with the standard error of the paired differences."""
-    found = []
+    """For each method, measure and floor: what training gained, over seeds, with the standard error of the paired differences.
+    Rows of other settings than today's do not count."""
+    found, rows = [], [r for r in rows if is_current(r)]
     for name in (m for m in METHODS if any(r["method"] == m for r in rows)):
         tables = [{x["representation"]: x for x in r["results"]} for r in rows if r["method"] == name]
         for metric in [k for k in tables[0][TRAINED] if k != "representation"]:
