@@ -72,13 +72,13 @@ def test_lars_takes_plain_steps_where_it_does_not_adapt_or_cannot():
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw", "lars"])
-def test_vectors_are_never_decayed(name):
+@pytest.mark.parametrize(("decay", "of_vectors"), [("matrices", 0.0), ("all", 0.3)])
+def test_vectors_decay_only_where_all_do(name, decay, of_vectors):
     net = Net(body=nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)), scale=nn.Parameter(torch.ones(())))
-    groups = make_optimizer(net, ("",), Run(optimizer=name, weight_decay=0.3)).param_groups
-    decay = {id(p): g["weight_decay"] for g in groups for p in g["params"]}
-    assert {n: decay[id(p)] for n, p in net.named_parameters()} == {
-        "scale": 0.0, "body.0.weight": 0.3, "body.0.bias": 0.0, "body.1.weight": 0.0, "body.1.bias": 0.0,
-    }  # fmt: skip
+    groups = make_optimizer(net, ("",), Run(optimizer=name, weight_decay=0.3, decay=decay)).param_groups
+    found = {id(p): g["weight_decay"] for g in groups for p in g["params"]}
+    vectors = dict.fromkeys(("scale", "body.0.bias", "body.1.weight", "body.1.bias"), of_vectors)
+    assert {n: found[id(p)] for n, p in net.named_parameters()} == {"body.0.weight": 0.3} | vectors
     if name == "lars":
         assert {id(p): g["adapt"] for g in groups for p in g["params"]}[id(net.scale)] is False
 

@@ -52,12 +52,14 @@ class Run:
     epochs: float | None = None
     """Length of the training in passes over the data; default 100 if neither this nor --steps is given."""
     optimizer: Literal["adamw", "sgd", "lars", "adagrad"] = "adamw"
-    """The update rule; biases, norms and other one-dimensional parameters are never decayed (nor LARS-adapted). adagrad: one rate for
-    each row, without decay, for tables of words."""
+    """The update rule; LARS does not adapt the rate of biases, norms and other one-dimensional parameters. adagrad: one rate for each
+    row, without decay, for tables of words."""
     lr: float = 2e-3
     """Learning rate at its peak, for the whole batch (no hidden scaling)."""
     weight_decay: float = 1e-4
     """Decay of weights (decoupled in AdamW)."""
+    decay: Literal["matrices", "all"] = "matrices"
+    """What decays: matrices and kernels alone, or biases, norms and other one-dimensional parameters too, as in many plain scripts."""
     momentum: float = 0.9
     """Momentum of SGD and LARS."""
     schedule: Literal["cosine", "constant"] = "cosine"

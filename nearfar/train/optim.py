@@ -1,4 +1,5 @@
-"""Optimizers: SGD, AdamW, LARS and row-wise Adagrad, with weights decayed and everything one-dimensional left alone."""
+"""Optimizers: SGD, AdamW, LARS and row-wise Adagrad, with weights decayed and, unless told otherwise, everything one-dimensional left
+alone."""
 
 from __future__ import annotations
 
@@ -59,11 +60,14 @@ def make_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
 
 
 def _dense_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
-    """Two groups of parameters: matrices decay, vectors and scalars do not."""
+    """Two groups of parameters: matrices decay, vectors and scalars only where all do."""
     params = [p for _, p in owned(net, prefixes)]
     matrices = [p for p in params if p.ndim > 1]
     vectors = [p for p in params if p.ndim <= 1]
-    groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": run.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": run.weight_decay},
+        {"params": vectors, "weight_decay": run.weight_decay if run.decay == "all" else 0.0},
+    ]
     groups = [g for g in groups if g["params"]]
     fused = all(p.is_cuda for p in params) or None  # one launch instead of dozens
     if run.optimizer == "adamw":

@@ -120,7 +120,7 @@ def whitened(x: Float[Tensor, "n d"], dim: int) -> Float[Tensor, "n p"]:
 
 paper = DeepCluster(clusters=10_000), Run(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=500,
-    optimizer="sgd", lr=0.05, weight_decay=1e-5, momentum=0.9, schedule="constant", warmup=0.0,
+    optimizer="sgd", lr=0.05, weight_decay=1e-5, decay="all", momentum=0.9, schedule="constant", warmup=0.0,
 )  # fmt: skip
 
 reported = {

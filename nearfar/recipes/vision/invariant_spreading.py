@@ -83,7 +83,7 @@ class InvariantSpreading(Recipe):
 
 paper = InvariantSpreading(), Run(
     data="cifar10", encoder="resnet18", batch=128, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=5e-4, momentum=0.9, warmup=0.0,
+    optimizer="sgd", lr=0.03, weight_decay=5e-4, decay="all", momentum=0.9, warmup=0.0,
 )  # fmt: skip
 
 reported = {"CIFAR-10 kNN (k = 200), ResNet-18, 200 epochs": (83.6, "arXiv:1904.03436, table 1")}

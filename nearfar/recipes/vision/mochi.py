@@ -84,7 +84,7 @@ class MoCHi(MoCoV2):
 
 paper = MoCHi(queue=65536, m=0.999, start=0.075), Run(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 200 epochs (MoCo v2: 67.9)": (68.0, "arXiv:2010.01028, table 2")}

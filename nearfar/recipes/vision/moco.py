@@ -115,7 +115,7 @@ class MoCo(Recipe):
 
 paper = MoCo(queue=65536, m=0.999, groups=8), Run(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 200 epochs": (60.6, "arXiv:1911.05722, table 1")}

@@ -59,7 +59,7 @@ class MoCoV2(MoCo):
 
 paper = MoCoV2(queue=65536, m=0.999, groups=8), Run(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
 )  # fmt: skip
 
 reported = {

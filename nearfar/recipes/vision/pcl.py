@@ -100,7 +100,7 @@ class PCL(MoCoV2):
 
 paper = PCL(clusters=(25_000, 50_000, 100_000), queue=16_384, m=0.999), Run(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 200 epochs": (67.6, "arXiv:2005.04966, table 3 (PCL v2)")}
