@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nearfar.encoders.diffusion import Diffusion
 from nearfar.encoders.family import Build, Family
 from nearfar.encoders.sparse import Compressed, multiply
 
@@ -36,7 +37,7 @@ class GraphEncoder(nn.Module, ABC):
 
 
 class GCN(GraphEncoder):
-    r"""\(H^{(l+1)} = \operatorname{PReLU}(\hat A H^{(l)} W^{(l)} + b^{(l)})\), with \(\hat A\) normalised symmetrically.
+    r"""\(H^{(l+1)} = \operatorname{PReLU}(\hat A H^{(l)} W^{(l)} + b^{(l)})\), with \(\hat A\) normalised symmetrically, or its diffusion.
 
     Reference: Kipf, Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017.
     """
@@ -51,10 +52,10 @@ class GCN(GraphEncoder):
     def project(self, x: Any) -> Float[Tensor, "nodes w"]:
         return _times(x, self.weights[0])
 
-    def convolve(self, h: Float[Tensor, "nodes w"], links: Compressed) -> Float[Tensor, "nodes d"]:
+    def convolve(self, h: Float[Tensor, "nodes w"], links: Compressed | Diffusion) -> Float[Tensor, "nodes d"]:
         for layer, (weight, bias, slope) in enumerate(zip(self.weights, self.biases, self.slopes, strict=True)):
             h = h @ weight if layer else h
-            h = slope(multiply(links, links, h) + bias)
+            h = slope((links(h) if isinstance(links, Diffusion) else multiply(links, links, h)) + bias)
         return h
 
 

@@ -34,11 +34,20 @@ class _Multiply(torch.autograd.Function):
 
 
 def _product(matrix: Compressed, dense: Tensor) -> Tensor:
+    exact = exactly(dense)
+    with torch.autocast(dense.device.type, enabled=False):
+        return (as_csr(matrix, exact) @ exact).to(dense.dtype)
+
+
+def exactly(dense: Tensor) -> Tensor:
     """In single precision at least: not every device has sparse products in half."""
+    return dense if dense.dtype == torch.float64 else dense.float()
+
+
+def as_csr(matrix: Compressed, dense: Float[Tensor, "m d"]) -> Tensor:
+    """The matrix as torch multiplies `dense` by it."""
     begins, columns, values = matrix
-    exact = dense if dense.dtype == torch.float64 else dense.float()
-    with warnings.catch_warnings(), torch.autocast(dense.device.type, enabled=False):
+    with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")  # products have been right all along
         shape = (len(begins) - 1, len(dense))
-        rows = torch.sparse_csr_tensor(begins, columns, values.to(exact.dtype), size=shape, check_invariants=False)
-        return (rows @ exact).to(dense.dtype)
+        return torch.sparse_csr_tensor(begins, columns, values.to(dense.dtype), size=shape, check_invariants=False)
