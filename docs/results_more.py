@@ -171,7 +171,7 @@ SECTIONS = [
         "benchmarks/nodes.py",
         "nodes",
         "Frozen embeddings, logistic regression, its penalty chosen on validation nodes; so was the length of MVGRL's runs. Its published "
-        "number is of another protocol, and re-runs by others end at 83.2 to 83.5.",
+        "number has not been reached by others' re-runs either (`nearfar card mvgrl`).",
         nodes,
     ),
     (

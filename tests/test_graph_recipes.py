@@ -243,7 +243,7 @@ def test_nodes_are_embedded_in_one_pass_and_as_encode_gives_them(kind, tmp_path)
     assert np.array_equal(found, known)
 
 
-@pytest.mark.parametrize("name", ["dgi", "infograph"])
+@pytest.mark.parametrize("name", ["dgi", "infograph", "mvgrl"])
 def test_half_precision_stays_near_single(name):
     losses = [[m["loss"] for m in nearfar.fit(name, preset="tiny", steps=10, precision=p).metrics if "loss" in m] for p in ("fp32", "bf16")]
     assert losses[1][0] == pytest.approx(losses[0][0], rel=0.01)
