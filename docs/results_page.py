@@ -11,6 +11,7 @@ from typing import Any
 import results_games
 import results_language
 import results_pictures
+from cifar_rows import is_current
 from results_more import NOTHING, SECTIONS
 
 Result = Callable[[str], dict[str, Any] | None]
@@ -45,7 +46,8 @@ CIFAR = (
 )
 DIGITS = (
     "scikit-learn's digits, the tiny settings, mean ± standard deviation over the seeds' own splits; `supcon` and the later phases of "
-    "SimCLR v2 saw labels."
+    "SimCLR v2 saw labels. The settings of `deepcluster`, `instance-discrimination-npid` and `w-mse` were settled with a look at two of "
+    "the seeds."
 )
 THROUGHPUT = "SimCLR, ResNet-18 with the CIFAR stem, bf16, two views made on the GPU: `nearfar fit` beside a bare loop in the same run."
 LOSSES_GPU = (
@@ -79,6 +81,7 @@ def _cifar(root: Path, table: Table) -> str:
         cells[1] += "" if all("mirror" in r["protocol"]["linear"] for r in mine) else " (C = 1, no mirror images)"
         cells[0] += f"; with its head {_spread(head)}" if head else ""
         cells[0] += f"; in its bank {_spread(bank)}" if bank else ""
+        settings += "" if all(map(is_current, mine)) else " (earlier than the script's)"
         lines.append([f"`{name}`", seeds, settings, cells[0], published, cells[1], " / ".join(floor), f"{seconds / 60:.1f}"])
     pixels = [x for r in rows for x in r["results"] if x["representation"] == "raw pixels"]
     lines += [["raw pixels", "–", "–", f"{100 * x['knn']:.1f}", "–", f"{100 * x['linear']:.1f}", "–", "–"] for x in pixels]

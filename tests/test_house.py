@@ -51,6 +51,27 @@ def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_a_claim_counts_its_own_seeds_and_names_rows_of_one_seed(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import status
+
+    def lines(change) -> list[str]:
+        def result(name: str):
+            path = ROOT / "benchmarks" / "results" / f"{name}.json"
+            return change(name, json.loads(path.read_text())) if path.exists() else None
+
+        return status.status(ROOT, result).splitlines()
+
+    def less(name: str, found: dict) -> dict:
+        rows = [r for r in found["rows"] if r["recipe"] != "pirl" or r["seed"] == 0] if name == "digits" else []
+        return found | {"rows": rows} if rows else found
+
+    assert any("`pirl` on digits" in line and line.endswith("**open**: 1 of 3 seeds |") for line in lines(less))
+    there = lines(lambda name, found: found)
+    assert any("`supcon` on CIFAR-10" in line and "one seed" in line for line in there)
+    assert not any("`simclr` on CIFAR-10" in line and "one seed" in line for line in there)
+
+
 def test_tables_in_readme_and_docs_are_fresh():
     done = run(sys.executable, "docs/generate.py", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
