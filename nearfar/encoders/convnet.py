@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from jaxtyping import Float
@@ -42,9 +43,18 @@ class ConvNet(nn.Sequential):
         layers += [conv(inward, inward * 2), norm(inward * 2), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         super().__init__(*layers)
         self.dim = inward * 2
+        self.widths = tuple(layer.out_channels for layer in layers if isinstance(layer, nn.Conv2d))
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:  # type: ignore[override]
         return super().forward(x)  # torch's compiler passes by what is torch's own, a bare Sequential too: this line is ours
+
+    def maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
+        """What each stage makes of a picture, the finest map first; the places of the last, averaged, are `forward`."""
+        found = []
+        for layer in list(self)[:-2]:
+            x = layer(x)
+            found += [x] if isinstance(layer, nn.ReLU) else []
+        return found
 
 
 class Block(nn.Module):
@@ -112,9 +122,19 @@ class ResNet(nn.Module):
                 inward = 64 * 2**stage * block.widen
         self.blocks = nn.Sequential(*blocks)
         self.dim = inward
+        self.depths, self.widths = depths, tuple(64 * 2**stage * block.widen for stage in range(len(depths)))
         for m in self.modules():
             if isinstance(m, nn.Conv2d):
                 nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
         return self.blocks(self.stem(x)).mean((2, 3))
+
+    def maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
+        """What each stage makes of a picture, the finest map first; the places of the last, averaged, are `forward`."""
+        found, ends = [], set(itertools.accumulate(self.depths))
+        x = self.stem(x)
+        for count, block in enumerate(self.blocks, start=1):
+            x = block(x)
+            found += [x] if count in ends else []
+        return found

@@ -1,0 +1,29 @@
+"""Local features of pictures: the maps that a convolutional encoder computes its representation from."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nearfar.core import UsageError
+from nearfar.encoders.convnet import ConvNet, ResNet
+
+
+def map_widths(encoder: nn.Module) -> tuple[int, ...]:
+    """Channels of each map, finest first."""
+    return _body(encoder).widths
+
+
+def with_maps(encoder: nn.Module, x: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], list[Float[Tensor, "n _ _"]]]:
+    """The representation, and what each stage made of the picture: maps (n, places, channels), finest first."""
+    body = _body(encoder)
+    maps = body.maps(encoder[0](x))  # type: ignore[index]
+    return maps[-1].mean((2, 3)), [found.flatten(2).transpose(1, 2) for found in maps]
+
+
+def _body(encoder: nn.Module) -> ConvNet | ResNet:
+    """What follows the layer that standardises."""
+    body = encoder[1] if isinstance(encoder, nn.Sequential) and len(encoder) == 2 else None
+    if not isinstance(body, ConvNet | ResNet):
+        raise UsageError("the method compares pictures with their places, of which this encoder has no maps: --encoder convnet or resnet18")
+    return body

@@ -1,0 +1,116 @@
+r"""Deep InfoMax: what is said of a whole image must tell its own places from the places of other images.
+
+Claim: to maximise mutual information between input and representation is not enough; between the representation and every *place* of the
+input it is, since what all places share is what an image is of, and what one place has alone is noise.
+
+$$\max_{\psi, \omega} \frac1{M^2} \sum_{i=1}^{M^2} \hat I_\omega\big(C_\psi^{(i)}(X);\, E_\psi(X)\big), \qquad E_\psi = f_\psi \circ C_\psi$$
+
+by one of three estimators, with x' another image and sp the softplus:
+
+$$\hat I^{JSD} = \mathbb{E}_{\mathbb P}\big[-\operatorname{sp}(-T(x, E(x)))\big]
+- \mathbb{E}_{\mathbb P \times \tilde{\mathbb P}}\big[\operatorname{sp}(T(x', E(x)))\big],
+\qquad \hat I^{DV} = \mathbb{E}_{\mathbb P}[T(x, E(x))] - \log \mathbb{E}_{\mathbb P \times \tilde{\mathbb P}}\big[e^{T(x', E(x))}\big]$$
+
+$$\hat I^{infoNCE} = \mathbb{E}_{\mathbb P}\Big[T(x, E(x)) - \mathbb{E}_{\tilde{\mathbb P}}\big[\log \textstyle\sum_{x'} e^{T(x', E(x))}\big]\Big]$$
+
+Shapes: images (n, c, h, w) -> a map of the encoder, local (n, M², dim) behind a head, and its representation, global (n, dim) behind
+another; T is their dot product, a table of n rows and n M² columns. In InfoNCE the places of an image do not compete with each other.
+
+Requirements: a convolutional encoder. No augmentation: the places are the views. Many negatives for InfoNCE; JSD needs few.
+
+Relations: `infograph` and `dgi` on graphs, `st-dim` across time, `amdim` across augmented views and several maps. This is DIM(L); the
+paper's global term DIM(G) is left out, and so is the adversary that shapes E(x) like a prior (weight 0.1 there).
+
+Reference: Hjelm, Fedorov, Lavoie-Marchildon, Grewal, Bachman, Trischler & Bengio, "Learning Deep Representations by Mutual Information
+Estimation and Maximization", ICLR 2019, arXiv:1808.06670.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders.maps import map_widths, with_maps
+from nearfar.heads import HeadNorm, mlp
+from nearfar.losses import dv_bound, jsd_bound, local_global
+from nearfar.scores import Scores
+from nearfar.similarity import Augment, Compose
+
+
+class Critic(nn.Module):
+    """One side of T: a hidden layer beside a linear map, and a layer norm where the paper has one, behind the places."""
+
+    def __init__(self, inward: int, dim: int, norm: HeadNorm, last: bool):
+        super().__init__()
+        self.steep, self.flat = mlp(inward, dim, dim, norm=norm), nn.Linear(inward, dim)
+        self.last = nn.LayerNorm(dim) if last else nn.Identity()
+
+    def forward(self, h: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+        return self.last(self.steep(h) + self.flat(h))
+
+
+@dataclass(frozen=True)
+class DIM(Recipe):
+    """Deep InfoMax with the local objective."""
+
+    card = Card(
+        title="Deep InfoMax",
+        paper="arXiv:1808.06670",
+        year=2019,
+        modality="image",
+        similarity="context-instance",
+        query="representation of an image",
+        positive="the places of its own feature map",
+        negative="the places of the batch's other images",
+        encoder="ConvNet, end to end",
+        head="a hidden layer beside a linear map, for the whole and for the places",
+        score="dot product",
+        loss="InfoNCE, Jensen-Shannon or Donsker-Varadhan bound",
+        equation=r"\max_{\psi, \omega} \frac1{M^2} \sum_{i=1}^{M^2} \hat I_\omega\big(C_\psi^{(i)}(X);\, E_\psi(X)\big)",
+    )
+
+    limits = {"layer": (-8.0, -1.0)}  # noqa: RUF012
+
+    dim: int = 128
+    """Width of the space where the whole meets the places."""
+    estimator: Literal["infonce", "jsd", "dv"] = "infonce"
+    """How mutual information is estimated."""
+    layer: int = -2
+    """Which of the encoder's maps holds the places: -1 is the last, whose average is the representation, -2 the one before."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the heads."""
+
+    def similarity(self, net: Net) -> Augment:
+        return Augment((Compose(),))
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        places = map_widths(encoder)[self.layer]
+        whole = Critic(encoder.dim, self.dim, self.norm, last=False)
+        return Net(encoder=encoder, whole=whole, places=Critic(places, self.dim, self.norm, last=True))
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        whole, maps = with_maps(net.encoder, x["v0"])
+        places = maps[self.layer]
+        return {"global": net.whole(whole), "local": net.places(places.flatten(0, 1)).unflatten(0, places.shape[:2])}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        if self.estimator == "infonce":
+            return local_global(z["global"], z["local"]).mean()
+        bound = {"jsd": jsd_bound, "dv": dv_bound}[self.estimator]
+        n, places = z["local"].shape[:2]
+        image = torch.arange(n, device=z["local"].device)
+        return -bound(Scores(z["global"], z["local"].flatten(0, 1), image, image.repeat_interleave(places)))
+
+
+paper = DIM(dim=2048), Run(
+    data="cifar10", encoder="convnet", batch=64, epochs=1000, lr=1e-4, weight_decay=0.0, schedule="constant", warmup=0.0,
+)  # fmt: skip
+
+reported = {"CIFAR-10, classifier on the last convolution, DIM(L) with InfoNCE": (75.21, "arXiv:1808.06670, table 1, unverified")}
+
+tiny = DIM(), Run(data="digits", steps=300, batch=128, lr=1e-3)
