@@ -3,7 +3,8 @@ r"""Deep InfoMax: what is said of a whole image must tell its own places from th
 Claim: to maximise mutual information between input and representation is not enough; between the representation and every *place* of the
 input it is, since what all places share is what an image is of, and what one place has alone is noise.
 
-$$\max_{\psi, \omega} \frac1{M^2} \sum_{i=1}^{M^2} \hat I_\omega\big(C_\psi^{(i)}(X);\, E_\psi(X)\big), \qquad E_\psi = f_\psi \circ C_\psi$$
+$$\max_{\psi, \omega} \frac1{M^2} \sum_{i=1}^{M^2} \hat I_\omega\big(C_\psi^{(i)}(X);\, E_\psi(X)\big),
+\qquad E_\psi = f_\psi \circ C_\psi$$
 
 by one of three estimators, with x' another image and sp the softplus:
 
@@ -11,7 +12,8 @@ $$\hat I^{JSD} = \mathbb{E}_{\mathbb P}\big[-\operatorname{sp}(-T(x, E(x)))\big]
 - \mathbb{E}_{\mathbb P \times \tilde{\mathbb P}}\big[\operatorname{sp}(T(x', E(x)))\big],
 \qquad \hat I^{DV} = \mathbb{E}_{\mathbb P}[T(x, E(x))] - \log \mathbb{E}_{\mathbb P \times \tilde{\mathbb P}}\big[e^{T(x', E(x))}\big]$$
 
-$$\hat I^{infoNCE} = \mathbb{E}_{\mathbb P}\Big[T(x, E(x)) - \mathbb{E}_{\tilde{\mathbb P}}\big[\log \textstyle\sum_{x'} e^{T(x', E(x))}\big]\Big]$$
+$$\hat I^{infoNCE} = \mathbb{E}_{\mathbb P}\Big[T(x, E(x))
+- \mathbb{E}_{\tilde{\mathbb P}}\big[\log \textstyle\sum_{x'} e^{T(x', E(x))}\big]\Big]$$
 
 Shapes: images (n, c, h, w) -> a map of the encoder, local (n, M², dim) behind a head, and its representation, global (n, dim) behind
 another; T is their dot product, a table of n rows and n M² columns. In InfoNCE the places of an image do not compete with each other.
