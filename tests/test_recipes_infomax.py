@@ -13,6 +13,7 @@ from torch import Tensor
 from nearfar.core import Key, Net, UsageError
 from nearfar.encoders import HuggingFaceImage, make_encoder
 from nearfar.encoders.maps import map_widths, with_maps
+from nearfar.recipes.vision.amdim import AMDIM, mean_square, one_place, soft_clipped
 from nearfar.recipes.vision.dim import DIM
 
 KEY = Key(0)
@@ -44,7 +45,7 @@ def test_the_average_of_the_last_map_is_the_representation(name):
 
 def test_a_place_of_a_map_is_a_place_of_the_picture():
     encoder = make_encoder("convnet-gn", {"channels": 1, "size": 8, "mean": [0.3], "std": [0.4]}).eval()
-    encoder[1][1] = torch.nn.Identity()  # a norm would carry the change to all places
+    encoder[1][1] = torch.nn.Identity()  # type: ignore[index]  # a norm would carry the change to all places
     x, other = digits(1), digits(1)
     other[:, :, 2, 5] += 1
     with torch.no_grad():
@@ -70,9 +71,9 @@ def dim_by_hand(g: Tensor, local: Tensor, estimator: str) -> float:
     apart = [T[i][j][p] for i in range(n) for j in range(n) if j != i for p in range(places)]
     softplus = lambda t: math.log1p(math.exp(t))
     if estimator == "jsd":
-        return -(np.mean([-softplus(-t) for t in joint]) - np.mean([softplus(t) for t in apart]))
+        return float(np.mean([softplus(-t) for t in joint]) + np.mean([softplus(t) for t in apart]))
     if estimator == "dv":
-        return -(np.mean(joint) - math.log(np.mean(np.exp(apart))))
+        return math.log(np.mean(np.exp(apart))) - float(np.mean(joint))
     rows = []
     for i in range(n):
         others = sum(math.exp(T[i][j][p]) for j in range(n) if j != i for p in range(places))
@@ -106,3 +107,68 @@ def test_dim_sees_images_as_they_are():
     views = session.similarity().view({"image": session.data.read(np.arange(16))}, session.plan.rows(0), KEY)
     assert list(views) == ["v0"]
     assert torch.equal(views["v0"], session.data.read(np.arange(16)).float() / 255)
+
+
+# --- AMDIM ----------------------------------------------------------------------------------------
+
+
+def amdim_by_hand(z: dict[str, Tensor], recipe: AMDIM, key: Key) -> float:
+    """Three pairs of scales, both ways, pair by pair."""
+    n, total = len(z["whole0"]), 0.0
+    for a, b in ((0, 1), (1, 0)):
+        drawn = key("place", a).integers(z["slot"], z[f"coarse{a}"].shape[1])
+        place = [z[f"coarse{a}"][i, int(drawn[i])] for i in range(n)]
+        for queries, local in ((z[f"whole{a}"], z[f"coarse{b}"]), (z[f"whole{a}"], z[f"fine{b}"]), (place, z[f"coarse{b}"])):
+            raw = [[[float(q @ x) / math.sqrt(recipe.dim) for x in image] for image in local] for q in queries]
+            bent = [[[recipe.softly * math.tanh(s / recipe.softly) for s in image] for image in row] for row in raw]
+            losses = []
+            for i in range(n):
+                others = sum(math.exp(s) for j in range(n) if j != i for s in bent[i][j])
+                losses += [-math.log(math.exp(s) / (math.exp(s) + others)) for s in bent[i][i]]
+            total += float(np.mean(losses)) + recipe.lam * float(np.mean(np.square(raw)))
+    return total / 2
+
+
+def amdim_scales() -> dict[str, Tensor]:
+    shapes = {"whole": (4, 6), "coarse": (4, 3, 6), "fine": (4, 5, 6)}
+    z = {f"{name}{view}": 3 * normal(*shape, seed=7 * view + len(name)) for name, shape in shapes.items() for view in (0, 1)}
+    return z | {"slot": torch.arange(20, 24)}
+
+
+def test_amdims_objective_is_that_of_its_paper():
+    z, recipe = amdim_scales(), AMDIM(dim=6, softly=2.0, lam=0.3)
+    loss = recipe.objective(Net(), z, KEY)["loss"]
+    assert float(loss) == pytest.approx(amdim_by_hand(z, recipe, KEY), rel=1e-10)
+    assert float(loss) != pytest.approx(amdim_by_hand(z, AMDIM(dim=6, softly=20.0, lam=0.3), KEY), rel=1e-3)
+
+
+def test_amdims_places_are_drawn_by_slot_and_step():
+    local, slots = normal(400, 4, 2), torch.arange(400)
+    drawn = one_place(local, slots, KEY)
+    which = (drawn[:, None] == local).all(2)
+    assert (which.sum(1) == 1).all()
+    assert int(which.sum(0).min()) > 60, "all places are drawn"
+    assert torch.equal(drawn[100:], one_place(local[100:], slots[100:], KEY))
+    assert not torch.equal(drawn, one_place(local, slots, KEY("another step")))
+
+
+def test_amdims_scores_are_soft_clipped_and_their_squares_are_of_all_pairs():
+    g, local = 5 * normal(4, 6), 5 * normal(4, 3, 6, seed=1)
+    table = g @ local.flatten(0, 1).T / math.sqrt(6)
+    torch.testing.assert_close(mean_square(g, local), table.square().mean())
+    bent = soft_clipped(6, 2.0)(g, local.flatten(0, 1))
+    torch.testing.assert_close(bent, 2 * torch.tanh(table / 2))
+    assert float(table.abs().max()) > 10
+    assert float(bent.abs().max()) <= 2
+
+
+def test_amdim_embeds_each_view_by_itself():
+    session = tiny_session("amdim", batch=16)
+    recipe, net = session.recipe, session.net.eval()
+    x = {"v0": digits(8)[:4], "v1": digits(8)[4:], "slot": torch.arange(4)}
+    with torch.no_grad():
+        z, turned = recipe.embed(net, x, KEY), recipe.embed(net, x | {"v0": x["v1"], "v1": x["v0"]}, KEY)
+    for name in ("whole", "coarse", "fine"):
+        torch.testing.assert_close(z[f"{name}0"], turned[f"{name}1"])
+        torch.testing.assert_close(z[f"{name}1"], turned[f"{name}0"])
+    assert [tuple(z[f"{name}0"].shape[:-1]) for name in ("whole", "coarse", "fine")] == [(4,), (4, 16), (4, 64)]

@@ -1,0 +1,136 @@
+r"""AMDIM: what is said of one view of an image must tell the places of its other view, at several scales, from those of other images.
+
+Claim: Deep InfoMax compares an image with itself. Across two augmented views of it, and between maps of several depths, the same
+objective learns what does not depend on the views, and linear classification from it is far better.
+
+$$\mathcal{L} = \sum_{(n, m) \in \{(1, 5), (1, 7), (5, 5)\}}
+\mathbb{E}\left[-\log \frac{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j)}
+{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j) + \sum_{\tilde f \in N_m} \exp \hat s_{nm}(f_n(x^1)_i, \tilde f)}
++ \lambda\, s_{nm}^2\right]$$
+
+$$s_{nm}(a, b) = \frac{\phi_n(a)^\top \phi_m(b)}{\sqrt d}, \qquad \hat s = c \tanh(s / c)$$
+
+and the same with the views exchanged, halved. f_1 is the representation, f_5 and f_7 are a coarse and a finer map (5 and 7 places a side in
+the paper), N_m all places of other images. Of f_5 as a query one place i is drawn for each image.
+
+Shapes: two views (n, c, h, w) -> whole (n, dim), coarse (n, places, dim), fine (n, more places, dim), of each.
+
+Requirements: a convolutional encoder; where a place of its maps has seen the whole picture, places are no parts any more. (The paper's
+encoder is built so that they have not.) Scores that are soft-clipped and kept small: else one negative may hold all the gradient.
+
+Relations: Deep InfoMax (`dim`) with one view and one map. SimCLR compares the representations of the views alone, by cosine. The paper's
+mixture of several representations per place is left out.
+
+Reference: Bachman, Hjelm & Buchwalter, "Learning Representations by Maximizing Mutual Information Across Views", NeurIPS 2019,
+arXiv:1906.00910.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.encoders.maps import map_widths, with_maps
+from nearfar.heads import HeadNorm
+from nearfar.losses import local_global, multiscale
+from nearfar.recipes.vision.dim import Critic
+from nearfar.scores import Score
+from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter, views_for
+
+
+@dataclass(frozen=True)
+class AMDIM(Recipe):
+    """Augmented Multiscale Deep InfoMax."""
+
+    card = Card(
+        title="AMDIM",
+        paper="arXiv:1906.00910",
+        year=2019,
+        modality="image",
+        similarity="context-instance and data transformation",
+        query="representation of a view, and one place of its coarse map",
+        positive="places of the other view's coarse and fine maps",
+        negative="places of the batch's other images",
+        encoder="ConvNet, end to end",
+        head="a hidden layer beside a linear map, for the whole and for each map",
+        score="dot product / sqrt(d), soft-clipped",
+        loss="InfoNCE over three pairs of scales, with a penalty on squared scores",
+        equation=r"\mathcal{L} = \sum_{(n, m)} \mathbb{E}\left[-\log \frac{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j)}"
+        r"{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j) + \sum_{\tilde f} \exp \hat s_{nm}(f_n(x^1)_i, \tilde f)} + \lambda\, s_{nm}^2\right]",
+    )
+
+    limits = {"coarse": (-8.0, -1.0), "fine": (-8.0, -1.0), "lam": (0.0, float("inf"))}  # noqa: RUF012
+
+    dim: int = 128
+    """Width of the space where scales meet (d)."""
+    coarse: int = -2
+    """Which of the encoder's maps is the coarse one (f_5): -1 is the last, whose average is the representation."""
+    fine: int = -3
+    """Which is the finer one (f_7)."""
+    softly: float = 20.0
+    """Scores are bent to stay between minus this and this (c)."""
+    lam: float = 4e-2
+    """Weight of the squared scores (lambda)."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the heads."""
+
+    def similarity(self, net: Net) -> Augment:
+        return views_for(net.sizes, _photo)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        widths = {"whole": encoder.dim} | {name: map_widths(encoder)[getattr(self, name)] for name in ("coarse", "fine")}
+        return Net(encoder=encoder, **{name: Critic(width, self.dim, self.norm, last=True) for name, width in widths.items()})
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        whole, maps = with_maps(net.encoder, torch.cat([x["v0"], x["v1"]]))
+        scales = {"whole": net.whole(whole)}
+        for name, places in (("coarse", maps[self.coarse]), ("fine", maps[self.fine])):
+            scales[name] = getattr(net, name)(places.flatten(0, 1)).unflatten(0, places.shape[:2])
+        return {f"{name}{i}": half for name, both in scales.items() for i, half in enumerate(both.chunk(2))} | {"slot": x["slot"]}
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        score = soft_clipped(self.dim, self.softly)
+        told, squares = [], []
+        for a, b in ((0, 1), (1, 0)):
+            whole, coarse, fine = z[f"whole{a}"], z[f"coarse{b}"], z[f"fine{b}"]
+            place = one_place(z[f"coarse{a}"], z["slot"], key("place", a))
+            told.append(multiscale(whole, coarse, fine, score=score) + local_global(place, coarse, score=score).mean())
+            squares.append(sum(mean_square(g, x) for g, x in ((whole, coarse), (whole, fine), (place, coarse))))
+        contrast, penalty = torch.stack(told).mean(), torch.stack(squares).mean()
+        return {"loss": contrast + self.lam * penalty, "contrast": contrast, "squared_scores": penalty}
+
+
+def soft_clipped(dim: int, most: float) -> Score:
+    r"""\(c \tanh(a^\top b / (c \sqrt d))\)."""
+    bend = lambda s: most * torch.tanh(s / (most * math.sqrt(dim)))
+    return Score(lambda a, b: bend(a @ b.T), paired=lambda a, b: bend((a * b).sum(1)), symmetric=True, lowest=-most)
+
+
+def mean_square(g: Float[Tensor, "n d"], local: Float[Tensor, "n l d"]) -> Float[Tensor, ""]:
+    """The mean of all squared scores before they are clipped: by two d x d products instead of a table."""
+    x, d = local.flatten(0, 1), g.shape[1]
+    return ((g.T @ g) * (x.T @ x)).sum() / (len(g) * len(x) * d)
+
+
+def one_place(local: Float[Tensor, "n l d"], slots: Tensor, key: Key) -> Float[Tensor, "n d"]:
+    n, places = local.shape[:2]
+    return local[torch.arange(n, device=local.device), key.integers(slots, places)]
+
+
+def _photo(size: int) -> Augment:
+    """As the paper; but it flips both views of an image alike, here each by itself."""
+    return Augment.repeat(Compose(Crop(size, scale=(0.3, 1.0)), Flip(), Jitter(0.4, 0.4, 0.4, 0.2, p=0.8), Grey(p=0.25)))
+
+
+paper = AMDIM(dim=2560), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=128, batch=1008, epochs=150, lr=2e-4, weight_decay=1e-5, schedule="constant",
+)  # fmt: skip
+
+reported = {"ImageNet linear top-1, AMDIM's own large encoder": (68.1, "arXiv:1906.00910, abstract")}
+
+tiny = AMDIM(), Run(data="digits", steps=200, batch=64, lr=2e-3)
