@@ -1,0 +1,140 @@
+r"""InterCLR: a query finds its other view in a queue, and, in a bank of all images, an image of the same cluster.
+
+Claim: invariance between views of one image leaves out what images of a kind have in common. Pairs of different images, found by
+clustering that goes on while the network learns, add it; they need a softer positive and harder negatives than views do.
+
+$$\mathcal{L} = \lambda \mathcal{L}_{intra} + (1 - \lambda) \mathcal{L}_{inter}, \qquad
+\mathcal{L}_{inter} = -\log \frac{\exp((q \cdot v_+ - m)/\tau)}{\exp((q \cdot v_+ - m)/\tau) + \sum_{v_-} \exp(q \cdot v_-/\tau)}$$
+
+\(\mathcal{L}_{intra}\) is MoCo v2's. \(v_+\) is drawn from the bank among the images with the query's pseudo-label, \(v_-\) from the
+`pool` images of other labels that are nearest to q ("semi-hard"). The margin m is negative: pairs that may be wrong need not be as near
+as views. After each step the bank takes the keys of the batch, their labels become those of the nearest centroids, and centroids
+stay the means of their members.
+
+Shapes: q, k (n, dim) unit vectors; queue (K, dim); bank (N, dim), pseudo-labels (N,); centroids (clusters, dim).
+
+Requirements: memory for the bank; labels from the first step on, by k-means of all images before it. Negatives are drawn with replacement,
+and a centroid that has lost all its members stays where it is until one comes back: the authors' code divides the largest cluster.
+
+Relations: `moco-v2` for \(\lambda = 1\). `pcl` clusters once an epoch and contrasts with centres; `local-aggregation` draws a sample to
+all close neighbours at once; `swav` has neither bank nor negatives.
+
+Reference: Xie, Zhan, Liu, Ong & Loy, "Delving into Inter-Image Invariance for Unsupervised Visual Representations", IJCV 2022,
+arXiv:2008.11702.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from nearfar.core import Bank, Embedded, Key, Net, Run, Sizes, Views
+from nearfar.core.kmeans import check_clusters, kmeans
+from nearfar.losses import info_nce
+from nearfar.recipes.vision.moco_v2 import MoCoV2
+from nearfar.scores import Scores
+
+
+@dataclass(frozen=True)
+class InterCLR(MoCoV2):
+    """Momentum Contrast with pairs of different images beside pairs of views."""
+
+    card = dataclasses.replace(
+        MoCoV2.card,
+        title="InterCLR",
+        paper="arXiv:2008.11702",
+        similarity="natural clustering and data transformation",
+        query="augmented image",
+        positive="another augmented view, through the momentum encoder, and an image with the same pseudo-label",
+        negative="a queue of keys, and near images with other pseudo-labels",
+        encoder="query encoder end to end, key encoder by momentum; memory bank of keys",
+        loss="InfoNCE between views and, with a margin, between images",
+        equation=r"\mathcal{L} = \lambda \mathcal{L}_{intra} - (1 - \lambda) \log"
+        r"\frac{\exp((q \cdot v_+ - m)/\tau)}{\exp((q \cdot v_+ - m)/\tau) + \sum_{v_-} \exp(q \cdot v_-/\tau)}",
+    )
+
+    limits = {**MoCoV2.limits, "lam": (0.0, 1.0), "margin": (-2.0, 2.0)}  # noqa: RUF012
+
+    clusters: int = 100
+    """How many pseudo-labels there are."""
+    lam: float = 0.75
+    """Weight of the pairs of views against the pairs of images (lambda)."""
+    margin: float = -0.5
+    """What is taken off the score of a pair of images (m); negative: it may be less than that of a pair of views."""
+    pool: int = 512
+    """How many of the nearest images with other labels may be negatives."""
+    negatives: int = 128
+    """How many of them are drawn for each query."""
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        check_clusters(self.clusters, sizes["n"])
+        net = super().build(sizes, encoder)
+        net.bank, net.labels = Bank(sizes["n"], self.dim), Bank(sizes["n"], dtype=torch.long)
+        net.centroids, net.members = Bank(self.clusters, self.dim), Bank(self.clusters)
+        return net
+
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+        """Before the first step all images are clustered; from then on labels change with the batches."""
+        if epoch == 0:
+            v = encode_all("key").to(net.bank.rows.device)
+            found = kmeans(v, self.clusters, key("kmeans"))
+            net.bank.put(slice(None), v)
+            net.labels.put(slice(None), found.assigned)
+            net.centroids.put(slice(None), F.one_hot(found.assigned, self.clusters).to(v).T @ v)
+            net.members.put(slice(None), torch.bincount(found.assigned, minlength=self.clusters))
+            net.centroids.put(slice(None), net.centroids.rows / net.members.rows.clamp_min(1)[:, None])
+        return ()
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return super().embed(net, x, key) | {"id": x["id"], "slot": x["slot"]}
+
+    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
+        intra = super().contrast(net, q, k, z, key)
+        return self.lam * intra + (1 - self.lam) * self.inter(net, q, z, key)
+
+    def inter(self, net: Net, q: Tensor, z: Embedded, key: Key) -> Tensor:
+        labels = net.labels[z["id"]]
+        positive = net.bank[same_label(net.labels.rows, labels, key("positive").uniform(z["slot"]))]
+        other = net.labels.rows != labels[:, None]
+        near = (q.detach() @ net.bank.rows.T).where(other, -torch.inf).topk(min(self.pool, len(net.bank)), dim=1).indices
+        drawn = near.gather(1, key("negatives").integers(z["slot"], near.shape[1], self.negatives))
+        scores = [(q * positive).sum(1, keepdim=True) - self.margin, torch.einsum("nd,nkd->nk", q, net.bank[drawn])]
+        sign = -other.gather(1, drawn).to(torch.int8)  # 0, no candidate: where fewer than `pool` images have other labels
+        nothing = q.new_empty(len(q), 0)
+        own_sign = torch.cat([torch.ones_like(sign[:, :1]), sign], 1)
+        return info_nce(Scores(nothing, nothing[:0], own=torch.cat(scores, 1), own_sign=own_sign) / self.tau).mean()
+
+    def update(self, net: Net, z: Embedded, progress: float) -> None:
+        super().update(net, z, progress)
+        before, after = net.labels[z["id"]], (z["k"] @ net.centroids.rows.T).argmax(1)
+        gone, come = (F.one_hot(at, self.clusters).to(z["k"]) for at in (before, after))
+        sums = net.centroids.rows * net.members.rows[:, None] + come.T @ z["k"] - gone.T @ net.bank[z["id"]]
+        members = net.members.rows + come.sum(0) - gone.sum(0)
+        net.centroids.put(slice(None), torch.where(members[:, None] > 0, sums / members.clamp_min(1)[:, None], net.centroids.rows))
+        net.members.put(slice(None), members)
+        net.bank.put(z["id"], z["k"])
+        net.labels.put(z["id"], after)
+
+
+def same_label(labels: Int[Tensor, " m"], wanted: Int[Tensor, " n"], where: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """For each row a sample with the wanted label, itself perhaps: at the share `where`, in [0, 1), of all there are."""
+    ordered, order = labels.sort(stable=True)
+    first, end = (torch.searchsorted(ordered, wanted, right=right) for right in (False, True))
+    return order[first + (where * (end - first)).long().clamp_max(end - first - 1)]
+
+
+paper = InterCLR(queue=65_536, m=0.999, groups=8, clusters=10_000, pool=128_000, negatives=16_384), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+)  # fmt: skip
+
+reported = {}
+
+tiny = InterCLR(queue=512, clusters=40, pool=256, negatives=64), Run(data="digits", steps=300, batch=128, lr=2e-3)

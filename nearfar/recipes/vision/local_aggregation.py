@@ -1,0 +1,104 @@
+r"""Local aggregation: a sample comes nearer to those of its neighbours that share a cluster with it, and gives way to the other neighbours.
+
+Claim: instance discrimination drives all samples apart, clustering forces all into clusters of one size. To compare close neighbours with
+background neighbours, both found anew as the space changes, lets soft clusters of several sizes emerge.
+
+$$\mathcal{L}_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}, \qquad
+P(A \mid v) = \sum_{j \in A} P(j \mid v), \quad P(j \mid v) = \frac{\exp(\bar v_j^\top v/\tau)}{\sum_{l=1}^N \exp(\bar v_l^\top v/\tau)}$$
+
+$$B_i = k \text{ nearest of all } \bar v_j \text{ to } v_i, \qquad
+C_i = \bigcup_{h=1}^H \{j : g_h(j) = g_h(i)\}, \qquad \bar v_i \leftarrow (1 - t)\, \bar v_i + t\, v_i \text{ to unit length}$$
+
+with \(g_h\) the h-th of H k-means clusterings of the bank \(\bar v\), made anew before every epoch. The partition function cancels.
+
+Shapes: view (n, c, h, w) -> v (n, dim) unit vectors; bank (N, dim); clusters (N, H); neighbours (n, k).
+
+Requirements: a space worth clustering: the first epochs are instance discrimination, as in the paper. A sample without a close neighbour
+among its k nearest says nothing.
+
+Relations: `instance-discrimination-npid` is the warm-up, and the case C_i = {i}, B_i = everything. `pcl` draws samples to the centres of
+clusters, `deepcluster` classifies into them; here clusters only say which neighbours are close. The paper's t is 1 - `m`.
+
+Reference: Zhuang, Zhai & Yamins, "Local Aggregation for Unsupervised Learning of Visual Embeddings", ICCV 2019, arXiv:1903.12355.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from nearfar.core import Bank, Embedded, Key, Net, Run, Sizes
+from nearfar.core.kmeans import check_clusters, kmeans
+from nearfar.losses import local_aggregation
+from nearfar.recipes.vision.instance_discrimination_npid import NPID
+
+
+@dataclass(frozen=True)
+class LocalAggregation(NPID):
+    """Local Aggregation in a memory bank: close against background neighbours."""
+
+    card = dataclasses.replace(
+        NPID.card,
+        title="Local Aggregation",
+        paper="arXiv:1903.12355",
+        year=2019,
+        similarity="natural clustering",
+        positive="neighbours in the memory bank that share a cluster",
+        negative="the other neighbours in the memory bank",
+        loss="-log of the close neighbours' share of the neighbourhood; the softmax over instances at first",
+        equation=r"\mathcal{L}_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}",
+    )
+
+    limits = {**NPID.limits, "aggregate_from": (0.0, float("inf"))}  # noqa: RUF012
+
+    tau: float = 0.07
+    """Temperature."""
+    clusters: int = 100
+    """How many clusters each clustering has (m)."""
+    clusterings: int = 3
+    """How many clusterings there are (H); close neighbours share a cluster in any of them."""
+    neighbours: int = 256
+    """How many samples of the bank are the background (k); all of it, if it is smaller."""
+    aggregate_from: int = 10
+    """The first epoch with neighbours, counted from 0; before it every sample is told from all others."""
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        check_clusters(self.clusters, sizes["n"])
+        net = super().build(sizes, encoder)
+        net.labels = Bank(sizes["n"], self.clusterings, dtype=torch.long)
+        net.register_buffer("aggregating", torch.zeros((), dtype=torch.bool))
+        return net
+
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+        if epoch >= self.aggregate_from:
+            found = [kmeans(net.bank.rows, self.clusters, key("kmeans", h)).assigned for h in range(self.clusterings)]
+            net.labels.put(slice(None), torch.stack(found, dim=1))
+            net.aggregating.fill_(True)
+        return ()
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        if not net.aggregating:
+            return super().objective(net, z, key)
+        background, close = self.neighbourhood(net, z["f"].detach(), z["id"])
+        return local_aggregation(z["f"], net.bank[background], close, self.tau).mean()
+
+    def neighbourhood(self, net: Net, v: Tensor, ids: Tensor) -> tuple[Int[Tensor, "n k"], Bool[Tensor, "n k"]]:
+        """B_i, and which of it are in C_i."""
+        background = (v @ net.bank.rows.T).topk(min(self.neighbours, len(net.bank)), dim=1).indices
+        return background, (net.labels[background] == net.labels[ids][:, None]).any(-1)
+
+
+paper = LocalAggregation(clusters=30_000, neighbours=4096, negatives=4096, lam=0.0), Run(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=128, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, schedule="constant", warmup=0.0,
+)  # fmt: skip
+
+reported = {}
+
+tiny = LocalAggregation(clusters=64, neighbours=128, aggregate_from=8), Run(data="digits", steps=300, batch=128, lr=2e-3)
