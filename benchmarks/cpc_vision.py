@@ -63,8 +63,13 @@ def within(data: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
 
 
 def row(seed: int, data: Any, device: str, changes: dict) -> dict:
+    return compared("cpc-vision", seed, data, device, SETTINGS | changes)
+
+
+def compared(recipe: str, seed: int, data: Any, device: str, settings: dict) -> dict:
+    """A method beside its own untrained encoder and raw pixels."""
     began = time.perf_counter()
-    trained = nearfar.fit("cpc-vision", data, seed=seed, device=device, **({"log_every": 200} | SETTINGS | changes))
+    trained = nearfar.fit(recipe, data, seed=seed, device=device, **({"log_every": 200} | settings))
     loss = [m["loss"] for m in trained.metrics if "loss" in m][-1]
     seconds = time.perf_counter() - began
     splits, untrained = open_data(data, seed=seed), trained.untrained()
@@ -77,7 +82,7 @@ def row(seed: int, data: Any, device: str, changes: dict) -> dict:
     return found | {
         "seconds_in_all": round(time.perf_counter() - began, 1),
         "loss": loss,
-        "settings": SETTINGS | changes,
+        "settings": settings,
         "results": results,
     }
 

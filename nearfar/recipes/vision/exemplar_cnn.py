@@ -80,4 +80,4 @@ paper = ExemplarCNN(), Run(
 
 reported = {"STL-10, linear SVM on pooled features": (72.8, "NIPS 2014, table 1"), "CIFAR-10, likewise": (82.0, "NIPS 2014, table 1")}
 
-tiny = ExemplarCNN(), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = ExemplarCNN(), Run(data="digits", steps=300, batch=128, lr=5e-3)
