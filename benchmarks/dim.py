@@ -22,8 +22,8 @@ from cpc_vision import FLOORS, METRICS, TRAINED, compared, show, within
 from smallcifar import pack
 
 SETTINGS = {
-    "dim": {"encoder": "convnet", "batch": 64, "steps": 600, "lr": 1e-3},
-    "amdim": {"encoder": "convnet", "batch": 64, "steps": 400, "lr": 1e-3},
+    "dim": {"encoder": "convnet", "layer": -3, "batch": 64, "steps": 400, "lr": 1e-3},
+    "amdim": {"encoder": "convnet", "batch": 64, "steps": 200, "lr": 1e-3},
 }
 
 
