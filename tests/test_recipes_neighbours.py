@@ -1,4 +1,4 @@
-"""What is special to methods that find neighbours in a bank, and to the ancestor without one: local aggregation, InterCLR, Exemplar-CNN."""
+"""What is special to local aggregation, InterCLR and Exemplar-CNN, by loops in float64, and what becomes of their banks and clusters."""
 
 from __future__ import annotations
 
