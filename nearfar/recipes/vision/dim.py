@@ -18,7 +18,8 @@ $$\hat I^{infoNCE} = \mathbb{E}_{\mathbb P}\Big[T(x, E(x))
 Shapes: images (n, c, h, w) -> a map of the encoder, local (n, M², dim) behind a head, and its representation, global (n, dim) behind
 another; T is their dot product, a table of n rows and n M² columns. In InfoNCE the places of an image do not compete with each other.
 
-Requirements: a convolutional encoder. No augmentation: the places are the views. Many negatives for InfoNCE; JSD needs few.
+Requirements: a convolutional encoder. No augmentation: the places are the views. Many negatives for InfoNCE; JSD needs few. Pictures
+whose places are parts of something: on the 8 x 8 pixels of the digits it stays behind raw pixels, on photographs it does not.
 
 Relations: `infograph` and `dgi` on graphs, `st-dim` across time, `amdim` across augmented views and several maps. This is DIM(L); the
 paper's global term DIM(G) is left out, and so is the adversary that shapes E(x) like a prior (weight 0.1 there).
