@@ -1,8 +1,9 @@
 """Deep InfoMax and AMDIM on 10,000 images of CIFAR-10, on a processor: a linear probe beside the untrained encoder and raw pixels.
 
-    python benchmarks/dim.py --data FOLDER [--methods dim,amdim] [--seeds 0,1,2] [--threads 1]
+    python benchmarks/dim.py --data FOLDER [--methods dim,dim-jsd,dim-dv,amdim] [--seeds 0,1,2] [--threads 1]
 
-FOLDER: CIFAR-10's; the first 10,000 training and 2,000 test images of it are used.
+FOLDER: CIFAR-10's; the first 10,000 training and 2,000 test images of it are used. dim is with InfoNCE, dim-jsd and dim-dv with the other
+estimators, everything else alike.
 Rows accumulate in benchmarks/results/dim.json: those that are there are not run again unless --again is given.
 Protocol: trained on the training images without labels, last step; logistic regression on the encoder's representation, standardised,
 with all labels of the training images; kNN (k = 20, tau = 0.1); accuracy on the test images. Floors in the same run: the same net before
@@ -21,8 +22,11 @@ from common import add, changes, gains_over, known
 from cpc_vision import FLOORS, METRICS, TRAINED, compared, show, within
 from smallcifar import pack
 
+DIM = {"encoder": "convnet", "layer": -3, "batch": 64, "steps": 400, "lr": 1e-3}
 SETTINGS = {
-    "dim": {"encoder": "convnet", "layer": -3, "batch": 64, "steps": 400, "lr": 1e-3},
+    "dim": DIM,
+    "dim-jsd": {**DIM, "estimator": "jsd"},
+    "dim-dv": {**DIM, "estimator": "dv"},
     "amdim": {"encoder": "convnet", "batch": 64, "steps": 200, "lr": 1e-3},
 }
 
@@ -42,10 +46,11 @@ def main() -> None:
         small = str(pack(args.data, Path(folder) / "cifar.npz"))
         for method in args.methods.split(","):
             for seed in map(int, args.seeds.split(",")):
+                recipe, settings = method.split("-")[0], SETTINGS[method] | changes(args.set)
                 if args.validate:
-                    show(compared(method, seed, within(small, None), "cpu", SETTINGS[method] | changes(args.set)))
+                    show(compared(recipe, seed, within(small, None), "cpu", settings))
                 elif args.again or all((r["method"], r["seed"]) != (method, seed) for r in known("dim")):
-                    found = {"method": method} | compared(method, seed, small, "cpu", SETTINGS[method] | changes(args.set))
+                    found = {"method": method} | compared(recipe, seed, small, "cpu", settings)
                     show(found)
                     add("dim", found, ("method", "seed"), lambda rows: {"summary": summary(rows)})
 
