@@ -134,6 +134,13 @@ def played(found: dict[str, Any], game: str, metric: str) -> float | None:
     return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors) if rows else None
 
 
+def placed(found: dict[str, Any], method: str, metric: str) -> float | None:
+    """Points above the better of both floors, less twice the paired standard error."""
+    rows = [r for r in found["summary"] if (r["method"], r["metric"]) == (method, metric) and r["seeds"] >= SEEDS]
+    floors = ("untrained encoder", "raw pixels")
+    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors) if rows else None
+
+
 def captioned(verdicts: list[dict[str, Any]], metric: str) -> float | None:
     """Points of recall above the best floor, less twice the error."""
     rows = [v for v in verdicts if v["metric"] == metric and v["seeds"] >= SEEDS]
@@ -183,6 +190,9 @@ MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, 
     ("SimCLR on CIFAR-10, two cores, kNN: points above the best baseline", "cifar_cpu", lambda f: gain(f, "simclr", "knn"), 0.0, True),
     *((f"`{name}` on CIFAR-10, ResNet-18, 200 epochs, seed {seed}: {_measure(name, column)}", f"cifar/{name}-{seed}",
        lambda f, column=column: on_cifar(f, column), bound, True) for name, seed, column, bound in CIFAR),
+    *((f"`{name}` on 10,000 images of CIFAR-10, one thread, {what}: points above the better floor, less twice the standard error", "dim",
+       lambda f, name=name, column=column: placed(f, name, column), 0.0, True)
+      for name in ("dim", "amdim") for column, what in (("linear", "linear probe"), ("knn", "kNN"))),
     ("Views on CPU, times as fast as kornia", "views", lambda f: min(r["ratio"] for r in f["results"]), 2.0, True),
     ("The loop's own cost, ms a step", "loop", lambda f: f["own_ms"], 0.4, False),
     ("One H200, batch 512: images a second through `nearfar fit`", "throughput", lambda f: rate(f, 512)["fit"], 33_000, True),

@@ -44,6 +44,10 @@ from nearfar.similarity.op import Op
 from nearfar.similarity.presets import SMALL
 
 
+SPACES = 3
+"""One that sees no augmentation, and one for each of two factors."""
+
+
 @dataclass(frozen=True)
 class LeaveOneOut(Similarity):
     """v0, then views that share with it: nothing (v1), the first factor (v2), the second (v3), …"""
@@ -136,9 +140,6 @@ class LooC(Recipe):
         for i, queue in enumerate(net.queues):
             queue.push(z["k"][:, i, i])
 
-
-SPACES = 3
-"""One that sees no augmentation, and one for each of two factors."""
 
 paper = LooC(queue=65_536, m=0.999), Run(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=500,
