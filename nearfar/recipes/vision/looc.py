@@ -43,7 +43,6 @@ from nearfar.similarity.augment import unit
 from nearfar.similarity.op import Op
 from nearfar.similarity.presets import SMALL
 
-
 SPACES = 3
 """One that sees no augmentation, and one for each of two factors."""
 
