@@ -1,0 +1,51 @@
+"""What the recipes of supervised metric learning share: batches by class, one view a sample, and an embedding that is the product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from nearfar.core import Embedded, Key, Net, Recipe, Sizes, Views
+from nearfar.heads import mlp
+from nearfar.similarity import Augment, Compose, Crop, Flip, views_for
+from nearfar.similarity.by_class import ByClass
+
+
+@dataclass(frozen=True)
+class MetricLearning(Recipe):
+    """Labels say who is alike; the loss compares embeddings, and so does whoever uses them.
+
+    No head is thrown away: `encode` gives the embedding, what the encoder says before it is `encode(…, tower="trunk")`.
+    """
+
+    uses_labels = True
+
+    dim: int = 64
+    """Width of the embedding."""
+    per_class: int = 4
+    """Samples of each class in a batch (K); there are batch / K classes (P)."""
+
+    def similarity(self, net: Net) -> ByClass:
+        return ByClass(Augment(views_for(net.sizes, cropped_and_flipped).pipelines[:1]), self.per_class)
+
+    def build(self, sizes: Sizes, encoder) -> Net:
+        return Net(encoder=encoder, head=self.head(encoder.dim))
+
+    def head(self, width: int) -> nn.Module:
+        """From the encoder's output to the embedding: a linear map."""
+        return mlp(width, self.dim)
+
+    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+        return {"z": net.head(net.encoder(x["v0"])), "y": x["label"], "slot": x["slot"]}
+
+    def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
+        """`tower` is "encoder", which here means the embedding, or "trunk", what it is made from."""
+        h = super().encode(net, x)
+        return h if tower == "trunk" else net.head(h)
+
+
+def cropped_and_flipped(size: int) -> Augment:
+    """What these methods do to photographs: crops that leave most of the picture, and mirror images."""
+    return Augment.repeat(Compose(Crop(size, scale=(0.7, 1.0)), Flip()))

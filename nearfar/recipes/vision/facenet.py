@@ -1,0 +1,80 @@
+r"""FaceNet: a face is nearer to every picture of the same person than to those of others, by a margin.
+
+Claim: an embedding that is trained for nothing but its distances makes verification a threshold, recognition a search for
+neighbours and clustering k-means, in 128 numbers a face. What makes it converge is the choice of triplets.
+
+$$\mathcal{L} = \frac{1}{|T|} \sum_{(a, p, n) \in T} \Big( \lVert f(x_a) - f(x_p) \rVert_2^2 - \lVert f(x_a) - f(x_n) \rVert_2^2 + \alpha \Big),
+\qquad \lVert f(x) \rVert_2 = 1$$
+
+where T has all pairs (a, p) of a class in the batch, each with its nearest semi-hard negative:
+
+$$\lVert f(x_a) - f(x_p) \rVert_2^2 < \lVert f(x_a) - f(x_n) \rVert_2^2 < \lVert f(x_a) - f(x_p) \rVert_2^2 + \alpha$$
+
+Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim) unit vectors -> a table of n rows.
+
+Requirements: labels, and large batches with several samples a class (the paper: 1,800 faces, about 40 a person): semi-hard
+negatives have to be there. Pairs that have none are left out; the loss is the mean over the others, and 0 where all are learned.
+
+Relations: hermans-batch-hard takes the hardest triplet of each anchor, which this method avoids because it can collapse early on;
+sampling-matters-wu2017 draws negatives at all distances. The squared distance of unit vectors is 2 - 2 cos. The triplet loss is older
+(LMNN, 2006); online mining and the sphere are what is new.
+
+Reference: Schroff, Kalenichenko & Philbin, "FaceNet: A Unified Embedding for Face Recognition and Clustering", CVPR 2015,
+arXiv:1503.03832.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Run
+from nearfar.heads import Normalise, mlp
+from nearfar.losses import semi_hard
+from nearfar.recipes.metric import MetricLearning
+from nearfar.scores import labelled, squared_euclidean
+
+
+@dataclass(frozen=True)
+class FaceNet(MetricLearning):
+    """A Unified Embedding for Face Recognition and Clustering: triplets with semi-hard negatives."""
+
+    card = Card(
+        title="FaceNet",
+        paper="arXiv:1503.03832",
+        year=2015,
+        modality="image",
+        similarity="labels",
+        query="anchor image",
+        positive="every other image of the class in the batch",
+        negative="the nearest image of another class that is farther than the positive, within the margin",
+        encoder="one, end to end",
+        head="linear, to the unit sphere",
+        score="squared L2",
+        loss="triplet, semi-hard negatives mined in the batch",
+        equation=r"\mathcal{L} = \frac{1}{|T|} \sum_{(a, p, n) \in T} \lVert f(x_a) - f(x_p) \rVert^2 - \lVert f(x_a) - f(x_n) \rVert^2"
+        r" + \alpha",
+    )
+
+    alpha: float = 0.2
+    """Margin, of squared distances."""
+
+    def head(self, width: int) -> nn.Module:
+        return nn.Sequential(mlp(width, self.dim), Normalise())
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        return semi_hard(labelled(z["z"], z["y"], score=squared_euclidean), self.alpha)
+
+
+paper = FaceNet(dim=128, per_class=40), Run(
+    data="faces", encoder="resnet50-imagenet", image_size=224, batch=1800, epochs=100,
+    optimizer="adagrad", lr=0.05, weight_decay=0.0, schedule="constant", warmup=0.0,
+)  # fmt: skip
+
+reported = {
+    "LFW verification accuracy, extra alignment": (99.63, "arXiv:1503.03832, section 5.6"),
+    "YouTube Faces verification accuracy": (95.12, "arXiv:1503.03832, section 5.7"),
+}
+
+tiny = FaceNet(), Run(data="digits", steps=150, batch=128, lr=2e-3)

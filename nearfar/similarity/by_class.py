@@ -1,0 +1,79 @@
+"""Batches of P classes with K samples each: every row then has positives, and negatives of every other class."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from nearfar.core import Key, Raw, Rows, Similarity, UsageError, Views
+from nearfar.similarity.labelled import Labelled
+
+
+@dataclass(frozen=True)
+class ByClass(Similarity):
+    """The views that another similarity draws of samples chosen by their class: {"v0": (n, …), …, "label": (n,)}.
+
+    Each `per_class` consecutive rows of a step are of one class. Classes are drawn anew for every step, all equally often, and none
+    twice before each was drawn once; likewise the samples of a class. So a class with fewer than `per_class` samples shows some of them
+    again, in other views, and a step with room for more than all classes takes further samples of them. Where the batch is no
+    multiple of `per_class`, the last class has fewer rows.
+
+    An epoch has as many rows as there are samples, though not each of them once: the ids of a plan say nothing here but how long
+    a step is. What is drawn depends on the key, the step (slots are numbered step by step) and a row's place in it.
+    """
+
+    of_views: Similarity
+    """Who draws the views."""
+    per_class: int
+    """Samples of each class (K); with a batch of B there are P = B / K classes."""
+
+    def __post_init__(self):
+        if self.per_class < 2:
+            raise UsageError(f"--per-class must be at least 2, got {self.per_class}: a sample alone in its class has no positive")
+
+    def count(self, data: Any) -> int:
+        n = Labelled(self.of_views).count(data)
+        if len(np.unique(data.labels)) < 2:
+            raise UsageError("this recipe learns to tell classes apart, and the data have one class only")
+        return n
+
+    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+        return Labelled(self.of_views).read(data, rows if data.labels is None else self.drawn(data, rows, key("by class")), key)
+
+    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+        return Labelled(self.of_views).view(raw, rows, key)
+
+    def drawn(self, data: Any, rows: Rows, key: Key) -> Rows:
+        """The same slots with the samples that were chosen for them."""
+        size = len(rows.batch)
+        if size <= self.per_class:
+            raise UsageError(
+                f"a batch of {size} is one class of --per-class {self.per_class}, with nothing to tell it from: use a larger --batch"
+            )
+        batch = _step(data, self.per_class, size, key("step", rows.slots[0] // size))
+        return Rows(batch[rows.slots % size], rows.slots, batch)
+
+
+@functools.lru_cache(maxsize=4)  # a step's chunks ask one after the other
+def _step(data: Any, per_class: int, size: int, key: Key) -> Int64[np.ndarray, " b"]:
+    """The samples of a whole step."""
+    members = _members(data)
+    group, place = np.divmod(np.arange(size), per_class)
+    turn, which = np.divmod(group, len(members))  # a second turn where there are more groups than classes
+    chosen, batch = key("classes").permutation(len(members))[which], np.empty(size, dtype=np.int64)
+    for c in np.unique(chosen):
+        here, of_class = chosen == c, members[c]
+        shuffled = of_class[np.argsort(key("samples").bits(of_class)[:, 0], kind="stable")]
+        batch[here] = shuffled[(turn * per_class + place)[here] % len(of_class)]
+    return batch
+
+
+@functools.lru_cache(maxsize=2)
+def _members(data: Any) -> list[np.ndarray]:
+    """For each class the positions of its samples."""
+    order = np.argsort(data.labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(data.labels[order])) + 1)
