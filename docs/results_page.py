@@ -10,6 +10,7 @@ from typing import Any
 
 import results_games
 import results_language
+import results_metric
 import results_pictures
 from cifar_rows import is_current
 from results_more import NOTHING, SECTIONS
@@ -34,7 +35,8 @@ def results_page(root: Path, result: Result, table: Table) -> str:
     parts += _section("Losses on a CPU", "benchmarks/losses.py", LOSSES_CPU, _losses_cpu(result("losses_cpu"), table))
     parts += _section("Batches larger than memory", "benchmarks/chunks.py", CHUNKS, _chunks(result("chunks"), table))
     parts += _section("Folders of JPEG files", "benchmarks/jpegs.py", JPEGS, _jpegs(result("jpegs"), table))
-    for title, script, name, text, make in (*SECTIONS, *results_language.SECTIONS, *results_pictures.SECTIONS, *results_games.SECTIONS):
+    rooms = (results_language, results_pictures, results_metric, results_games)
+    for title, script, name, text, make in (*SECTIONS, *(section for room in rooms for section in room.SECTIONS)):
         found = result(name)
         parts += _section(title, script, text, NOTHING if found is None else make(found, table))
     return "\n".join(parts).rstrip() + "\n"

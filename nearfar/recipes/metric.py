@@ -31,7 +31,7 @@ class MetricLearning(Recipe):
         return ByClass(Augment(views_for(net.sizes, cropped_and_flipped).pipelines[:1]), self.per_class)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        return Net(encoder=encoder, head=self.head(encoder.dim))
+        return Net(encoder=encoder, head=self.head(encoder.dim), trunk=encoder)  # the second name is for `encode`
 
     def head(self, width: int) -> nn.Module:
         """From the encoder's output to the embedding: a linear map."""

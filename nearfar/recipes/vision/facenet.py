@@ -3,8 +3,8 @@ r"""FaceNet: a face is nearer to every picture of the same person than to those 
 Claim: an embedding that is trained for nothing but its distances makes verification a threshold, recognition a search for
 neighbours and clustering k-means, in 128 numbers a face. What makes it converge is the choice of triplets.
 
-$$\mathcal{L} = \frac{1}{|T|} \sum_{(a, p, n) \in T} \Big( \lVert f(x_a) - f(x_p) \rVert_2^2 - \lVert f(x_a) - f(x_n) \rVert_2^2 + \alpha \Big),
-\qquad \lVert f(x) \rVert_2 = 1$$
+$$\mathcal{L} = \frac{1}{|T|} \sum_{(a, p, n) \in T} \Big( \lVert f(x_a) - f(x_p) \rVert_2^2 - \lVert f(x_a) - f(x_n) \rVert_2^2
++ \alpha \Big), \qquad \lVert f(x) \rVert_2 = 1$$
 
 where T has all pairs (a, p) of a class in the batch, each with its nearest semi-hard negative:
 

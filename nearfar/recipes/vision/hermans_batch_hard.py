@@ -1,0 +1,82 @@
+r"""Batch hard: of every anchor the farthest positive and the nearest negative of the batch make the one triplet to learn from.
+
+Claim: the triplet loss, trained end to end, beats classifiers with a metric learned on top for finding persons again, if triplets are
+mined: the hardest within a batch of P persons and K pictures of each are only moderately hard among all there are, and cost no
+search. A softplus for the hinge keeps pulling together what is within the margin already.
+
+$$\mathcal{L} = \frac{1}{PK} \sum_{i=1}^{P} \sum_{a=1}^{K} \log\Big(1 + \exp\Big(
+\max_{p = 1 \dots K} D\big(f(x_a^i), f(x_p^i)\big) - \min_{j \neq i,\; n = 1 \dots K} D\big(f(x_a^i), f(x_n^j)\big)\Big)\Big)$$
+
+or with the hinge \([m + \cdot]_+\) for \(\log(1 + e^{\cdot})\); D is the distance itself, not its square.
+
+Shapes: view (n, c, h, w) of P classes with K samples each, n = P K -> z (n, dim), of any length -> n triplets.
+
+Requirements: labels without many errors, for an outlier is the hardest of all. Squared distances make the embedding collapse more
+easily; vectors are not normalised.
+
+Relations: facenet takes, for every positive, a negative that is not too hard; `batch_all` averages all triplets that
+violate the margin; with log-sum-exp for maximum and minimum it is the generalised lifted structure (`lifted_generalised`).
+
+Reference: Hermans, Beyer & Leibe, "In Defense of the Triplet Loss for Person Re-Identification", 2017, arXiv:1703.07737.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from nearfar.core import Card, Embedded, Key, Net, Run
+from nearfar.heads import HeadNorm, mlp
+from nearfar.losses import batch_hard, batch_hard_soft
+from nearfar.recipes.metric import MetricLearning
+from nearfar.scores import euclidean, labelled
+
+
+@dataclass(frozen=True)
+class BatchHard(MetricLearning):
+    """In Defense of the Triplet Loss: the hardest triplet of each anchor, with a soft margin."""
+
+    card = Card(
+        title="Batch hard",
+        paper="arXiv:1703.07737",
+        year=2017,
+        modality="image",
+        similarity="labels",
+        query="anchor image",
+        positive="the farthest image of the class in the batch",
+        negative="the nearest image of another class in the batch",
+        encoder="one, end to end",
+        head="MLP with one hidden layer",
+        score="L2",
+        loss="triplet of the hardest, with a soft margin",
+        equation=r"\ell_a = \log\Big(1 + \exp\big(\max_{p} D(z_a, z_p) - \min_{n} D(z_a, z_n)\big)\Big)",
+    )
+
+    hidden: int = 256
+    """Width of the head's hidden layer."""
+    norm: HeadNorm = "batch"
+    """Normalisation in the head."""
+    soft: bool = True
+    """A softplus instead of the hinge: no margin."""
+    m: float = 0.2
+    """Margin of the hinge, where it is not soft."""
+
+    def head(self, width: int) -> nn.Module:
+        return mlp(width, self.hidden, self.dim, norm=self.norm)
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+        S = labelled(z["z"], z["y"], score=euclidean)
+        return (batch_hard_soft(S) if self.soft else batch_hard(S, self.m)).mean()
+
+
+paper = BatchHard(dim=128, hidden=1024), Run(
+    data="market1501", encoder="resnet50-imagenet", image_size=256, batch=72, steps=25_000, lr=3e-4, weight_decay=0.0, warmup=0.0,
+)  # fmt: skip
+
+reported = {
+    "Market-1501 mAP, TriNet, single query": (69.14, "arXiv:1703.07737"),
+    "Market-1501 rank 1, TriNet, single query": (84.92, "arXiv:1703.07737"),
+}
+
+tiny = BatchHard(), Run(data="digits", steps=150, batch=128, lr=2e-3)

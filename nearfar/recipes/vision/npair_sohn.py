@@ -1,0 +1,74 @@
+r"""N-pair: one sample finds its partner among the partners of all other classes.
+
+Claim: a triplet has one negative, and learning from one at a time is slow and unstable. N - 1 negatives at once, one of each other
+class, make the loss a softmax; and with one pair of each class a batch of 2N vectors serves N such tuples, which otherwise would
+take N (N + 1).
+
+$$\mathcal{L} = \frac1N \sum_{i=1}^N \log\Big(1 + \sum_{j \neq i} \exp\big(f_i^\top f_j^+ - f_i^\top f_i^+\big)\Big)
++ \frac{\lambda}{2N} \sum_{i=1}^N \big(\lVert f_i \rVert_2^2 + \lVert f_i^+ \rVert_2^2\big)$$
+
+Shapes: view (2N, c, h, w), two consecutive rows a class -> f, f⁺ (N, dim), of any length -> a table of N rows.
+
+Requirements: labels, and as many classes as pairs: where there are fewer, partners of the same class are no negatives. A row that
+is left over from an odd batch is not used.
+
+Relations: for N = 2 a smooth triplet loss. Dot products may grow for ever by longer vectors, hence the penalty; vectors are not
+normalised, as the paper finds that hard to optimise. With cosines and a temperature instead it is the loss of SimCLR, whose pairs are
+views of one image. One positive, not several: with all of a class it would be supcon.
+
+Reference: Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from nearfar.core import Card, Embedded, Key, Net, Run
+from nearfar.losses import info_nce, norm_penalty
+from nearfar.recipes.metric import MetricLearning
+from nearfar.scores import dot, pairs
+
+
+@dataclass(frozen=True)
+class NPair(MetricLearning):
+    """Improved Deep Metric Learning with Multi-class N-pair Loss Objective."""
+
+    card = Card(
+        title="N-pair",
+        paper="NIPS 2016",
+        year=2016,
+        modality="image",
+        similarity="labels",
+        query="image",
+        positive="one other image of its class",
+        negative="the positives of the N - 1 other classes",
+        encoder="one, end to end",
+        head="linear",
+        score="dot product",
+        loss="multi-class N-pair, with a penalty on norms",
+        equation=r"\ell_i = \log\Big(1 + \sum_{j \neq i} \exp\big(f_i^\top f_j^+ - f_i^\top f_i^+\big)\Big)",
+    )
+    limits = {"per_class": (2, 2), "lam": (0.0, float("inf"))}  # noqa: RUF012
+
+    per_class: int = 2
+    """Samples of each class: a pair."""
+    lam: float = 0.002
+    """Weight of the squared norms (lambda)."""
+
+    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+        both = len(z["z"]) // 2 * 2
+        (f, f_plus), y = (z["z"][first:both:2] for first in (0, 1)), z["y"][:both:2]
+        found = info_nce(pairs(f, f_plus, score=dot).skip(y, y)).mean()
+        squared = norm_penalty(z["z"][:both]).mean()
+        return {"loss": found + self.lam * squared, "squared norm": squared}
+
+
+paper = NPair(dim=512), Run(
+    data="online_products", encoder="resnet50-imagenet", image_size=224, batch=120, steps=20_000, lr=1e-4, weight_decay=0.0, warmup=0.0,
+)  # fmt: skip
+
+reported = {}
+
+tiny = NPair(), Run(data="digits", steps=150, batch=64, lr=2e-3)
