@@ -43,6 +43,7 @@ DATA = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar")) 
 TRAINING, OTHERS, VALIDATION = "images_background_small1", "images_background_small2", "Korean"
 SIZE, PAIRS = 28, 10_000
 COMMON: dict[str, Any] = {"encoder": "convnet", "steps": 200, "batch": 64, "lr": 2e-3}
+PICTURES = COMMON["steps"] * COMMON["batch"]
 METHODS: dict[str, dict[str, Any]] = {
     "simclr": {"batch": 32},
     "supcon": {"batch": 32},
@@ -51,8 +52,12 @@ METHODS: dict[str, dict[str, Any]] = {
     "lifted-structure": {},
     "npair-sohn": {},
     "sampling-matters-wu2017": {},
-    "hermans-batch-hard": {},
+    "hermans-batch-hard": {"batch": 32, "steps": 400},
 }
+"""Recall at 1 on Korean, seed 0. supcon: 72.0; in 100 steps of twice as many 68.1. hermans-batch-hard: 44.5; with other batches, samples
+a class, margins, rates and norms in 200 steps 31 to 44: its hardest triplets shrink the embedding before they order it, which the paper
+saw too and trains 25,000 steps for. The others were taken as they are: lifted-structure 66.1, npair-sohn 65.8, sampling-matters-wu2017
+67.4, simclr 58.1, and in 250 steps of 128 pictures facenet 87.6 and hadsell-drlim 89.1 (supcon 82.1): none is learned out here."""
 DISTANCES: dict[str, Score] = {"cosine": cosine, "L2": euclidean}
 BY_L2 = {"hadsell-drlim", "facenet", "hermans-batch-hard", "lifted-structure", "sampling-matters-wu2017"}
 FLOORS = tuple(f"{what}, {how}" for what in ("raw pixels", "untrained encoder") for how in DISTANCES)
@@ -164,7 +169,7 @@ def result(method: str, seed: int) -> None:
     test, (trained, seconds) = unseen(), fit(method, seed, together(alphabets(TRAINING)), settings)
     results = {name: measured(encode, test, score) for name, (encode, score) in representations(method, trained).items()}
     row = {"method": method, "seed": seed, "seconds": round(seconds, 1), "settings": settings, "results": results}
-    add("omniglot", row, by=("method", "seed"), about=lambda rows: {"steps": COMMON["steps"], "summary": summary(rows)})
+    add("omniglot", row, by=("method", "seed"), about=lambda rows: {"pictures": PICTURES, "summary": summary(rows)})
     print(f"{method}, seed {seed}, {seconds:.0f} s of the processor", flush=True)
     for name, found in results.items():
         print(f"  {name:28} " + "  ".join(f"{what} {100 * found[what]:.1f}" for what in ("recall", "one_shot", "eer")), flush=True)

@@ -8,6 +8,7 @@ from results_more import Found, Table, percent
 
 METRICS = {"recall": "recall@1", "one_shot": "20-way 1-shot", "eer": "EER"}
 SUMMED = {"recall": "recall@1", "one_shot": "20-way 1-shot", "verified": "1 − EER"}
+SUPCON = "gain over supcon"
 HEADS = ("trained, with its head", "trained, without its head")
 
 
@@ -20,7 +21,7 @@ def omniglot(found: Found, table: Table) -> str:
         lines.append([f"`{name}`", str(len(mine)), *_cells(mine, "trained")])
         lines += [[f"`{name}`{who.removeprefix('trained')}", "", *_cells(mine, who)] for who in HEADS if who in mine[0]["results"]]
     seconds = mean(r["seconds"] for r in rows)
-    after = f"\n\n{found['steps']} steps of 64 encoded pictures, {seconds:.0f} s of one thread."
+    after = f"\n\nEvery training encoded {found['pictures']:,} pictures, in {seconds:.0f} s of one thread."
     return table(["", "seeds", *METRICS.values()], lines) + after + _gains(found["summary"], table)
 
 
@@ -40,9 +41,6 @@ def _gains(summary: list[Found], table: Table) -> str:
         lines.append([f"`{r['method']}`", SUMMED[r["metric"]], str(r["seeds"]), over, verdict, beside])
     head = ["", "", "seeds", "over the best floor", "", "over `supcon`"]
     return "\n\nGains in points, with the paired standard error over seeds:\n\n" + table(head, lines)
-
-
-SUPCON = "gain over supcon"
 
 
 def _points(gain: float | None, error: float | None) -> str:

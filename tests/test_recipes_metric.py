@@ -282,7 +282,7 @@ def test_recall_at_1_leaves_one_out_and_knows_its_distance():
     assert recall_at_1(x, y, euclidean) == 1.0  # classes of one are asked for by nobody
     below = torch.tensor([[0.0, 1.9]])  # of the last class, and nearer to the third than the fourth is
     assert recall_at_1(torch.cat([x, below]), torch.cat([y, torch.tensor([3])]), euclidean) == pytest.approx(3 / 6)
-    along = torch.tensor([[1.0, 0.0], [9.0, 0.1], [9.0, 1.0], [1.0, 0.3]])
+    along = torch.tensor([[1.0, 0.0], [9.0, 0.1], [9.0, 3.0], [1.0, 0.3]])
     assert recall_at_1(along, torch.tensor([0, 0, 1, 1]), cosine) == 1.0
     assert recall_at_1(along, torch.tensor([0, 0, 1, 1]), euclidean) == 0.0
     with pytest.raises(UsageError, match="no class has two"):
