@@ -127,6 +127,22 @@ def test_views_of_other_data_need_no_labels_and_are_of_what_the_method_draws_fro
     assert len(views_of(frames, test, len(test))[0]) == len(test.successors), "the last frame of an episode has no next one"
 
 
+def test_the_same_samples_are_divided_as_in_training_whatever_their_name_and_labels(tmp_path):
+    """A split drawn anew is stratified by labels that the training did not have: it would test on what was trained on."""
+    X, y = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
+    np.save(tmp_path / "x.npy", X)
+    np.savez(tmp_path / "xy.npz", images=X, labels=y)
+    blind = splits_of(nearfar.fit("simclr", tmp_path / "x.npy", out=tmp_path / "run", **SMALL)).test_ids
+    for run, data in ((nearfar.load(tmp_path / "run"), tmp_path / "xy.npz"), (nearfar.fit("simclr", X, **SMALL), (X, y))):
+        splits = splits_of(run, data)
+        assert splits.test_ids == blind
+        assert np.array_equal(splits.test.labels, y[blind])
+        assert splits_of(run, (X[::-1].copy(), y)).test_ids != blind, "other data are divided anew"
+    taught = nearfar.fit("supcon", (X, y), **SMALL)
+    assert splits_of(taught, (X, y)).test_ids != blind
+    assert splits_of(taught, X).test_ids == splits_of(taught, (X, y)).test_ids
+
+
 def test_a_report_adds_up_the_time_of_a_resumed_run(tmp_path):
     run = nearfar.fit("simclr", data=pictures(tmp_path / "pictures", 30), out=tmp_path / "run", **SMALL)
     page = report(dataclasses.replace(run, metrics=[{"step": s, "time": t} for s, t in enumerate((10.0, 40.0, 5.0, 30.5))]))

@@ -194,7 +194,8 @@ def _train(session: Session, splits: Splits, hooks: Sequence[Hook], folder: RunF
         warn_of_skipped([splits.train])
         train(session, row)
     session.net.eval()
-    trained = Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, _tokenizer(splits))
+    told = (_tokenizer(splits), splits.test_ids, splits.train.fingerprint)
+    trained = Trained(session.recipe, session.run, session.net, session.step, session.device, folder, metrics, *told)
     write_card(trained)
     return trained
 

@@ -77,23 +77,37 @@ def measure(trained: Trained, data: Any = None, progress: Progress | None = None
 
 
 def splits_of(trained: Trained, data: Any = None, progress: Progress | None = None) -> Splits:
-    """The run's own data, divided as in training; or other data, brought to the run's size."""
+    """The run's own data, divided as in training; or other data, brought to the run's size.
+
+    Data of another name may be the run's own too, with labels now say: a split drawn anew would depend on the labels, and test on
+    what was trained on.
+    """
     run = trained.run
     source = own_data(run, trained.folder) if data is None else data
-    named = isinstance(source, (str, os.PathLike))
-    own = named and os.path.abspath(os.path.expanduser(source)) == os.path.abspath(run.data)
-    folder = trained.folder if own else None
-    splits = trained.inputs.open(source, run, folder.split() if folder else None, progress)
-    if folder and splits.train.fingerprint != folder.config()["data"]["fingerprint"]:
-        raise UsageError(f"{run.data} has changed since {folder.path} was trained: what is test now may have been trained on")
-    return splits
+    if isinstance(source, (str, os.PathLike)) and os.path.abspath(os.path.expanduser(source)) == os.path.abspath(run.data):
+        splits = trained.inputs.open(source, run, trained.test_ids, progress)
+        if trained.fingerprint and splits.train.fingerprint != trained.fingerprint:
+            since = f"{run.data} has changed since {_called(trained.folder)} was trained"
+            raise UsageError(f"{since}: what is test now may have been trained on")
+        return splits
+    splits = trained.inputs.open(source, run, None, progress)
+    if trained.test_ids is None or splits.test_ids is None or splits.test_ids == trained.test_ids:
+        return splits
+    if len(splits.train) + len(splits.test_ids) != trained.net.sizes["n"] + len(trained.test_ids):
+        return splits
+    as_trained = trained.inputs.open(source, run, trained.test_ids, progress)
+    return as_trained if as_trained.train.fingerprint == trained.fingerprint else splits
 
 
 def own_data(run: Run, folder: RunFolder | None) -> str:
     """What the run was trained on, if it can be opened again."""
     if not run.data:
-        raise UsageError(f"{folder.path if folder else 'this run'} was trained on an array: hand the data in again (data=…, or --data)")
+        raise UsageError(f"{_called(folder)} was trained on an array: hand the data in again (data=…, or --data)")
     return run.data
+
+
+def _called(folder: RunFolder | None) -> str:
+    return str(folder.path) if folder else "this run"
 
 
 def views_of(trained: Trained, data: Any, count: int) -> Pair | None:

@@ -38,6 +38,10 @@ class Trained:
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     tokenizer: Tokenizer | None = None
     """Of a recipe for texts."""
+    test_ids: list[int] | None = None
+    """Which rows of its data were kept for testing; None where the data brought a split of their own."""
+    fingerprint: str = ""
+    """Of the samples it was trained on; empty where that is not known."""
 
     @property
     def inputs(self) -> Inputs:
@@ -109,14 +113,14 @@ def load(path: str | os.PathLike, device: str = "auto", recipe: Trusted = None) 
     found = _newest(folder)
     method, run = recipe_of(config, folder.path, recipe), run_of(config, folder.path)
     where = pick_device(device)
-    sizes = entry(config, "sizes", dict, folder.path)
+    sizes, fingerprint = entry(config, "sizes", dict, folder.path), entry(config, "data.fingerprint", str, folder.path)
     try:
         net = build_net(method, run, sizes, weights=False).to(where)
     except KeyError as e:  # it was built from these sizes before
         raise _lacking(f"sizes.{e.args[0]}", folder.path) from e
     found.load(net)
     net.eval()
-    return Trained(method, run, net, found.step, where, folder, folder.metrics(), folder.tokenizer())
+    return Trained(method, run, net, found.step, where, folder, folder.metrics(), folder.tokenizer(), folder.split(), fingerprint)
 
 
 def recipe_of(config: dict[str, Any], source: os.PathLike | str, trusted: Trusted = None) -> Recipe:
