@@ -40,9 +40,17 @@ from nearfar.similarity.words import CutFeatures
 from nearfar.train.encode import encode_all
 from nearfar.train.fit import train
 from nearfar.train.session import Session, pick_device
+from nearfar.train.trained import donor_of
 
 WIDTH = 128
 """Of the hidden layers of the encoder of rows."""
+OF_NO_EFFECT = {
+    "data": "the data are fit(X)",
+    "device": "give it as device=",
+    **dict.fromkeys(("columns", "length", "min_count", "on_error", "rate", "seconds", "tokenizer", "vocabulary"), "X is images, in memory"),
+    **dict.fromkeys(("deterministic", "eval_every", "log_every", "save_every"), "nearfar.fit does that"),
+}
+"""Settings of a run or a machine that nothing here looks at, and why."""
 
 
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -96,7 +104,11 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
     def fit(self, X: Any, y: Any = None) -> Embedder:
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         chosen, data = self._rows(X) if self.shape is None else self._images(X, y)
-        session = Session(chosen.recipe, chosen.run, chosen.machine, data, pick_device(self.device))
+        donor = donor_of(chosen.run.init) if chosen.run.init else None
+        if donor is not None and chosen.run.encoder == "auto":
+            chosen = replace(chosen, run=replace(chosen.run, encoder=donor.run.encoder))
+        device = pick_device(self.device)
+        session = Session(chosen.recipe, chosen.run, chosen.machine, data, device, donor.tensors if donor else None)
         train(session)
         self.recipe_ = session.recipe
         self.net_ = session.net.cpu().eval().requires_grad_(False)
@@ -115,7 +127,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
                 return self.net_.encoder(torch.from_numpy((X - self.mean_) / self.scale_)).numpy()
         net, device = self.net_, pick_device(self.device)
         try:
-            return encode_all(self.recipe_, net.to(device), self._pixels(X), device).double().numpy()
+            return encode_all(self.recipe_, net.to(device), self._pixels(X, net.sizes["size"]), device).double().numpy()
         finally:
             net.cpu()
 
@@ -132,6 +144,8 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         assert self.shape is not None
         if math.prod(self.shape) != X.shape[1]:
             raise ValueError(f"shape={self.shape} has {math.prod(self.shape)} pixels, X has {X.shape[1]} features")
+        for name in (self.settings or {}).keys() & OF_NO_EFFECT.keys():
+            raise ValueError(f"settings={{{name!r}: …}} has no effect: {OF_NO_EFFECT[name]}")
         self.low_, self.high_ = float(X.min()), float(X.max())
         chosen = understand(self.recipe, None, None, {**self._run(len(X)), **(self.settings or {})})
         if chosen.recipe.card.modality != "image":
@@ -139,7 +153,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         chosen = replace(chosen, recipe=replace(chosen.recipe, **self._that_apply(chosen)))
         if chosen.recipe.uses_labels and y is None:
             raise ValueError(f"recipe={chosen.name!r} learns from labels: fit(X, y)")
-        return chosen, self._pixels(X, y if chosen.recipe.uses_labels else None)
+        return chosen, self._pixels(X, chosen.run.image_size, y if chosen.recipe.uses_labels else None)
 
     def _given(self) -> dict[str, Any]:
         """The hyperparameters that are not left to the recipe, as Python's own numbers."""
@@ -161,11 +175,11 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         seed = int(given) if isinstance(given, numbers.Integral) else int(check_random_state(given).randint(2**31 - 1))
         return {"steps": int(self.steps), "batch": min(int(self.batch), n), "lr": float(self.lr), "seed": seed}
 
-    def _pixels(self, X: Float64[np.ndarray, "n f"], y: Any = None) -> Any:
+    def _pixels(self, X: Float64[np.ndarray, "n f"], size: int | None, y: Any = None) -> Any:
         """Rows as grey levels: the training's smallest value is black, its largest white."""
         assert self.shape is not None
         unit = ((X - self.low_) / max(self.high_ - self.low_, 1e-12)).clip(0, 1).reshape(-1, *self.shape)
-        return read_all(unit if y is None else (unit, np.asarray(y))).train
+        return read_all(unit if y is None else (unit, np.asarray(y)), image_size=size).train
 
 
 @dataclass(frozen=True, eq=False)

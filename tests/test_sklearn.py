@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
+import nearfar
 from nearfar.core import Key
 from nearfar.core.plan import Rows
 from nearfar.recipes.vision.simclr import SimCLR
@@ -102,6 +103,20 @@ def test_what_a_recipe_for_images_has_reaches_it():
     assert Embedder(SimCLR(tau=0.2), **settings, dim=8).fit(X[:100]).recipe_ == SimCLR(tau=0.2, dim=8)
 
 
+def test_settings_reach_the_images_and_the_encoder(tmp_path):
+    X, _ = load_digits(return_X_y=True)
+    wide = Embedder(shape=(4, 16), steps=1, settings={"image_size": 4}).fit(X[:40])
+    other = X[:9].reshape(9, 4, 16).copy()
+    other[:, :, :5] = 7
+    assert np.array_equal(wide.transform(other.reshape(9, 64)), wide.transform(X[:9])), "a square out of the middle is seen"
+    other[:, :, 7] += 7
+    assert not np.allclose(wide.transform(other.reshape(9, 64)), wide.transform(X[:9]))
+    donor = nearfar.fit("simclr", "digits", steps=1, batch=16, encoder="convnet-gn", out=tmp_path / "run")
+    begun = Embedder(shape=(8, 8), steps=1, lr=1e-12, settings={"init": str(tmp_path / "run")}).fit(X[:40])
+    for mine, theirs in zip(begun.net_.encoder.parameters(), donor.net.encoder.parameters(), strict=True):
+        assert np.allclose(mine, theirs.detach(), atol=1e-6)
+
+
 def test_rows_have_their_own_defaults():
     X, _ = load_wine(return_X_y=True)
     assert Embedder(steps=1).fit(X).recipe_ == RowSimCLR(dim=64, tau=0.5, cutoff=0.3, noise=0.1)
@@ -122,6 +137,9 @@ def test_rows_have_their_own_defaults():
         ),
         ({"shape": (8, 8), "cutoff": 0.1}, None, "cutoff= does not apply: 'simclr'"),
         ({"shape": (8, 8), "tau": 0.1, "settings": {"tau": 0.2}}, None, "tau is given twice"),
+        ({"shape": (8, 8), "settings": {"device": "cuda"}}, None, "'device': …} has no effect: give it as device="),
+        ({"shape": (8, 8), "settings": {"data": "digits"}}, None, "'data': …} has no effect"),
+        ({"shape": (8, 8), "settings": {"save_every": 5}}, None, "'save_every': …} has no effect"),
     ],
 )
 def test_mistakes(settings, y, why):
