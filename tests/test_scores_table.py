@@ -84,6 +84,28 @@ def test_labelled_with_unknown_labels():
     _assert_agree(S, [[0 if i == j else 1 if y[i] == y[j] != -1 else -1 for j in range(7)] for i in range(7)])
 
 
+@pytest.mark.parametrize("n", [8, 800])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.bool])
+def test_labels_of_any_integer_type_are_the_same_labels(n, dtype):
+    """Of unsigned ones none is -1, and 800 rows go by the shorter way."""
+    wide = torch.arange(n) % 2 if dtype == torch.bool else torch.tensor([0, 255, 3, 0]).repeat(n // 4).to(dtype).long()
+    z = _randn(n, 3)
+    narrow = labelled(z, wide.to(dtype))
+    asked = (Scores.pos_count, Scores.pos_sum, Scores.neg_lse)
+    for a, b in zip(narrow.stats(*asked), labelled(z, wide).stats(*asked), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("n", [8, 800])
+@pytest.mark.parametrize("y", [lambda n: torch.arange(n) / 2, lambda n: torch.arange(n - 1), lambda n: torch.arange(n)[:, None]])
+def test_what_is_no_label_for_each_row_is_refused(n, y):
+    wrong = "must be a tensor of .* whole numbers, one a row"
+    with pytest.raises(UsageError, match=f"labelled: y {wrong}"):
+        labelled(_randn(n, 3), y(n))
+    with pytest.raises(UsageError, match=f"skip: ids of columns {wrong}"):
+        pairs(_randn(n, 3), _randn(n, 3)).skip(torch.arange(n), y(n))
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_labels_of_any_integers_by_the_shorter_way(dtype, monkeypatch):
     monkeypatch.setattr(shortcuts_module, "WORTH_IT", 0)

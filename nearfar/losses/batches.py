@@ -11,10 +11,12 @@ from nearfar.core.keys import Key
 from nearfar.losses.mining import hardest_negatives
 from nearfar.scores import Scores, as_score, euclidean
 from nearfar.scores.build import AnyScore
+from nearfar.scores.relation import as_ids
 
 
 def positive_pairs(y: Int[Tensor, " n"], key: Key, slots: Int[Tensor, " k"]) -> Int[Tensor, "k 2"]:
     """For each slot a random row and another random row of its label. Rows alone in their class, or with label -1, are never drawn."""
+    y = as_ids(y, len(y), "positive_pairs: y")
     order = torch.argsort(y, stable=True)
     place = torch.empty_like(order).scatter_(0, order, torch.arange(len(y), device=y.device))
     rising = y[order]
@@ -40,7 +42,7 @@ def hard_batch(
 
     Reference: Song, Xiang, Jegelka, Savarese, Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016, section 4.
     """
-    score = as_score(score)
+    score, y = as_score(score), as_ids(y, len(z), "hard_batch: y")
     seeds = pairs.flatten()
     if size < len(seeds):
         raise UsageError(f"hard_batch: {len(pairs)} pairs are {len(seeds)} rows already, more than the {size} asked for")

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
+from nearfar.scores.relation import as_ids
 from nearfar.scores.score import Score, as_score, cosine, dot
 from nearfar.scores.table import Scores
 
@@ -45,11 +46,11 @@ def views(first: Float[Tensor, "n ..."], *others: Float[Tensor, "_ ..."], score:
     return Scores(rows, rows, ids, ids, exclude_self=True, score=score, period=n)
 
 
-def labelled(z: Float[Tensor, "n ..."], y: Int[Tensor, " n"], score: AnyScore = cosine) -> Scores:
-    """Rows against each other; positives share the label, the label -1 (unknown) is shared by nobody. SupCon."""
+def labelled(z: Float[Tensor, "n ..."], y: Shaped[Tensor, "..."], score: AnyScore = cosine) -> Scores:
+    """Rows against each other; positives share the label, a whole number; -1 (unknown) is shared by nobody. SupCon."""
     score = as_score(score)
-    rows = score.ready(z)
-    return Scores(rows, rows, y, y, exclude_self=True, score=score)
+    rows, ids = score.ready(z), as_ids(y, len(z), "labelled: y")
+    return Scores(rows, rows, ids, ids, exclude_self=True, score=score)
 
 
 def matched(q: Float[Tensor, "n ..."], k: Float[Tensor, "n ..."], against: Float[Tensor, "m ..."], score: AnyScore = cosine) -> Scores:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int64, Shaped
 from torch import Tensor
+
+from nearfar.core.errors import UsageError
 
 Side = Literal["pos", "neg", "all"]
 """A row's positives, its negatives, or all its candidates."""
@@ -77,6 +79,13 @@ class Relation:
     def _mask(self) -> Tensor:
         assert self.mask is not None, "positives are listed, or a mask"
         return self.mask
+
+
+def as_ids(given: Shaped[Tensor, "..."], n: int, what: str) -> Int64[Tensor, " n"]:
+    """One whole number, or truth value, for each of n rows; of an unsigned type -1 would be the largest number."""
+    if given.shape != (n,) or given.is_floating_point() or given.is_complex():
+        raise UsageError(f"{what} must be a tensor of {n} whole numbers, one a row; got {given.dtype} of the shape {tuple(given.shape)}")
+    return given.long()
 
 
 def same(row: Int[Tensor, " n"], col: Int[Tensor, " m"]) -> Bool[Tensor, "n m"]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
 from nearfar.scores import statistics
 from nearfar.scores.half import half_stats
-from nearfar.scores.relation import Relation, same
+from nearfar.scores.relation import Relation, as_ids, same
 from nearfar.scores.rowmap import rowmap
 from nearfar.scores.score import Scalar, Score, dot
 from nearfar.scores.shortcuts import shortcut
@@ -111,9 +111,10 @@ class Scores:
         period = self.period if len(self.key) == len(self) else None
         return replace(self, **turned, **skips, score=self.score.T, place=None, period=period)
 
-    def skip(self, rows: Int[Tensor, " n"], columns: Int[Tensor, " m"]) -> Scores:
+    def skip(self, rows: Shaped[Tensor, "..."], columns: Shaped[Tensor, "..."]) -> Scores:
         """The table without the negatives whose ids are equal here: duplicates, known false negatives."""
-        return replace(self, row_skip=rows, col_skip=columns)
+        ids = as_ids(rows, len(self), "skip: ids of rows"), as_ids(columns, len(self.key), "skip: ids of columns")
+        return replace(self, row_skip=ids[0], col_skip=ids[1])
 
     @property
     def lowest(self) -> Scalar:
