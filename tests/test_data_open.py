@@ -144,6 +144,9 @@ def test_image_size_scales_arrays_as_pillow_does():
         (torch.arange(20) % 12, tuple(str(i) for i in range(12)), [0, 1]),
         (np.array([[1], [0]] * 10), ("0", "1"), [1, 0]),
         ([True, False] * 10, ("False", "True"), [1, 0]),
+        (np.array(["dog", "cat"] * 10, dtype=object), ("cat", "dog"), [1, 0]),
+        (np.array([7, 3] * 10, dtype=object), ("3", "7"), [1, 0]),
+        ([1, -1] * 10, ("-1", "1"), [1, 0]),
     ],
 )
 def test_labels_are_numbered_from_zero(labels, classes, first):
@@ -159,6 +162,8 @@ def test_labels_are_numbered_from_zero(labels, classes, first):
         (np.zeros(20), "labels of type float64; labels are whole numbers or texts"),
         (np.zeros((20, 10), int), r"labels of the shape \(20, 10\)"),
         (np.array([None] * 20), "labels of type object"),
+        (np.array(["a", float("nan")] * 10, dtype=object), "labels of type object"),
+        ([-1, 0, 1, 2] * 5, "the label -1 among others: if it means unknown, leave those images out"),
         ([[1], [2, 3]], "labels that are no plain list"),
     ],
 )

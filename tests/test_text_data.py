@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
@@ -73,6 +74,13 @@ def test_columns_can_be_named(tmp_path):
         ("d.jsonl", '{"text": "fine"}\n[1]\n{"text": "too"}\n', "d.jsonl, line 2", "not a JSON object"),
         ("b.csv", "sentence1,sentence2,score\na,b,1\nc,d,high\ne,f,0\n", "b.csv, line 3", "'score' is no number: 'high'"),
         ("c.csv", "text\nfine\n  \ntoo\n", "c.csv, line 3", "the column 'text' is empty"),
+        ("d.csv", "text,label\nfine,x\nwho knows, \ntoo,y\n", "d.csv, line 3", "has no 'label'"),
+        (
+            "e.jsonl",
+            '{"text": "fine", "label": 1}\n{"text": "so", "label": NaN}\n{"text": "too", "label": 2}\n',
+            "e.jsonl, line 2",
+            "has no 'label'",
+        ),
         ("a.txt", b"fine\n\xff\xfe broken\ntoo\n", "a.txt, line 2", "not UTF-8"),
     ],
 )
@@ -85,6 +93,16 @@ def test_broken_rows_are_named_or_left_out(tmp_path, name, content, place, why):
     assert len(found) == 2
     assert len(found.skipped) == 1
     assert place in found.skipped[0]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "mark", "name"), [("csv", ";", "';'"), ("csv", "\t", "a tab"), ("tsv", "|", "'|'"), ("tsv", ",", "','")]
+)
+def test_a_table_with_another_separator_is_refused(tmp_path, suffix, mark, name):
+    """All columns would be one, and its texts would hold the labels."""
+    (tmp_path / f"a.{suffix}").write_text(f"text{mark}label\nfine{mark}x\ntoo{mark}y\n")
+    with pytest.raises(UsageError, match=re.escape(f"with {name} in its name")):
+        read_texts(tmp_path / f"a.{suffix}")
 
 
 def test_a_file_of_articles_keeps_the_boundaries_of_documents(tmp_path):

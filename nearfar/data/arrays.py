@@ -57,7 +57,10 @@ def _as_bytes(values: np.ndarray, what: str) -> UInt8[np.ndarray, "..."]:
 
 
 def as_labels(labels: Any, n: int, what: str, things: str = "images") -> Shaped[np.ndarray, " n"]:
-    """One whole number or text for each of `n` images, or of other things; a column (n, 1) counts as one too."""
+    """One whole number or text for each of `n` images, or of other things; a column (n, 1) counts as one too.
+
+    -1 is what many data call an unknown label. It would pass for a class, and is refused; but for two classes, -1 and 1 say.
+    """
     try:
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     except ValueError as e:
@@ -68,8 +71,15 @@ def as_labels(labels: Any, n: int, what: str, things: str = "images") -> Shaped[
         raise UsageError(f"{what} has labels of the shape {values.shape}; expected one for each of its {things}: ({n},)")
     if len(values) != n:
         raise UsageError(f"{what} has {n:,} {things} but {len(values):,} labels")
+    if values.dtype == object and any(all(isinstance(v, kind) for v in values) for kind in (str, (int, np.integer))):
+        values = np.array(values.tolist())  # a column of a pandas table
     if values.dtype.kind not in "biuU":
         raise UsageError(f"{what} has labels of type {values.dtype}; labels are whole numbers or texts")
+    if values.dtype.kind == "i" and (values == -1).any() and len(np.unique(values)) > 2:
+        raise UsageError(
+            f"{what} has the label -1 among others: if it means unknown, leave those {things} out, or give all {things} without labels; "
+            "if it is a class, name it otherwise"
+        )
     return values
 
 

@@ -84,7 +84,7 @@ def take_rows(rows: Iterable[Row], name: str, collected: Collected, columns: str
 def _problem(row: dict[str, Any], chosen: Roles) -> str | None:
     """What is wrong with a row, if anything."""
     for column in (*chosen.texts, *filter(None, (chosen.label, chosen.score))):
-        if row.get(column) is None:
+        if row.get(column) is None or (column == chosen.label and _is_blank(row[column])):
             return f"it has no {column!r}"
     for column in chosen.texts:
         if not isinstance(row[column], str):
@@ -96,7 +96,18 @@ def _problem(row: dict[str, Any], chosen: Roles) -> str | None:
     return f"{chosen.score!r} is no number: {row[chosen.score or '']!r}" if wrong else None
 
 
+def _is_blank(label: Any) -> bool:
+    """What tables without nulls write where there is no label: nothing, or NaN."""
+    return label != label or (isinstance(label, str) and not label.strip())
+
+
+SEPARATORS = ",;\t|"
+"""Of columns, in tables that people call .csv."""
 csv.field_size_limit(1 << 30)  # of a field in characters; Python's own limit is shorter than many a document
+
+
+def _called(mark: str) -> str:
+    return "a tab" if mark == "\t" else repr(mark)
 
 
 def _separated(delimiter: str, quoting: Literal[0, 3]) -> Callable[[Path, Collected], Iterator[Row]]:
@@ -113,6 +124,11 @@ def _separated(delimiter: str, quoting: Literal[0, 3]) -> Callable[[Path, Collec
                 continue
             if not header:
                 header = values
+                if other := next((mark for mark in SEPARATORS if len(header) == 1 and mark in header[0]), None):
+                    raise UsageError(
+                        f"{path} has one column, with {_called(other)} in its name: columns of a {path.suffix} are separated by "
+                        f"{_called(delimiter)}. Write it anew, or rename the column"
+                    )
                 if len(set(header)) < len(header):
                     raise UsageError(f"{path}: two columns have the same name in its first line")
             elif len(values) != len(header):
