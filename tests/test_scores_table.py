@@ -239,6 +239,22 @@ def test_a_row_without_candidates_has_no_gradient_and_no_nan():
     assert not q.grad.any()
 
 
+def test_large_tables_without_negatives_have_no_gradient_and_no_nan():
+    z = (1e6 * _randn(800, 4)).float().requires_grad_()
+    found, alike = views(*z.split(1), score=dot).stats(Scores.neg_lse, Scores.pos_sum)
+    assert (found == -math.inf).all()
+    (gradient,) = torch.autograd.grad((found.exp() + 0 * alike).sum(), z)
+    assert torch.equal(gradient, torch.zeros_like(z))
+
+
+@pytest.mark.parametrize("power", [-1.5, -40.0, 0])
+def test_any_power_by_the_shorter_way(power):
+    S = views(_randn(400, 3), _randn(400, 3, seed=1)) / 0.1
+    whole = S.table().masked_fill(torch.eye(800, dtype=torch.bool), math.nan)
+    expected = torch.stack([(row[~row.isnan()] * power).logsumexp(0) for row in whole])
+    torch.testing.assert_close(S.stats(Scores.all_lse.at(power))[0], expected)
+
+
 def test_differentiating_twice_is_an_error():
     a = _randn(4, 3).requires_grad_()
     with pytest.raises(NearfarError, match="once only"):

@@ -70,7 +70,7 @@ class _Lse(torch.autograd.Function):
             top, total = _exponentials(q[at], k, None if hidden is None else hidden[at], e)
             found.append((top + total.log())[:, 0])
             # The softmax is e / total; a pass over the table is spared by dividing the vectors instead.
-            total.clamp_min_(torch.finfo(total.dtype).tiny)
+            total.masked_fill_(total == 0, 1.0)  # nothing is left of the row: its gradient is 0, of vectors of any length
             if a is not None:
                 torch.mm(e, k, out=a[at]).div_(total)
             if b is not None:

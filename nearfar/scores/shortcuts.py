@@ -83,7 +83,7 @@ def _is_of_itself(S: Scores) -> bool:
 
 
 def _all_lse(S: Scores, what: Statistic) -> Tensor:
-    if _is_of_itself(S) and shares_exponentials(S.scale, S.score.lowest * what.power, S.query.dtype):
+    if _is_of_itself(S) and what.power >= 0 and shares_exponentials(S.scale, S.score.lowest * what.power, S.query.dtype):
         return lse_of_self(S.query, float(S.scale) * what.power) + S.bias * what.power
     hidden = torch.arange(len(S), device=S.query.device)[:, None] if S.exclude_self else None
     return lse(_query(S) * what.power, S.key, hidden) + S.bias * what.power
