@@ -48,6 +48,9 @@ WRONG = {
     "dim=-3": "--dim must be greater than 0",
     "momentum=3": "--momentum must be at least 0 and at most 1",
     "weight_decay=-1": "--weight-decay must be at least 0",
+    "hooks=[nearfar.Hook]": "as in hooks=[MyHook()]; got the class Hook",
+    "hooks=[print]": "got <built-in function print>",
+    "hooks=nearfar.Hook()": "got <nearfar.train.fit.Hook object",
 }
 
 

@@ -195,6 +195,27 @@ def test_hooks_see_every_step_and_never_change_the_result():
     assert_same_tensors(plain.net.state_dict(), watched.net.state_dict())
 
 
+def test_only_hooks_that_started_are_stopped():
+    """An error in a hook's start is told as it is, not as one of a hook that never started."""
+    seen = []
+
+    class Named(Hook):
+        def __init__(self, name):
+            self.name = name
+
+        def start(self, session):
+            if self.name == "second":
+                raise RuntimeError("no such server")
+            self.opened = self.name
+
+        def stop(self, session):
+            seen.append(self.opened)
+
+    with pytest.raises(RuntimeError, match="no such server"):
+        train(tiny_session("simclr", steps=1, batch=16), [Named("first"), Named("second"), Named("third")])
+    assert seen == ["first"]
+
+
 def test_evaluating_along_the_way_changes_nothing():
     settings = {"preset": "tiny", "steps": 6, "batch": 32}
     plain, watched = nearfar.fit("byol", **settings), nearfar.fit("byol", eval_every=3, **settings)

@@ -30,7 +30,7 @@ from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
 from nearfar.recipes import Method
 from nearfar.train import checkpoint
-from nearfar.train.fit import Hook, train
+from nearfar.train.fit import Hook, refuse_other_than_hooks, train
 from nearfar.train.folder import RunFolder
 from nearfar.train.hooks import Checkpoints, Metrics, StopTogether, TensorBoard, tensorboard_installed
 from nearfar.train.launch import agree, joined, lost_rank_named
@@ -68,6 +68,7 @@ def fit(
     hooks      called after every step (`nearfar.train.fit.Hook`), on rank 0 where torchrun started several
     settings   any field of the recipe, of `Run` or of `Machine`
     """
+    refuse_other_than_hooks(hooks)
     if isinstance(data, (str, os.PathLike)):
         settings["data"] = os.fspath(data)
         data = None
@@ -115,6 +116,7 @@ def resume(
 
     `data`: again, if the run was trained on an array. `recipe`: the file, or the class, of one that is not nearfar's own.
     """
+    refuse_other_than_hooks(hooks)
     folder = RunFolder.open(path)
     config = folder.config()
     found = checkpoint.newest(folder.checkpoints)

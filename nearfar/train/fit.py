@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from nearfar.core import Embedded, NearfarError, Recipe
+from nearfar.core import Embedded, NearfarError, Recipe, UsageError
 from nearfar.train.loader import Steps, batches
 from nearfar.train.schedule import learning_rate
 from nearfar.train.session import Session
@@ -31,7 +33,16 @@ class Hook:
         """After step number `session.step` (counted from 1): what the objective logged, and the global batch's tensors."""
 
     def stop(self, session: Session) -> None:
-        """After the last step of this process, also after an error."""
+        """After the last step of this process, also after an error; the last that started stops first."""
+
+
+def refuse_other_than_hooks(hooks: Any) -> None:
+    """Before anything is read or written."""
+    listed = isinstance(hooks, (list, tuple))
+    for hook in hooks if listed else [hooks]:
+        if not (listed and isinstance(hook, Hook)):
+            found = f"the class {hook.__name__}" if isinstance(hook, type) else repr(hook)
+            raise UsageError(f"hooks= is a list of objects of your own subclass of nearfar.Hook, as in hooks=[MyHook()]; got {found}")
 
 
 class Diverged(NearfarError):
@@ -41,17 +52,15 @@ class Diverged(NearfarError):
 def train(session: Session, hooks: Sequence[Hook] = ()) -> None:
     """Train from `session.step` to the end of the run."""
     session.net.train()
-    with torch.random.fork_rng():  # dropout is keyed by seeding torch's generators: put the caller's back afterwards
-        try:
-            for hook in hooks:
-                hook.start(session)
-            for start, stop in _epochs(session):
-                _train_epoch(session, start, stop, hooks)
-            if session.steps == 0:
-                _fit_once(session, hooks)
-        finally:
-            for hook in hooks:
-                hook.stop(session)
+    # Dropout is keyed by seeding torch's generators: the caller's are put back afterwards.
+    with torch.random.fork_rng(), contextlib.ExitStack() as started:
+        for hook in hooks:
+            hook.start(session)
+            started.callback(hook.stop, session)
+        for start, stop in _epochs(session):
+            _train_epoch(session, start, stop, hooks)
+        if session.steps == 0:
+            _fit_once(session, hooks)
 
 
 def _epochs(session: Session) -> Iterator[tuple[int, int]]:
