@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 import nearfar
-from nearfar.app.api import evaluate, report
+from nearfar.app.api import embed, evaluate, report
 from nearfar.app.results import splits_of, views_of
 from nearfar.core import NearfarError, UsageError
 from nearfar.data import folder as folder_module
@@ -150,6 +150,17 @@ def test_a_report_adds_up_the_time_of_a_resumed_run(tmp_path):
     run = nearfar.fit("simclr", data=pictures(tmp_path / "pictures", 30), out=tmp_path / "run", **SMALL)
     page = report(dataclasses.replace(run, metrics=[{"step": s, "time": t} for s, t in enumerate((10.0, 40.0, 5.0, 30.5))]))
     assert "70.5 s" in page.read_text()
+
+
+def test_names_that_are_not_utf8_are_written_too(tmp_path):
+    import pyarrow.parquet as pq
+
+    folder = pictures(tmp_path / "pictures", 20)
+    os.rename(folder / "a", os.fsencode(folder) + b"/a\xff")
+    embed(nearfar.fit("simclr", data=folder, **SMALL), folder, tmp_path / "v.parquet", split="all")
+    found = pq.read_table(tmp_path / "v.parquet")
+    assert set(found["label"].to_pylist()) == {"a\\udcff", "b"}
+    assert "a\\udcff/000.png" in found["name"].to_pylist()
 
 
 def test_both_splits_of_a_folder_are_encoded(tmp_path):

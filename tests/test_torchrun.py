@@ -279,7 +279,7 @@ def mistakes(rank: int, out: str) -> dict[str, str]:
     found = {}
     tried = {
         "batch": lambda: tiny_session("simclr", batch=2),
-        "rowwise": lambda: nearfar.fit(OneRank(), "digits", batch=16, steps=1),
+        "rowwise": lambda: nearfar.fit(OneRank(), "digits", batch=2, steps=1),
         "cuda": lambda: pick_device("cuda"),
         "cuda:1": lambda: pick_device("cuda:1"),
         "settings": lambda: nearfar.fit("simclr", "digits", seed=int(rank == 1), out=out),

@@ -149,6 +149,11 @@ def _write_numpy(file: Any, rows: int, tables: Iterable[Vectors]) -> None:
         file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
 
 
+def _unicode(name: str) -> str:
+    """File names may be any bytes, and those that are not UTF-8 are halves of characters in Python: written as \\udcff."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
 def _write_parquet(file: Any, parts: list[Any], shards: list[Shard], tables: Iterable[Vectors]) -> None:
     """Row groups of at most `SHARD` rows."""
     import pyarrow as pa
@@ -158,9 +163,9 @@ def _write_parquet(file: Any, parts: list[Any], shards: list[Shard], tables: Ite
     writer = None
     for shard, vectors in zip(shards, tables, strict=True):
         part, rows = parts[shard.part], range(shard.start, shard.stop)
-        columns: dict[str, Any] = {"name": pa.array([part.name(i) for i in rows], pa.string())}
+        columns: dict[str, Any] = {"name": pa.array([_unicode(part.name(i)) for i in rows], pa.string())}
         if labelled:
-            columns["label"] = pa.array([str(part.classes[part.labels[i]]) for i in rows], pa.string())
+            columns["label"] = pa.array([_unicode(part.classes[part.labels[i]]) for i in rows], pa.string())
         columns["vector"] = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
         table = pa.table(columns)
         writer = writer or pq.ParquetWriter(file, table.schema)

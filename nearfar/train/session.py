@@ -75,10 +75,10 @@ def resolve(recipe: Recipe, run: Run, net: Net, data: Any) -> Run:
     plan = Plan(n, batch, Key(run.seed))
     if recipe.rowwise and batch < 2:
         raise UsageError(f"a batch of 1 has nothing to compare: {n} training samples are too few, or --batch is too small")
-    if batch < world():
-        raise UsageError(f"--batch {batch} is too small for {world()} ranks: each needs a row at least")
     if world() > 1 and not all(turn.rowwise for turn in recipe.turns()):
         raise UsageError(f"{type(recipe).__name__} embeds all rows at once: it runs on one rank, and here are {world()}")
+    if batch < world():
+        raise UsageError(f"--batch {batch} is too small for {world()} ranks: each needs a row at least")
     if not any(turn.trains for turn in recipe.turns()):
         if run.steps or run.epochs:
             raise UsageError(f"{type(recipe).__name__} is fitted in closed form and has no steps: leave out --steps and --epochs")
