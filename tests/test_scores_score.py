@@ -63,6 +63,14 @@ def test_a_zero_vector_has_cosine_zero_and_no_gradient():
     assert a.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("length", [1e30, 1e-9])
+def test_long_and_short_vectors_have_a_direction(length):
+    a = (torch.tensor([[3.0, 4.0, 0.0]]) * length).requires_grad_()
+    torch.testing.assert_close(unit(a), torch.tensor([[0.6, 0.8, 0.0]]))
+    unit(a)[0, 2].backward()
+    torch.testing.assert_close(a.grad * length, torch.tensor([[0.0, 0.0, 0.2]]))
+
+
 def test_duplicates_have_distance_zero_and_a_finite_gradient():
     a = torch.tensor([[1.0, 2.0], [1.0, 2.0], [0.0, 1.0]], requires_grad=True)
     table = euclidean(a, a)

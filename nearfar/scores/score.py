@@ -93,7 +93,8 @@ class _Unit(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x: Tensor) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        # In double precision: in single, the squares of numbers beyond 1e19 are infinite, and such vectors would pass for zero.
+        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
         norm.masked_fill_(norm < ZERO_NORM, math.inf)
         u = x / norm
         ctx.save_for_backward(u, norm)
