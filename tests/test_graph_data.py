@@ -128,6 +128,14 @@ def test_masks_that_overlap_are_refused(tmp_path):
     assert len(read_nodes(tmp_path / "a.npz").every) == 4, "what needs no split has no use for masks"
 
 
+@pytest.mark.parametrize("empty", ["train", "test"])
+def test_masks_that_name_nobody_are_refused(tmp_path, empty):
+    masks = {"train_mask": np.array([1, 0, 0, 1], bool), "test_mask": np.array([0, 1, 1, 0], bool)}
+    path = write_npz(tmp_path / "a.npz", y=np.array([0, 1, 0, 1]), **masks | {f"{empty}_mask": np.zeros(4, bool)})
+    with pytest.raises(UsageError, match=f"a.npz: the mask '{empty}' names no node"):
+        open_nodes(path)
+
+
 def test_masks_are_the_split_and_unlabelled_nodes_stay_in_the_graph(tmp_path):
     masks = {"train": np.array([1, 0, 0, 0], bool), "test": np.array([0, 0, 1, 0], bool)}
     path = write_npz(tmp_path / "a.npz", y=np.array([7, -1, 9, -1]), **masks)

@@ -90,7 +90,9 @@ def test_arrays_in_a_file_are_a_graph_to_walk_on(tmp_path):
     (tmp_path / "folder").mkdir()
     more = {"names": np.array(list("vwxyz")), "edge_weight": np.array([1, 2, 3]), "y": np.array([0, 7, -1, 7, 0])}
     np.savez(tmp_path / "folder" / "more.npz", links=ends, **more)
+    np.savez(tmp_path / "labels.npz", links=ends, labels=more["y"])
     found = open_edges(tmp_path / "folder")
+    assert np.array_equal(open_edges(tmp_path / "labels.npz").groups, found.groups)
     assert found.nodes == tuple("vwxyz")
     assert found.weights.tolist() == [1, 1, 2, 2, 3, 3]
     assert found.group_names == ("0", "7")

@@ -4,7 +4,7 @@ A `.npz` file, a dict or a torch-geometric `Data` object has these fields:
 
     edge_index    (2, m) node numbers; `links` is another name for it
     x             (n, f) features of the nodes; or x_indptr, x_indices, x_data, x_shape, the same by compressed rows; or none
-    y             (n,) labels, -1 where one is not known; or none
+    y             (n,) labels, -1 where one is not known; `labels` is another name; or none
     names         (n,) texts, what the nodes are called; or none: their numbers
     weights       (m,) numbers greater than 0, for walks (see `nearfar.data.edges`); `edge_weight` is another name; or none
     train, test   (n,) booleans: a split of its own, without a node in both; `train_mask` and `test_mask` are other names; or none
@@ -34,7 +34,7 @@ from nearfar.data.linkfiles import LINK_FILES, read_links
 from nearfar.data.missing import missing
 from nearfar.data.split import Splits, divide
 
-_OTHER_NAMES = {"links": "edge_index", "edge_weight": "weights", "train_mask": "train", "test_mask": "test"}
+_OTHER_NAMES = {"links": "edge_index", "labels": "y", "edge_weight": "weights", "train_mask": "train", "test_mask": "test"}
 _FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "names", "train", "test", "num_nodes")
 
 
@@ -62,6 +62,8 @@ def open_nodes(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None, 
     if len(found.labelled) < 2:
         raise UsageError(f"{found.every.source} has {len(found.labelled)} nodes to learn from; at least 2 are needed")
     if found.train is not None and found.test is not None:
+        if empty := [name for name, nodes in (("train", found.train), ("test", found.test)) if not len(nodes)]:
+            raise UsageError(f"{found.every.source}: the mask {empty[0]!r} names no node. Mark some, or leave the masks out")
         both = np.intersect1d(found.train, found.test)
         if len(both):
             counted = "1 node is" if len(both) == 1 else f"{len(both):,} nodes are"
