@@ -33,6 +33,8 @@ from nearfar.app.settings import Settings, understand
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Rows, Similarity, Sizes, Views
 from nearfar.core.run import field_names
 from nearfar.data.accept import read_all
+from nearfar.data.inputs.base import OF_SOME_DATA
+from nearfar.data.inputs.image import ImageInputs
 from nearfar.data.stores import digest
 from nearfar.heads import mlp
 from nearfar.losses import nt_xent
@@ -47,7 +49,7 @@ WIDTH = 128
 OF_NO_EFFECT = {
     "data": "the data are fit(X)",
     "device": "give it as device=",
-    **dict.fromkeys(("columns", "length", "min_count", "on_error", "rate", "seconds", "tokenizer", "vocabulary"), "X is images, in memory"),
+    **dict.fromkeys(("on_error", *(name for name in OF_SOME_DATA if name not in ImageInputs.reads)), "X is images, in memory"),
     **dict.fromkeys(("deterministic", "eval_every", "log_every", "save_every"), "nearfar.fit does that"),
 }
 """Settings of a run or a machine that nothing here looks at, and why."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
+import inspect
 import json
 import logging
 import os
@@ -22,6 +24,8 @@ from nearfar.app.api import embed, evaluate, report
 from nearfar.app.results import splits_of, views_of
 from nearfar.core import NearfarError, UsageError
 from nearfar.data import folder as folder_module
+from nearfar.data.inputs import INPUTS
+from nearfar.data.inputs.base import OF_SOME_DATA
 from nearfar.train.fit import Hook
 
 SMALL = {"steps": 2, "batch": 8}
@@ -48,6 +52,8 @@ WRONG = {
     "dim=-3": "--dim must be greater than 0",
     "momentum=3": "--momentum must be at least 0 and at most 1",
     "weight_decay=-1": "--weight-decay must be at least 0",
+    "columns='text'": "--columns does nothing to data of the kind 'image', which SimCLR learns from: leave it out",
+    "seconds=3.0": "--seconds does nothing",
     "hooks=[nearfar.Hook]": "as in hooks=[MyHook()]; got the class Hook",
     "hooks=[print]": "got <built-in function print>",
     "hooks=nearfar.Hook()": "got <nearfar.train.fit.Hook object",
@@ -65,6 +71,25 @@ def test_wrong_settings_are_errors_in_python_too(tmp_path):
     for line, words in zip(done.stdout.splitlines(), WRONG.values(), strict=True):
         assert words in line
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("place", INPUTS.values())
+def test_inputs_name_the_settings_that_they_read(place):
+    """A setting that is read and not named would be refused."""
+    module, name = place.split(".")
+    inputs = getattr(importlib.import_module(f"nearfar.data.inputs.{module}"), name)
+    source = inspect.getsource(sys.modules[inputs.__module__])
+    assert set(inputs.reads) == {setting for setting in OF_SOME_DATA if f"run.{setting}" in source}
+
+
+def test_settings_of_presets_and_configs_may_be_about_other_data(tmp_path):
+    """Nobody asked for them."""
+    first = nearfar.fit("simclr", "digits", out=tmp_path / "run", **SMALL)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["run"] |= {"columns": "text", "length": 9}
+    (tmp_path / "other.json").write_text(json.dumps(config))
+    again = nearfar.fit(config=tmp_path / "other.json", seconds=None)
+    assert again.run == dataclasses.replace(first.run, columns="text", length=9)
 
 
 def test_a_run_can_be_used_from_any_folder(tmp_path, monkeypatch):

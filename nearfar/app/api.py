@@ -78,6 +78,7 @@ def fit(
     run = chosen.run
     donor = donor_of(run.init) if run.init else None
     inputs = inputs_for(chosen.recipe, tokenizer=donor.tokenizer if donor else None)
+    inputs.refuse_foreign(settings, chosen.recipe)
     splits = inputs.open(run.data if data is None else data, run, progress=progress)
     return _begin(chosen, splits, donor, out, overwrite, hooks)
 

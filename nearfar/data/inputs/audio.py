@@ -26,6 +26,8 @@ NAMES = {"tones": tones}
 
 @dataclass(frozen=True)
 class AudioInputs(Inputs):
+    reads = ("rate", "seconds")
+
     sizes: Sizes | None = None
     tokenizer: None = None
 

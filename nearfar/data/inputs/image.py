@@ -15,6 +15,8 @@ from nearfar.data.split import Splits
 
 @dataclass(frozen=True)
 class ImageInputs(Inputs):
+    reads = ("image_size",)
+
     sizes: Sizes | None = None
     tokenizer: None = None
 

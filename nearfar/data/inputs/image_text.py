@@ -21,6 +21,8 @@ from nearfar.data.tokens import Tokenizer, pretrained_tokenizer, train_tokenizer
 
 @dataclass(frozen=True)
 class ImageTextInputs(Inputs):
+    reads = ("image_size", "columns", "tokenizer", "vocabulary", "length")
+
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
     """None: the one that the run names, or one trained on the captions of the training split."""

@@ -16,6 +16,8 @@ from nearfar.data.tokens import Tokenizer, pretrained_tokenizer, train_tokenizer
 
 @dataclass(frozen=True)
 class TextInputs(Inputs):
+    reads = ("columns", "tokenizer", "vocabulary", "length")
+
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
     """None: the one that the run asks for, trained on the training split if need be."""

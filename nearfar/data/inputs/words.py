@@ -21,6 +21,8 @@ from nearfar.data.tokens import Tokenizer
 class WordInputs(Inputs):
     """Opened as a corpus to train on; of a trained net, everything is its vocabulary, and what a user asks for are words of it."""
 
+    reads = ("min_count",)
+
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
 
