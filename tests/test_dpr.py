@@ -11,13 +11,15 @@ import torch
 
 import nearfar
 from nearfar.app.cli import main
-from nearfar.app.kinds.questions import questions_of
+from nearfar.app.kinds.questions import found_by, questions_of
 from nearfar.app.results import measure
 from nearfar.core import Key, Net, Rows, UsageError
 from nearfar.data.textrows import from_strings
 from nearfar.data.tokens import train_tokenizer
+from nearfar.index.build import build
+from nearfar.index.lexical import build_bm25
 from nearfar.index.reader import Reader
-from nearfar.index.retrieve import encode_questions
+from nearfar.index.retrieve import Lexical, encode_questions
 from nearfar.losses import dpr
 from nearfar.recipes.language.dpr import DPR
 from nearfar.recipes.language.dpr_reader import DPRReader
@@ -201,9 +203,25 @@ def test_an_evaluation_ranks_all_passages_for_the_questions_of_the_test_split(mo
 def test_a_question_is_right_with_any_passage_that_answers_it_anywhere():
     train = from_strings({"question": ["a?", "b?"], "passage": ["one", "two"], "negative": ["six", "one"]}, "train")
     test = from_strings({"question": ["a?", "a?", "c?"], "passage": ["three", "three", "two"]}, "test")
-    asked = questions_of(train, test)
-    assert asked.passages == ("one", "two", "six", "three")
-    assert dict(zip(asked.questions, asked.gold, strict=True)) == {"a?": (0, 3), "c?": (1,)}
+    asked = questions_of(train, test, Key(0))
+    assert sorted(asked.passages) == ["one", "six", "three", "two"]
+    right = {question: {asked.passages[row] for row in rows} for question, rows in zip(asked.questions, asked.gold, strict=True)}
+    assert right == {"a?": {"one", "three"}, "c?": {"two"}}
+
+
+def test_of_equals_a_trained_passage_is_found_no_sooner_than_another():
+    """Five passages share a question's only known word: whoever ranks them by it is right in one of five, in whatever split they are."""
+    rows = [{"question": f"tell topic{i % 40} ask{i}", "passage": f"topic{i % 40} say{i} noted"} for i in range(200)]
+    train, test = ({name: [row[name] for row in part] for name in rows[0]} for part in (rows[:160], rows[160:]))
+    top1, first = [], []
+    for seed in range(10):
+        asked = questions_of(from_strings(train, "train"), from_strings(test, "test"), Key(seed))
+        top1 += [found_by(asked, Lexical(build_bm25(asked.passages)))["top1"]]
+        collapsed = build(np.ones((200, 4), dtype=np.float32), None, None, metric="dot", kind="exact")
+        hits = collapsed.search(np.ones((40, 4), dtype=np.float32), 20)
+        first += [float(asked.found(hits.rows).any(1).mean())]
+    assert np.mean(top1) == pytest.approx(1 / 5, abs=0.06)
+    assert np.mean(first) == pytest.approx(20 / 200, abs=0.06), "vectors that are all alike find by chance"
 
 
 def test_the_command_line_trains_on_squad_and_measures(tmp_path, capsys):

@@ -70,6 +70,8 @@ def test_bm25_finds_and_orders_ties_by_row():
     assert hits.scores[3:].max() == 0
     assert (np.diff(hits.scores, axis=1) <= 0).all()
     assert build_bm25(PASSAGES).search(["bees"], 99).rows.shape == (1, 4)
+    many = build_bm25([f"apple word{i}" for i in range(1000)] + ["apple apple"])
+    assert many.search(["apple"], 5).rows.tolist() == [[1000, 0, 1, 2, 3]], "also where more are equal than are asked for"
 
 
 def test_bm25_comes_back_from_its_files_as_it_was(tmp_path):

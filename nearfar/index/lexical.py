@@ -50,9 +50,10 @@ class BM25:
         scores, rows = np.zeros((len(questions), k), dtype=np.float32), np.zeros((len(questions), k), dtype=np.int64)
         for i, question in enumerate(questions):
             found = self.scores(question)
-            best = np.sort(np.argpartition(-found, k - 1)[:k])
-            rows[i] = best[np.argsort(-found[best], kind="stable")]
-            scores[i] = found[rows[i]]
+            last = -np.partition(-found, k - 1)[k - 1]  # from below: most scores are 0, and numpy is slow in the midst of equals
+            above = np.flatnonzero(found > last)  # a partition chooses freely among those that equal the last one
+            best = np.concatenate([above[np.argsort(-found[above], kind="stable")], np.flatnonzero(found == last)[: k - len(above)]])
+            rows[i], scores[i] = best, found[best]
         return Hits(scores, rows)
 
     def save(self, folder: str | os.PathLike) -> None:

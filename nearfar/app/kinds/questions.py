@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nearfar.app.kinds.base import Evaluation, Progress
 from nearfar.app.kinds.tables import protocol, row
-from nearfar.core import UsageError
+from nearfar.core import Key, UsageError
 from nearfar.core.errors import MissingExtra
 from nearfar.data import Splits, Texts
 from nearfar.data.questions import Questions
@@ -44,7 +44,7 @@ def retrieval(trained: Trained, splits: Splits, chosen: Texts, progress: Progres
     train, test = splits.train, splits.test
     if test is None:
         raise UsageError(f"{train.source} has no test split and is too small to draw one: nothing to evaluate on")
-    asked = questions_of(train, test)
+    asked = questions_of(train, test, Key(trained.run.seed)("evaluate", "corpus"))
     before = "towers before training" if trained.run.encoder.startswith("hf:") else "untrained towers"
     models = {before: trained.untrained(), "trained towers": trained}
     vectors = {name: model.encode(list(asked.passages), progress=progress) for name, model in models.items()}
@@ -56,20 +56,20 @@ def retrieval(trained: Trained, splits: Splits, chosen: Texts, progress: Progres
         rivals = {"BM25": Lexical(build_bm25(asked.passages)), **rivals}
     except MissingExtra:
         notes[1] = NO_BM25
-    results = [row(name, name != "trained towers", vectors.get(name), **_measured(asked, rival)) for name, rival in rivals.items()]
+    results = [row(name, name != "trained towers", vectors.get(name), **found_by(asked, rival)) for name, rival in rivals.items()]
     table = Table(results, protocol(trained, notes, accuracies=TITLES, questions=len(asked), passages=len(asked.passages)))
     among, shown = (_places(asked, part) for part in (chosen, test))
     after = vectors["trained towers"]
     return Evaluation(table, splits, chosen, after[among], after[shown], untrained=vectors[before][shown])
 
 
-def questions_of(train: Texts, test: Texts) -> Questions:
-    """The questions of the test split over all passages there are. Equal texts are one; what answers a question anywhere is right."""
-    passages: dict[str, int] = {}
-    for part in (train, test):
-        for role in ("passage", "negative"):
-            for text in texts_of(part, role):
-                passages.setdefault(text, len(passages))
+def questions_of(train: Texts, test: Texts, key: Key) -> Questions:
+    """The questions of the test split over all passages there are. Equal texts are one; what answers a question anywhere is right.
+
+    Of equal scores a search gives the passage that stands first, hence the keyed order: no split stands before the other.
+    """
+    texts = list(dict.fromkeys(text for part in (train, test) for role in ("passage", "negative") for text in texts_of(part, role)))
+    passages = {texts[i]: place for place, i in enumerate(key.permutation(len(texts)))}
     gold: dict[str, dict[int, None]] = {question: {} for question in texts_of(test, "question")}
     for part in (train, test):
         for question, passage in zip(texts_of(part, "question"), texts_of(part, "passage"), strict=True):
@@ -80,7 +80,8 @@ def questions_of(train: Texts, test: Texts) -> Questions:
     return Questions(tuple(gold), tuple(passages), rows, none, none, np.zeros(len(passages), dtype=np.int64), source=test.source)
 
 
-def _measured(asked: Questions, retriever: Retriever) -> dict[str, float]:
+def found_by(asked: Questions, retriever: Retriever) -> dict[str, float]:
+    """The columns of one retriever."""
     hits = retriever.search(asked.questions, min(DEPTH, len(asked.passages)))
     relevant = torch.tensor([len(rows) for rows in asked.gold])
     found = summary(torch.from_numpy(asked.found(hits.rows)), relevant)
