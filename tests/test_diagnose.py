@@ -94,8 +94,43 @@ def test_advice_names_only_flags_that_the_recipe_has():
     trained = fit("barlow-twins", "digits", steps=1, batch=16, dim=8)
     collapsed = findings({"spread": 0.0, "rank_share": 0.0}, trained)
     assert [f.name for f in collapsed] == ["collapse"], "what collapse brings along is not named beside it"
-    flags = [advice.split()[0] for advice in collapsed[0].tries if advice.startswith("--")]
-    assert flags == ["--norm", "--lam"]
+    assert flags(collapsed[0].tries) == ["--lam"], "its norm is batch already"
+    (collapsed,) = findings({"spread": 0.0}, fit("barlow-twins", "digits", steps=1, batch=16, dim=8, norm="layer"))
+    assert flags(collapsed.tries) == ["--norm", "--lam"]
+
+
+def flags(tries: list[str]) -> list[str]:
+    return [advice.split()[0] for advice in tries if advice.startswith("--")]
+
+
+@pytest.mark.parametrize(("symptoms", "tau", "advised"), [
+    ({"negatives_in_use": 0.1, "spread": 0.5}, 1.0, "--tau 5: "),
+    ({"negatives_in_use": 0.1, "spread": 0.5}, 0.01, "--tau 0.05: "),
+    ({"negatives_in_use": 0.99, "spread": 1.0}, 0.3, "--tau 0.03: "),
+    ({"rank_share": 0.01}, 0.1, "--tau 0.05: "),
+])  # fmt: skip
+def test_advice_goes_on_from_the_runs_own_value(symptoms, tau, advised):
+    (found,) = findings(symptoms, fit("simclr", "digits", steps=1, batch=16, dim=8, tau=tau))
+    assert any(advice.startswith(advised) for advice in found.tries)
+
+
+def test_a_slower_target_is_one_for_every_momentum():
+    (found,) = findings({"spread": 0.0}, fit("byol", "digits", steps=1, batch=16, dim=8, hidden=8, m=0.996))
+    assert flags(found.tries) == ["--m"]
+    assert any(advice.startswith("--m 0.9996: a slower target") for advice in found.tries)
+
+
+def test_vectors_of_free_length_have_no_temperature_that_is_too_low(tmp_path):
+    """With unit vectors a low temperature brings a narrow cone along, and is the fault; a dot product grows sharp by itself."""
+    cone = {"spread": 0.16, "negatives_in_use": 0.1}
+    trained = fit("dpr", preset="tiny", steps=1)
+    symptoms = diagnose(trained).symptoms
+    assert symptoms["length"] == pytest.approx(5, abs=3)
+    assert [f.name for f in findings(symptoms | cone, trained)] == ["collapse"]
+    assert "temperature too low" in Diagnosis([], symptoms).left_out
+    unit = fit("dpr", preset="tiny", steps=1, score="cosine")
+    assert "length" not in diagnose(unit).symptoms
+    assert [f.name for f in findings(diagnose(unit).symptoms | cone, unit)] == ["temperature too low"]
 
 
 def test_every_ailment_explains_its_threshold_and_is_looked_for():

@@ -7,13 +7,13 @@ other seeds is measured by benchmarks/diagnose.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from nearfar.app.results import splits_of
-from nearfar.app.symptoms import ROWS, measure_symptoms, nothing_measured
-from nearfar.core import Run
+from nearfar.app.symptoms import ROWS, contrasts, measure_symptoms, nothing_measured
+from nearfar.core import Recipe
 from nearfar.train.trained import Trained
 
 
@@ -33,6 +33,36 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Try:
+    """Advice. One about a flag is for recipes (or runs) that have that setting."""
+
+    says: str
+    flag: str = ""
+    to: Callable[[Any], Any] | None = None
+    """From the run's own value to the one to try; advice that would change nothing is not given."""
+    when: Callable[[Recipe], bool] = lambda recipe: True
+
+    def text(self, trained: Trained) -> str | None:
+        """As it is given for this run; None if it is not."""
+        settings = {f.name: getattr(of, f.name) for of in (trained.run, trained.recipe) for f in fields(of)}
+        if not self.when(trained.recipe) or self.flag.replace("-", "_") not in settings | {"": None}:
+            return None
+        if self.to is None:
+            return f"--{self.flag}: {self.says}" if self.flag else self.says
+        own = settings[self.flag.replace("-", "_")]
+        value = self.to(own)
+        return None if value == own else f"--{self.flag} {value if isinstance(value, str) else f'{value:.6g}'}: {self.says}"
+
+
+def times(factor: float) -> Callable[[float], float]:
+    return lambda value: factor * value
+
+
+def decorrelates(recipe: Recipe) -> bool:
+    return recipe.card.score.startswith("cross-correlation")
+
+
+@dataclass(frozen=True)
 class Ailment:
     """All its limits must be crossed. `unless`: ailments that bring this one along, so that only they are named."""
 
@@ -42,9 +72,10 @@ class Ailment:
     """What it means, with the measurements by name."""
     origin: str
     """What the thresholds lie between; benchmarks/results/diagnose.json has the numbers."""
-    tries: tuple[str, ...]
-    """What to try; one that begins with a flag is given only where the recipe has that flag."""
+    tries: tuple[Try, ...]
     unless: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    """Measurements that are made only where it does not apply."""
 
 
 AILMENTS = (
@@ -54,7 +85,8 @@ AILMENTS = (
         "the loss of a sample looks at {negatives_in_use:.1%} of its negatives only, and embeddings keep to a narrow cone (spread "
         "{spread:.2f}), because tiny differences decide already",
         "between SimCLR and MoCo v2 at tau 0.005 to 0.02, and both at tau 0.05 to 2 with SimCSE at 0.05",
-        ("--tau 0.1: or five times what it is", "a smaller --lr, if the temperature is what the paper has"),
+        (Try("five times what it is", "tau", times(5)), Try("a smaller --lr, if the temperature is what the paper has")),
+        without=("length",),  # vectors of free length are their own temperature, whatever tau is
     ),
     Ailment(
         "collapse",
@@ -62,11 +94,12 @@ AILMENTS = (
         "all samples are embedded in nearly the same place: their spread where the loss sees them is {spread:.3f}; an even sphere has 1",
         "between broken runs (alignment alone, BYOL without batch norm) and healthy ones of eleven recipes",
         (
-            "--norm batch: batch statistics keep methods without negatives from the constant solution",
-            "--m 0.99: a slower target, or a predictor, if the recipe is your own",
-            "--lam 0.005: more weight on what keeps dimensions apart",
-            "a smaller --lr or a longer --warmup",
-            "a method with negatives: simclr, moco-v2",
+            Try("batch statistics keep methods without negatives from the constant solution", "norm", lambda norm: "batch"),
+            Try("a slower target, or a predictor, if the recipe is your own", "m", lambda m: 1 - (1 - m) / 10, lambda r: not contrasts(r)),
+            Try("five times what it is: more weight on what keeps dimensions apart", "lam", times(5), decorrelates),
+            Try("the first token of an encoder that was not pre-trained says little of its text", "pool", lambda pool: "mean"),
+            Try("a smaller --lr or a longer --warmup"),
+            Try("a method with negatives: simclr, moco-v2", when=lambda r: not contrasts(r)),
         ),
         unless=("temperature too low",),
     ),
@@ -77,9 +110,9 @@ AILMENTS = (
         "what they have in common",
         "between crops of 3 % to 10 % of the image, turned at random, and healthy runs, or even encoders before training",
         (
-            "weaker views: larger crops, less distortion of colour; `nearfar report RUN` shows pairs as the model sees them",
-            "--image-size: crops of tiny images hold too little",
-            "more --steps, if the training was short",
+            Try("weaker views: larger crops, less distortion of colour; `nearfar report RUN` shows pairs as the model sees them"),
+            Try("crops of tiny images hold too little", "image-size"),
+            Try("more --steps, if the training was short"),
         ),
         unless=("collapse",),
     ),
@@ -89,10 +122,10 @@ AILMENTS = (
         "embeddings use few of their directions: the effective rank is {rank_share:.1%} of what it could be",
         "between Barlow Twins without its off-diagonal term and healthy runs of eleven recipes",
         (
-            "--lam 0.02: more weight on the off-diagonal terms",
-            "--tau 0.2: a high temperature lets a few directions win",
-            "--dim: a narrower space than the data need directions",
-            "a recipe that decorrelates: barlow-twins, w-mse",
+            Try("five times what it is: more weight on the off-diagonal terms", "lam", times(5), decorrelates),
+            Try("half of what it is: a high temperature lets a few directions win", "tau", times(0.5)),
+            Try("a narrower space than the data need directions", "dim"),
+            Try("a recipe that decorrelates: barlow-twins, w-mse"),
         ),
         unless=("collapse", "views too strong"),
     ),
@@ -103,8 +136,8 @@ AILMENTS = (
         "telling them apart",
         "between rotations by up to 3 degrees alone and the views of eleven recipes, on digits",
         (
-            "stronger views: smaller crops, distortion of colour, as simclr has them",
-            "a recipe whose similarity is not made of views: supcon",
+            Try("stronger views: smaller crops, distortion of colour, as simclr has them"),
+            Try("a recipe whose similarity is not made of views: supcon"),
         ),
     ),
     Ailment(
@@ -112,14 +145,17 @@ AILMENTS = (
         (Limit("view_shift", below=1e-4),),
         "two passes of a text through the encoder differ by {view_shift:.1g} of the distance of two texts: its dropout does nothing",
         "between dropout 0, where nothing but rounding is left, and dropout 0.1",
-        ("--dropout 0.1: as in the paper", "--views erase-tokens: edits beside dropout"),
+        (
+            Try("as in the paper", "dropout", lambda dropout: max(dropout, 0.1)),
+            Try("edits beside dropout", "views", lambda views: "erase-tokens" if views == "dropout" else views),
+        ),
     ),
     Ailment(
         "temperature too high",
         (Limit("negatives_in_use", above=0.985),),
         "all negatives weigh alike, near or far: the loss looks at {negatives_in_use:.1%} of them evenly, and cannot tell hard from easy",
         "between SimCLR at tau 5 and 20, and healthy runs; even embeddings of width 128 at tau 0.5 would stay below it too",
-        ("--tau 0.5: or a tenth of what it is",),
+        (Try("a tenth of what it is", "tau", times(0.1)),),
         unless=("collapse", "views too strong", "views too weak"),
     ),
     Ailment(
@@ -128,9 +164,9 @@ AILMENTS = (
         "{meeting_twin:.1%} of the samples meet a copy or a near copy of themselves among the negatives of a batch",
         "between digits, MNIST, Fashion-MNIST and CIFAR-10 as they are, and a set in which every image is there eight times",
         (
-            "take the copies out of the data",
-            "--batch: a smaller one meets fewer of them",
-            "a loss that allows for them: debiased-contrastive; or none: byol, barlow-twins",
+            Try("take the copies out of the data"),
+            Try("a smaller one meets fewer of them", "batch"),
+            Try("a loss that allows for them: debiased-contrastive; or none: byol, barlow-twins"),
         ),
     ),
     Ailment(
@@ -139,9 +175,9 @@ AILMENTS = (
         "{same_label:.1%} of the negatives share the label of the sample they are pushed away from",
         "as many as in four balanced classes; all recipes were measured on ten",
         (
-            "supcon: labels say which samples are alike",
-            "--eta: debiased-contrastive with the share of false negatives as its prior",
-            "debiased-contrastive, or a method without negatives: byol, barlow-twins",
+            Try("supcon: labels say which samples are alike"),
+            Try("debiased-contrastive with the share of false negatives as its prior", "eta"),
+            Try("debiased-contrastive, or a method without negatives: byol, barlow-twins"),
         ),
     ),
     Ailment(
@@ -151,8 +187,8 @@ AILMENTS = (
         "hardly tell samples apart",
         "between a constant added to the features, and healthy runs or even untrained convnets",
         (
-            "centre the vectors before comparing them: subtract the mean of the training split, or whiten",
-            "a method that spreads over the sphere: simclr, simcse-unsup",
+            Try("centre the vectors before comparing them: subtract the mean of the training split, or whiten"),
+            Try("a method that spreads over the sphere: simclr, simcse-unsup"),
         ),
         unless=("collapse",),
     ),
@@ -162,8 +198,8 @@ AILMENTS = (
         "{leaked:.1%} of the test samples are in the training split too, as they are or nearly: accuracies on the test split are too high",
         "above what is found in digits, MNIST, Fashion-MNIST, CIFAR-10 and the standard library's docstrings as they are",
         (
-            "take the copies out of the data before they are divided",
-            "divide by source (person, document, video) instead of by sample: give data with a test split of their own",
+            Try("take the copies out of the data before they are divided"),
+            Try("divide by source (person, document, video) instead of by sample: give data with a test split of their own"),
         ),
     ),
 )
@@ -225,25 +261,17 @@ def findings(symptoms: Mapping[str, float], trained: Trained) -> list[Finding]:
     for ailment in AILMENTS:
         if _present(ailment, symptoms) and not found.keys() & {ailment.name, *ailment.unless}:
             reason = [f"{limit.measure} {symptoms[limit.measure]:.4g}, {limit}" for limit in ailment.limits]
-            tries = [advice for advice in ailment.tries if _has_flag(advice, trained)]
+            tries = [text for advice in ailment.tries if (text := advice.text(trained))]
             found[ailment.name] = Finding(ailment.name, ailment.says.format(**symptoms), reason, ailment.origin, tries)
     return list(found.values())
 
 
 def _applies(ailment: Ailment, symptoms: Mapping[str, float]) -> bool:
-    return all(limit.measure in symptoms for limit in ailment.limits)
+    return all(limit.measure in symptoms for limit in ailment.limits) and not symptoms.keys() & ailment.without
 
 
 def _present(ailment: Ailment, symptoms: Mapping[str, float]) -> bool:
     return _applies(ailment, symptoms) and all(limit.crossed(symptoms[limit.measure]) for limit in ailment.limits)
-
-
-def _has_flag(advice: str, trained: Trained) -> bool:
-    """Advice that begins with a flag needs a recipe (or a run) that has it."""
-    if not advice.startswith("--"):
-        return True
-    flag = advice[2:].split()[0].rstrip(":").replace("-", "_")
-    return flag in {f.name for kind in (type(trained.recipe), Run) for f in fields(kind)}
 
 
 def _checked(ailment: Ailment, symptoms: Mapping[str, float]) -> str:

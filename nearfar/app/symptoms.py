@@ -26,6 +26,8 @@ ROWS = 256
 """Training samples that embeddings and views are measured on: match rates and shares of negatives depend on this number."""
 FEWEST = 32
 """With fewer samples nothing is measured."""
+UNIT = 1e-2
+"""Vectors whose length is nearer to 1 are of unit length."""
 QUERIES, SCANNED, CHUNK = 512, 60_000, 2048
 """Samples that twins are looked for of, among at most so many, so many at a time."""
 THUMBNAIL = 16
@@ -67,6 +69,9 @@ def _at_the_loss(trained: Trained, part: Any, key: Key) -> dict[str, float]:
     if partner is not None and tau is not None and contrasts(trained.recipe):
         score = "dot" if trained.recipe.card.score.startswith("dot") else "cosine"
         found["negatives_in_use"] = negatives_in_use(tables[0], partner, tau, score)
+        length = tables[0].norm(dim=1)
+        if score == "dot" and float((length - 1).abs().max()) > UNIT:  # the training chooses it, and with it how sharp the weights are
+            found["length"] = float(length.mean())
     return found
 
 
