@@ -13,7 +13,7 @@ import pytest
 
 import nearfar.index
 from nearfar.core import NearfarError, UsageError
-from nearfar.index import KINDS, METRICS, Items, Model, build, check_target, open_index
+from nearfar.index import KINDS, METRICS, Items, Model, build, check_target, open_index, read_query
 from nearfar.index.folder import locked
 from nearfar.index.kinds import choose
 
@@ -131,6 +131,23 @@ def test_items_are_named_labelled_and_forgotten(tmp_path):
     with pytest.raises(UsageError, match=r"row 9 of .* is not there: rows are 0 to 3"):
         again.vectors([9])
     assert again.add(table(1), ["new"]).tolist() == [4]
+
+
+def test_a_number_that_is_a_name_too_is_not_taken_for_a_row():
+    """Nodes of an edge list are called by numbers, and stand on other rows."""
+    index = build(table(5), ["3", "0", "2", "name:1", "77"], None)
+    for asked in ("3", "0", "77"):
+        with pytest.raises(UsageError, match=f"{asked} can mean row {asked} .*: say row:{asked} or name:{asked}"):
+            index.delete(asked)
+        with pytest.raises(UsageError, match=f"say row:{asked} or name:{asked}"):
+            read_query(asked, index, index.trained)
+    assert len(index) == 5
+    assert [index.row_of(asked) for asked in ("2", "1", 3, "row:3", "name:3", "name:name:1")] == [2, 1, 3, 3, 0, 3]
+    assert read_query("name:77", index, index.trained).row == 4
+    with pytest.raises(UsageError, match="no item called '5'"):
+        index.delete("name:5")
+    assert index.delete(["name:3", "row:1"]).tolist() == [0, 1]
+    assert index.delete("3").tolist() == [3], "nobody is called 3 any more"
 
 
 def test_wrong_vectors_are_refused():

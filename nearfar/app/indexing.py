@@ -35,7 +35,7 @@ def index_parser() -> Parser:
     parser.add_argument("--metric", default="cosine", **value_of(Literal["cosine", "dot", "l2"]), help="what is near. Default: cosine.")
     parser.add_argument("--overwrite", action="store_true", help="replace the index that is there")
     parser.add_argument("--add", metavar="DATA", help="add these data to the index, encoded by its own run")
-    parser.add_argument("--delete", metavar="NAME_OR_ROW", nargs="+", help="delete items by name or row (17, row:17)")
+    parser.add_argument("--delete", metavar="NAME_OR_ROW", nargs="+", help="delete items by row (17, row:17) or name (cat.png, name:17)")
     add_on_error(parser)
     _model_flags(parser)
     parser.add_common()
@@ -118,8 +118,8 @@ def search_parser() -> Parser:
     parser.add_argument(
         "query",
         metavar="QUERY",
-        help="a text, a word, an image or sound file, a row of the index (row:17 or 17), or - for vectors on stdin: the bytes of a .npy, "
-        "or JSON, one list a line (text:17 is the text 17)",
+        help="a text, a word, an image or sound file, a row of the index (row:17 or 17) or its name (name:cat.png), or - for vectors on "
+        "stdin: the bytes of a .npy, or JSON, one list a line (text:17 is the text 17)",
     )
     parser.add_argument("--k", default=10, **value_of(int), help="how many. Default: 10.")
     parser.add_argument("--json", action="store_true", help="for each query a line: an object with query, metric and hits")

@@ -20,6 +20,8 @@ from nearfar.train.own import Trusted
 from nearfar.train.trained import Trained
 
 ROW = re.compile(r"(?:row:)?(\d+)")
+NAME = "name:"
+"""Before a name that could be taken for something else."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Index(ABC):
     def _add(self, vectors: Float32[np.ndarray, "n d"], items: Items, rows: Int64[np.ndarray, " n"]) -> None: ...
 
     def delete(self, rows_or_names: int | str | Sequence[int | str] | Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " m"]:
-        """Delete rows by number (17, "17", "row:17") or by name. Returns their numbers."""
+        """Delete rows by number (17, "17", "row:17") or by name ("cat.png", "name:17"). Returns their numbers."""
         asked = [rows_or_names] if isinstance(rows_or_names, (int, str)) else list(rows_or_names)
         rows = np.unique(np.array([self.row_of(one) for one in asked], dtype=np.int64))
         if len(rows):
@@ -93,11 +95,15 @@ class Index(ABC):
     def _delete(self, rows: Int64[np.ndarray, " n"]) -> None: ...
 
     def row_of(self, asked: int | str | np.integer) -> int:
-        """The row that a number or a name means, if it can be found."""
+        """The row that a number or a name means, if it can be found. Digits that are the name of another row are neither."""
         number = ROW.fullmatch(asked) if isinstance(asked, str) else None
         if isinstance(asked, str) and not number:
-            return self._row_called(asked)
+            return self._row_called(asked.removeprefix(NAME))
         row = int(number[1]) if number else int(asked)
+        if number and asked == number[1] and (others := [called for called in self._rows_called(asked) if called != row]):
+            raise UsageError(
+                f"{asked} can mean row {row} of {self.where} or the item of that name, row {others[0]}: say row:{asked} or {NAME}{asked}"
+            )
         if not self._holds(row):
             gone = "was deleted" if 0 <= row < self.ever else f"is not there: rows are 0 to {self.ever - 1}"
             raise UsageError(f"row {row} of {self.where} {gone}")
@@ -110,7 +116,8 @@ class Index(ABC):
         if len(found) > 1:
             listed = ", ".join(map(str, found[:5]))
             raise UsageError(
-                f"{self.where} has {len(found)} items called {name!r}: name one by its row ({listed}{', …' * (len(found) > 5)})"
+                f"{self.where} has {len(found)} items called {name!r}: name one by its row ({listed}{', …' * (len(found) > 5)}), "
+                f"as row:{found[0]}"
             )
         return found[0]
 

@@ -1,6 +1,7 @@
 """From what a user asks for to a vector.
 
 row:17, 17        a row of the index itself
+name:cat.png      the row of that name
 -                 vectors on stdin: the bytes of a .npy, or JSON, one list of numbers a line
 a file            an image, a sound: anything that the run can encode
 other words       a text, for runs on texts or on images with captions; a word, for runs on words ("text:17" is the text 17)
@@ -22,7 +23,7 @@ from jaxtyping import Float
 
 from nearfar.core.errors import UsageError
 from nearfar.data.captions import as_texts
-from nearfar.index.base import ROW, Index
+from nearfar.index.base import NAME, ROW, Index
 from nearfar.train.encode import encode_all
 from nearfar.train.trained import Trained
 
@@ -50,7 +51,7 @@ def read_query(asked: str, index: Index, trained: Callable[[], Trained], stdin: 
     """`trained` is called only if something has to be encoded: rows and vectors need no model."""
     if asked == "-":
         return Query(read_vectors((stdin or sys.stdin.buffer).read()))
-    if ROW.fullmatch(asked):
+    if ROW.fullmatch(asked) or asked.startswith(NAME):
         row = index.row_of(asked)
         return Query(index.vectors([row]), row=row)
     model = trained()
