@@ -85,6 +85,20 @@ def test_costs_are_what_the_runs_say(runs):
     assert follower.of("parameters")[0] < sum(p.numel() for p in load(runs["c"]).net.parameters()), "a copy that follows is not trained"
 
 
+def test_towers_of_other_seeds_compare_though_their_splits_count_otherwise(tmp_path):
+    """Equal questions are one: how many there are depends on which rows the seed drew for the test."""
+    rows = [{"question": f"what about number{i // 3}", "passage": f"about number{i // 3} it says thing{i}"} for i in range(60)]
+    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    folders = [tmp_path / f"run{seed}" for seed in range(3)]
+    for seed, folder in enumerate(folders):
+        fit("dpr", str(tmp_path / "asked.jsonl"), seed=seed, out=folder, encoder="bag", vocabulary=300, length=16, steps=1, batch=8)
+    found = compare_runs(folders)
+    assert len({run.stored.table.protocol["questions"] for run in found.rows[0].runs}) > 1
+    assert found.differences == []
+    towers = load(folders[0]).net
+    assert found.rows[0].of("encoder_parameters") == [sum(p.numel() for p in towers.parameters())] * 3
+
+
 def test_the_clock_of_a_resumed_run_is_added_up():
     assert training_seconds([{"time": 1.0}, {"time": 5.0}, {"spread": 1}, {"time": 0.5}, {"time": 2.0}]) == 7.0
     assert training_seconds([{"time": 3.0}]) == 3.0

@@ -25,7 +25,9 @@ COSTS = {
     "encoder_parameters": "of the encoder",
 }  # fmt: skip
 """What a run took. Seconds are those of the training loop, on whatever machine it was."""
-NOT_PROTOCOL = {"seed", "checkpoint", "notes"}
+COUNTED = {"questions", "passages", "triples", "short_classes"}
+"""How many there are in a run's split, which its seed draws where data bring none. Sizes of data are compared by themselves."""
+NOT_PROTOCOL = {"seed", "checkpoint", "notes", *COUNTED}
 """What the table's protocol says besides how it was measured."""
 
 

@@ -11,15 +11,17 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+
+from torch.nn import Module, ModuleList
 
 from nearfar.app.results import evaluate
-from nearfar.core import NearfarError, Net, UsageError
+from nearfar.core import NearfarError, UsageError
 from nearfar.core.files import write_json
 from nearfar.evaluate import Table
 from nearfar.train import checkpoint
 from nearfar.train.folder import RunFolder
 from nearfar.train.own import Trusted
+from nearfar.train.session import encoder_names
 from nearfar.train.trained import Trained, load
 
 FORMAT = 1
@@ -40,8 +42,9 @@ class Stored:
 
 def keep(trained: Trained, table: Table | None, problem: str = "") -> Stored:
     """Write what was measured of a run on its own data into its folder, if it has one."""
-    encoder = trained.net.encoder if hasattr(trained.net, "encoder") else None
-    found = Stored(trained.step, _count(trained.net), _count(encoder), table, problem)
+    names = {"encoder", *encoder_names(trained.recipe)}  # DPR has two towers; tables make their encoder themselves
+    encoders = [part for name, part in trained.net.named_children() if name in names]
+    found = Stored(trained.step, _count(trained.net), _count(*encoders), table, problem)
     if trained.folder is not None:
         measured = {} if table is None else {"protocol": table.protocol, "results": table.results}
         sizes = {"parameters": found.parameters, "encoder_parameters": found.encoder_parameters}
@@ -82,8 +85,8 @@ def measured(
         return keep(trained, None, str(e)), True
 
 
-def _count(module: Net | Any) -> int:
-    return 0 if module is None else sum(p.numel() for p in module.parameters() if p.requires_grad)
+def _count(*parts: Module) -> int:
+    return sum(p.numel() for p in ModuleList(parts).parameters() if p.requires_grad)
 
 
 def _mark(folder: RunFolder) -> str:

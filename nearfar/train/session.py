@@ -30,9 +30,8 @@ def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Mapping[str, Tensor
     `donor`: the state of the net to begin from, by name, as a checkpoint holds it.
     `weights=False`: all of them will be replaced, so that those of a pre-trained encoder need not be read.
     """
-    wanted = [name for name in inspect.signature(recipe.build).parameters if name != "sizes"]
     with Key(run.seed)("init").seeded():
-        encoders = {name: make_encoder(*_tower(recipe, run, sizes, name), weights) for name in wanted}
+        encoders = {name: make_encoder(*_tower(recipe, run, sizes, name), weights) for name in encoder_names(recipe)}
         if donor is not None:
             for name, encoder in encoders.items():
                 if name not in recipe.towers or _part(donor, name):
@@ -43,6 +42,11 @@ def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Mapping[str, Tensor
             _take(net.get_submodule(mine), donor, theirs, run)
     net.sizes = dict(sizes)
     return net
+
+
+def encoder_names(recipe: Recipe) -> list[str]:
+    """The encoders that a recipe builds its net of."""
+    return [name for name in inspect.signature(recipe.build).parameters if name != "sizes"]
 
 
 def _tower(recipe: Recipe, run: Run, sizes: Sizes, name: str) -> tuple[str, Sizes]:
