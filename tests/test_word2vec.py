@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import nearfar
+from nearfar.app.kinds.tables import names_of
 from nearfar.app.results import measure
 from nearfar.core import Key, Machine, Net, Rows, Run, UsageError
 from nearfar.data.corpus import corpus_of
@@ -314,6 +315,20 @@ def test_eval_says_how_words_are_measured():
     assert "compares with people" in table.render()
     with pytest.raises(UsageError, match="no judgements"):
         measure(trained, "nowhere")
+
+
+def test_files_of_judgements_are_columns_whatever_they_are_called(tmp_path):
+    trained = nearfar.fit("word2vec-cbow", preset="tiny", steps=2)
+    words = list(names_of(trained))[:8]
+    pairs = [f"{a},{b},{i}" for i, (a, b) in enumerate(itertools.pairwise(words))]
+    tabs = [line.replace(",", "\t") for line in reversed(pairs)]
+    for name, lines in {"ws.csv": pairs, "ws.tsv": tabs, "representation.csv": pairs}.items():
+        (tmp_path / name).write_text("\n".join(lines))
+    table = measure(trained, tmp_path).table
+    assert list(table.columns.values()) == ["representation", "ws.csv", "ws.tsv"]
+    values = [table.results[-1][key] for key in table.columns]
+    assert values == pytest.approx([values[0]] * 3)
+    assert "trained table" in table.render()
 
 
 @pytest.mark.parametrize("name", ["word2vec-skipgram-neg", "word2vec-cbow", "node2vec", "transe"])

@@ -65,7 +65,7 @@ def judged_files(data: Any) -> list[Path]:
 
 
 def _judged(trained: Trained, rows: dict[str, Tensor], files: list[Path]) -> Table:
-    number = names_of(trained)
+    number, stems = names_of(trained), [file.stem for file in files]
     results = [row(name, name != "trained table", x) for name, x in rows.items()]
     titles, notes = {}, ["In per cent: Spearman's correlation of cosines with judgements, or right answers to analogies (3CosAdd)."]
     for file in files:
@@ -81,8 +81,8 @@ def _judged(trained: Trained, rows: dict[str, Tensor], files: list[Path]) -> Tab
                 agreed = agreement(x, number, pairs)
                 value, covered, total = agreed.spearman, agreed.covered, agreed.pairs
             if not math.isnan(value):
-                result[file.stem] = value
-        titles[file.stem] = file.stem
+                result[f"file {file.name}"] = value
+        titles[f"file {file.name}"] = file.stem if stems.count(file.stem) == 1 else file.name
         notes.append(f"{file.name}: {covered:,} of {total:,} {'questions' if asked else 'pairs'} are of known words.")
     return Table(results, protocol(trained, notes, accuracies=titles))
 
