@@ -11,7 +11,8 @@ from huggingface_hub import ModelCard
 import nearfar
 from nearfar.app import api
 from nearfar.app.cli import main
-from nearfar.app.modelcard import write_card
+from nearfar.app.modelcard import _model_index, write_card
+from nearfar.evaluate import Table
 
 TINY = {"preset": "tiny", "steps": 3, "batch": 16}
 
@@ -59,6 +60,18 @@ def test_eval_writes_the_numbers_with_their_protocol(run, capsys):
     before = (run.folder.path / "README.md").read_bytes()
     assert main(["eval", path, "--data", "digits"]) == 0
     assert (run.folder.path / "README.md").read_bytes() == before, "numbers on other data are not the run's own"
+
+
+def test_every_column_is_published_under_its_own_type(run):
+    values = {"knn": 0.5, "mrr": 0.25, "macro_f1": 0.1, "hits3": 0.8, "top20": 0.2, "to_text_5": 0.3, "exact": 0.4, "f1 agent": 0.6}
+    own = {"top20": "top-20", "to_text_5": "R@5", "exact": "exact match", "f1 agent": "agent", "zero_shot": "zero-shot"}
+    table = Table([{"representation": "ours", "baseline": False, **values}], {"accuracies": own, "notes": []})
+    (listed,) = _model_index(run, table)
+    types = {metric["name"].removesuffix(", ours"): (metric["type"], metric["value"]) for metric in listed["results"][0]["metrics"]}
+    assert types == {
+        "kNN": ("accuracy", 50), "MRR": ("mrr", 25), "macro-F1": ("f1", 10), "hits@3": ("hits@3", 80), "top-20": ("accuracy@20", 20),
+        "R@5": ("recall@5", 30), "exact match": ("exact_match", 40), "agent": ("f1", 60),
+    }  # fmt: skip
 
 
 def test_a_new_run_in_the_same_folder_forgets_the_old_numbers(run):

@@ -19,7 +19,6 @@ from nearfar import recipes
 from nearfar.core import NearfarError
 from nearfar.core.files import atomic_write
 from nearfar.evaluate import Table
-from nearfar.evaluate.table import ACCURACIES
 from nearfar.train.folder import RunFolder
 from nearfar.train.trained import Trained
 
@@ -27,6 +26,11 @@ log = logging.getLogger("nearfar")
 OURS = "library_name: nearfar"
 PIPELINES = {"image": "image-feature-extraction", "text": "sentence-similarity"}
 """What Hugging Face calls the use of an encoder; of other modalities feature-extraction."""
+TYPES = {
+    r"few_labels|linear|knn|zero_shot": "accuracy", r"hits(\d+)": r"hits@\1", r"top(\d+)": r"accuracy@\1",
+    r"to_(?:text|image)_(\d+)": r"recall@\1", r"(?:macro_|micro_)?f1( .*)?": "f1", "exact": "exact_match",
+}  # fmt: skip
+"""Types of measures by columns of the table."""
 LICENCES = {
     "digits": "CC BY 4.0 (UCI Optical Recognition of Handwritten Digits, as scikit-learn ships them)",
     "docstrings": "PSF-2.0 (docstrings of the Python standard library)",
@@ -111,13 +115,13 @@ def _method_name(trained: Trained) -> str:
 
 
 def _model_index(trained: Trained, table: Table) -> list[dict[str, Any]]:
-    """The accuracies of the trained encoder, as Hugging Face lists them."""
+    """What was measured of the trained encoder, as Hugging Face lists it."""
     assert trained.folder is not None
     ours = [result for result in table.results if not result.get("baseline")]
     metrics = [
-        {"type": "accuracy", "name": f"{title}, {result['representation']}", "value": round(100 * result[key], 2)}
+        {"type": _type(key), "name": f"{title}, {result['representation']}", "value": round(100 * result[key], 2)}
         for result in ours
-        for key, title in ACCURACIES.items()
+        for key, title in table.accuracies.items()
         if key in result
     ]
     if not metrics:
@@ -125,6 +129,11 @@ def _model_index(trained: Trained, table: Table) -> list[dict[str, Any]]:
     name = _data_name(trained)
     result = {"task": {"type": PIPELINES.get(trained.recipe.card.modality, "feature-extraction")}, "metrics": metrics}
     return [{"name": trained.folder.path.resolve().name, "results": [result | {"dataset": {"name": name, "type": name, "split": "test"}}]}]
+
+
+def _type(column: str) -> str:
+    """What Hugging Face calls a measure; one that it has no name for keeps its own."""
+    return next((found.expand(name) for pattern, name in TYPES.items() if (found := re.fullmatch(pattern, column))), column)
 
 
 def _method(trained: Trained) -> str:

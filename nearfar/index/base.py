@@ -100,7 +100,7 @@ class Index(ABC):
         if isinstance(asked, str) and not number:
             return self._row_called(asked.removeprefix(NAME))
         row = int(number[1]) if number else int(asked)
-        if number and asked == number[1] and (others := [called for called in self._rows_called(asked) if called != row]):
+        if number and number[0] == number[1] and (others := [called for called in self._rows_called(number[1]) if called != row]):
             raise UsageError(
                 f"{asked} can mean row {row} of {self.where} or the item of that name, row {others[0]}: say row:{asked} or {NAME}{asked}"
             )
