@@ -276,6 +276,33 @@ def test_two_writers_do_not_overwrite_each_other(folder):
     assert len(open_index(folder)) == 35
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_change_that_is_refused_changes_nothing_in_memory_either(tmp_path, kind):
+    x = table(90)
+    build(x[:60], None, tmp_path / "index", kind=kind)
+    index = open_index(tmp_path / "index")
+    before = index.search(x, 3)
+    with locked(tmp_path / "index"):
+        with pytest.raises(NearfarError, match="another process is changing"):
+            index.add(x[60:])
+        with pytest.raises(NearfarError, match="another process is changing"):
+            index.delete([0, 1])
+    after = index.search(x, 3)
+    assert (len(index), index.ever, index.deleted.tolist()) == (60, 60, [])
+    assert np.array_equal(before.rows, after.rows)
+    assert np.array_equal(before.scores, after.scores)
+    assert index.add(x[60:], ["new"] * 30).tolist() == list(range(60, 90)), "and it can be tried again"
+    assert index.delete([0, 60]).tolist() == [0, 60]
+    assert open_index(tmp_path / "index").search(x, 3).rows.tolist() == index.search(x, 3).rows.tolist()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+@pytest.mark.parametrize("rows", [5, 5000])
+def test_a_full_disk_is_an_error_however_few_bytes_are_missing(rows):
+    with pytest.raises(OSError, match="No space left"):
+        build(table(rows), None, None, kind="exact").engine.write(Path("/dev/full"))
+
+
 def test_without_faiss_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UsageError, match="pip install faiss-cpu"):

@@ -17,7 +17,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,12 +129,13 @@ def _write(folder: Path, state: int, about: dict[str, Any], writers: Writers) ->
 
 
 def _remove_others(folder: Path, kept: set[str]) -> None:
-    """Files of earlier states, and what a killed writer left."""
-    for path in folder.iterdir():
-        if path.name not in {*kept, "manifest.json", "lock"} and path.name.startswith(
-            ("vectors-", "items-", "deleted-", ".manifest.json.")
-        ):
-            path.unlink(missing_ok=True)
+    """Files of earlier states, and what a killed writer left. The change is made already: what cannot be removed now is the next time."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path.name not in {*kept, "manifest.json", "lock"} and path.name.startswith(
+                ("vectors-", "items-", "deleted-", ".manifest.json.")
+            ):
+                path.unlink(missing_ok=True)
 
 
 def _read_manifest(folder: Path) -> Manifest:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,17 @@ class Engine(ABC):
     def vectors(self, rows: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
         return self.inner.reconstruct_batch(rows)
 
+    def copy(self) -> Engine:
+        """One that can be changed without this one."""
+        found = copy(self)
+        found.inner = faiss_module().clone_index(self.inner)
+        return found
+
     def write(self, path: Path) -> None:
-        faiss_module().write_index(self.inner, str(path))
+        """Through a file of Python's: FAISS's own only prints that the disk was full when the last bytes were to be written."""
+        faiss = faiss_module()
+        with open(path, "wb") as file:
+            faiss.write_index(self.inner, faiss.PyCallbackIOWriter(file.write))
 
 
 class Exact(Engine):

@@ -97,15 +97,25 @@ class LocalIndex(Index):
         return self.engine.vectors(self._checked(rows))
 
     def _add(self, vectors: Float32[np.ndarray, "n d"], items: Items, rows: Int64[np.ndarray, " n"]) -> None:
-        self.engine.add(vectors, rows)
-        self.table = self.table + items
-        self._save()
+        engine = self._engine_to_change()
+        engine.add(vectors, rows)
+        self._become(engine, self.table + items, self.deleted)
 
     def _delete(self, rows: Int64[np.ndarray, " n"]) -> None:
-        self.engine.remove(rows)
-        self.table = self.table.blanked(rows)
-        self.deleted = np.union1d(self.deleted, rows)
-        self._save()
+        engine = self._engine_to_change()
+        engine.remove(rows)
+        self._become(engine, self.table.blanked(rows), np.union1d(self.deleted, rows))
+
+    def _engine_to_change(self) -> Engine:
+        """A copy, where the change has to be kept first and that may fail."""
+        return self.engine if self.manifest is None else self.engine.copy()
+
+    def _become(self, engine: Engine, items: Items, deleted: Int64[np.ndarray, " n"]) -> None:
+        """The next state: on the disk first, then in memory."""
+        if self.manifest is not None:
+            following = LocalIndex(engine, items, kind=self.kind, metric=self.metric, dim=self.dim, model=self.model, deleted=deleted)
+            self.manifest = folder.replace(self.manifest, following._about(), following._writers())
+        self.engine, self.table, self.deleted = engine, items, deleted
 
     def _checked(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         found = np.asarray(rows, dtype=np.int64)
@@ -119,10 +129,6 @@ class LocalIndex(Index):
 
     def _rows_called(self, name: str) -> list[int]:
         return self.table.rows_called(name).tolist()
-
-    def _save(self) -> None:
-        if self.manifest is not None:
-            self.manifest = folder.replace(self.manifest, self._about(), self._writers())
 
     def _about(self) -> dict[str, Any]:
         model = None if self.model is None else asdict(self.model)
