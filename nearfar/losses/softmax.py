@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -13,7 +13,7 @@ from nearfar.scores import Number, Scalar, Score, Scores, cosine, dot
 from nearfar.scores.relation import as_ids
 
 
-def classes(z: Float[Tensor, "n d"], weights: Float[Tensor, "c d"], y: Shaped[Tensor, "..."], score: Score = dot) -> Scores:
+def classes(z: Float[Tensor, "n d"], weights: Float[Tensor, "c d"], y: Int[Tensor, " n"], score: Score = dot) -> Scores:
     """Rows against one vector of each class; the class `y[i]` is the positive, -1 (unknown) is no class. A bias: a further coordinate."""
     ids = torch.arange(len(weights), device=weights.device)
     return Scores(score.ready(z), score.ready(weights), as_ids(y, len(z), "classes: y"), ids, score=score)
