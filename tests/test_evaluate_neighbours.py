@@ -13,6 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar.core import NearfarError
 from nearfar.evaluate import knn, nearest
+from nearfar.evaluate.inputs import as_labels
 from nearfar.evaluate.knn import CHUNK
 
 
@@ -83,6 +84,24 @@ def test_nearest_finds_a_sample_itself_first(digits):
     assert index[:, 0].tolist() == list(range(10, 20))
     assert torch.allclose(similarity[:, 0], torch.ones(10))
     assert (similarity.diff(dim=1) <= 0).all()
+
+
+def test_no_neighbour_and_no_temperature_are_refused(digits):
+    train_x, train_y, test_x, test_y = digits
+    for k in (0, -3):
+        with pytest.raises(NearfarError, match=f"k must be at least 1, got {k}"):
+            knn(train_x, train_y, test_x, test_y, k=k)
+        with pytest.raises(NearfarError, match=f"k must be at least 1, got {k}"):
+            nearest(train_x, test_x, k)
+    for tau in (0.0, -0.1, float("nan")):
+        with pytest.raises(NearfarError, match="tau must be greater than 0"):
+            knn(train_x, train_y, test_x, test_y, tau=tau)
+
+
+@pytest.mark.parametrize("labels", [np.array(["cat", "dog"]), np.array(["cat", None], dtype=object), np.array([0.5, 1.0])])
+def test_labels_that_are_no_whole_numbers_are_refused(labels):
+    with pytest.raises(NearfarError, match=r"training labels: whole numbers are needed, got .* numbers classes"):
+        as_labels(labels, torch.zeros(2, 3), "training labels")
 
 
 def test_features_that_diverged_are_named(digits):

@@ -15,6 +15,7 @@ from nearfar.app.cli import main
 from nearfar.app.results import measure
 from nearfar.core import Key, NearfarError, UsageError
 from nearfar.data.edges import graph_of, open_edges
+from nearfar.evaluate.inputs import as_groups
 from nearfar.evaluate.multilabel import multilabel, one_against_rest, top_k_f1
 
 
@@ -68,6 +69,24 @@ def test_draws_are_keyed_and_nothing_to_ask_about_is_said():
     assert multilabel(torch.randn(60, 3), groups, key=Key(0), draws=3).macro < 0.6
     with pytest.raises(NearfarError, match="leaves nothing"):
         multilabel(x[:2], groups[:2], key=Key(0), share=0.1)
+
+
+def test_features_and_groups_are_checked_at_the_door():
+    torch.manual_seed(2)
+    groups = torch.eye(3, dtype=torch.bool).repeat(20, 1)
+    x = (groups.float() + 0.3 * torch.randn(60, 3)).half()
+    exact = multilabel(x.float(), groups, key=Key(0), draws=2)
+    assert multilabel(x, groups, key=Key(0), draws=2) == multilabel(x.double(), groups, key=Key(0), draws=2) == exact
+    broken = x.clone()
+    broken[7, 0] = float("nan")
+    with pytest.raises(NearfarError, match="features: 1 of 60 rows hold NaN"):
+        multilabel(broken, groups, key=Key(0))
+    with pytest.raises(NearfarError, match="groups: expected a table of 60 samples x groups, got the shape"):
+        as_groups(groups[:, 0], x)
+    with pytest.raises(NearfarError, match="draws must be at least 1"):
+        multilabel(x, groups, key=Key(0), draws=0)
+    with pytest.raises(NearfarError, match="C must be greater than 0"):
+        multilabel(x, groups, key=Key(0), C=0.0)
 
 
 def communities(n: int = 40, seed: int = 0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from nearfar.core import NearfarError
@@ -30,10 +30,29 @@ def as_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor,
 
 def as_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> Integer[Tensor, " n"]:
     """int64 labels on the device of `rows`, one for each of them."""
-    labels = torch.as_tensor(y).to(rows.device).long()
+    labels = _whole_numbers(y, name).to(rows.device).long()
     if labels.shape != (len(rows),):
         raise NearfarError(f"{name}: {len(rows)} samples need {len(rows)} labels, got the shape {tuple(labels.shape)}")
     return labels
+
+
+def as_groups(groups: Tensor | np.ndarray, rows: Tensor, name: str = "groups") -> Bool[Tensor, "n g"]:
+    """Which of `rows` is in which group, on their device."""
+    found = _whole_numbers(groups, name).to(rows.device).bool()
+    if found.ndim != 2 or len(found) != len(rows) or not found.shape[1]:
+        raise NearfarError(f"{name}: expected a table of {len(rows)} samples x groups, got the shape {tuple(found.shape)}")
+    return found
+
+
+def _whole_numbers(y: Tensor | np.ndarray, name: str) -> Tensor:
+    try:
+        found = torch.as_tensor(y)
+    except (TypeError, ValueError):  # texts, or lists of different lengths
+        found = None
+    if found is None or found.is_floating_point() or found.is_complex():
+        kind = getattr(y, "dtype", type(y).__name__)
+        raise NearfarError(f"{name}: whole numbers are needed, got {kind}; np.unique(y, return_inverse=True)[1] numbers classes")
+    return found
 
 
 def standardised(train: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> tuple[Tensor, ...]:

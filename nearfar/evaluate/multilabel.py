@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import Key, NearfarError
-from nearfar.evaluate.inputs import as_features
+from nearfar.evaluate.inputs import as_features, as_groups
 
 STEPS, TOLERANCE = 300, 1e-4
 """Steps of the search, at most, and the largest entry of the gradient, in the coordinates of the search, at which it ends."""
@@ -39,6 +39,10 @@ def multilabel(
     x: Float[Tensor, "n d"], groups: Bool[Tensor, "n g"], *, key: Key, share: float = 0.5, draws: int = 10, C: float = 1.0
 ) -> F1:
     """F1 on what is left when a share of the samples that are in a group is drawn to learn from, `draws` times."""
+    x = as_features(x)
+    groups = as_groups(groups, x)
+    if draws < 1:
+        raise NearfarError(f"draws must be at least 1, got {draws}")
     labelled = groups.any(1).nonzero()[:, 0]
     count = round(share * len(labelled))
     if not 0 < count < len(labelled):
@@ -75,6 +79,9 @@ def one_against_rest(
     The search runs along the principal directions of x, each scaled by the curvature that a group of that size has along it at first:
     so nearly round is the problem there that some tens of steps do. Products with `x` are float32, all else is float64.
     """
+    if not C > 0:
+        raise NearfarError(f"C must be greater than 0, got {C}")
+    x = as_features(x)
     mean = x.mean(0)
     variance, directions = torch.linalg.eigh((x - mean).double().T @ (x - mean).double())
     rows, y = (x - mean) @ directions.float(), groups.double()
