@@ -16,6 +16,7 @@ from nearfar.scores import Scores, bilinear, cosine, dot, labelled, learned, lis
 from nearfar.scores import fused as fused_module
 from nearfar.scores import shortcuts as shortcuts_module
 from nearfar.scores import table as table_module
+from nearfar.scores.relation import as_ids
 
 EVERY = (
     Scores.pos_count, Scores.pos_sum, Scores.pos_lse, Scores.pos_softplus, Scores.neg_count, Scores.neg_sum, Scores.neg_lse,
@@ -104,6 +105,8 @@ def test_what_is_no_label_for_each_row_is_refused(n, y):
         labelled(_randn(n, 3), y(n))
     with pytest.raises(UsageError, match=f"skip: ids of columns {wrong}"):
         pairs(_randn(n, 3), _randn(n, 3)).skip(torch.arange(n), y(n))
+    with pytest.raises(UsageError, match=f"y {wrong}; got list"):
+        as_ids(y(n).tolist(), n, "y")
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])

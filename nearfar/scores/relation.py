@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float, Int, Int64, Shaped
+from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
@@ -81,10 +81,11 @@ class Relation:
         return self.mask
 
 
-def as_ids(given: Shaped[Tensor, "..."], n: int, what: str) -> Int64[Tensor, " n"]:
+def as_ids(given: Any, n: int, what: str) -> Int64[Tensor, " n"]:
     """One whole number, or truth value, for each of n rows; of an unsigned type -1 would be the largest number."""
-    if given.shape != (n,) or given.is_floating_point() or given.is_complex():
-        raise UsageError(f"{what} must be a tensor of {n} whole numbers, one a row; got {given.dtype} of the shape {tuple(given.shape)}")
+    if not isinstance(given, Tensor) or given.shape != (n,) or given.is_floating_point() or given.is_complex():
+        found = f"{given.dtype} of the shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
+        raise UsageError(f"{what} must be a tensor of {n} whole numbers, one a row; got {found}")
     return given.long()
 
 
