@@ -95,8 +95,8 @@ SECTIONS = (
         "benchmarks/sentences.py --device cuda",
         "sentences",
         "`bert` is trained from scratch on Wikipedia's sentences; SimCSE, whitening and Sentence-BERT begin from it, seed by seed. STS: "
-        "Spearman of cosines, protocol \"all\". Settings were chosen on STS-B's development pairs. The rows of `quick-thought` are of the first of its two encoders "
-        "alone, by which a run was represented when they were measured.",
+        "Spearman of cosines, protocol \"all\". Settings were chosen on STS-B's development pairs. The rows of `quick-thought` "
+        "are of the first of its two encoders alone, by which a run was represented when they were measured.",
         sentences,
     ),
     (
