@@ -345,5 +345,6 @@ def test_eval_takes_another_protocol_and_keeps_only_the_usual_one(tmp_path, caps
 def test_a_protocol_is_refused_where_data_have_their_own(tmp_path, capsys):
     folder = str(tmp_path / "run")
     assert main(["fit", "transe", "--tiny", "--steps", "2", "--out", folder, "-q"]) == 0
-    assert main(["eval", folder, "-q", "--k", "3"]) == 2
-    assert "a protocol of their own" in capsys.readouterr().err
+    for data in ([], ["--data", "nowhere"]):
+        assert main(["eval", folder, "-q", "--k", "3", *data]) == 2
+        assert "a protocol of their own" in capsys.readouterr().err, "said before data are looked for"

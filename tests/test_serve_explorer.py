@@ -17,14 +17,21 @@ from sklearn.metrics import adjusted_rand_score
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
+from fastapi.responses import Response
+
 import nearfar
 from nearfar.app import explorer, maps
 from nearfar.app.explorer import health, runs
 from nearfar.app.explorer.columns import category, clusters, crowding, known_columns
 from nearfar.app.explorer.health import curves, diagnostics, views
+from nearfar.app.explorer.routes import Explorer
 from nearfar.app.explorer.runs import moved, place, runs_in, turned
+from nearfar.app.explorer.tasks import Tasks, answered
 from nearfar.app.serve.collection import IndexCollection, RunCollection
+from nearfar.app.serve.command import open_collection
 from nearfar.app.serve.exact import Query
+from nearfar.app.serve.limits import Refused
+from nearfar.app.serve.service import Service
 from nearfar.core import NearfarError, UsageError
 from nearfar.index import Items, build, model_of, open_index
 
@@ -93,6 +100,47 @@ def test_an_index_is_served_as_a_run_is(served, tmp_path):
         assert found == [row for row in known if row != 5][:4]
     assert collection.items([3]) == served.items([3])
     assert collection.picture(3)[:4] == b"\x89PNG"
+
+
+def test_an_index_without_rows_has_none(tmp_path):
+    build(clouds(6), None, tmp_path / "index").delete(list(range(6)))
+    service = Service(IndexCollection(open_index(tmp_path / "index"), None))
+    try:
+        with pytest.raises(Refused, match="there is no row 3") as refused:
+            service.row(3)
+        assert refused.value.status == 404
+        with pytest.raises(Refused, match="there are no rows"):
+            Explorer(service, None, "pca").column("crowding", 3)
+        with pytest.raises(NearfarError, match="at least one of each"):
+            diagnostics(service.collection)
+    finally:
+        service.worker.stop()
+
+
+def test_a_store_is_not_served_and_that_is_said(tmp_path):
+    for store in (str(tmp_path / "m.db"), "http://localhost:19530"):
+        with pytest.raises(UsageError, match=f"{store} is a Milvus store, which is not served"):
+            open_collection({"path": store}, None)
+
+
+def test_what_fails_in_the_background_is_said_once_and_tried_again():
+    tasks, tried = Tasks(), []
+
+    def work(report):
+        tried.append(1)
+        raise NearfarError("no luck")
+
+    def ask() -> Response:
+        return answered(tasks.ask("work", "working", work), Response)
+
+    assert ask().status_code == 202
+    tasks.known["work"].answer.exception(timeout=10)
+    with pytest.raises(Refused, match="working: not possible"):
+        ask()
+    assert ask().status_code == 202
+    tasks.known["work"].answer.exception(timeout=10)
+    tasks.worker.stop()
+    assert len(tried) == 2
 
 
 def test_columns(served):

@@ -49,10 +49,9 @@ evaluate_run = evaluate
 def measure(trained: Trained, data: Any = None, progress: Progress | None = None, **protocol: Any) -> Evaluation:
     """The evaluation with its features; `protocol` as `compare` takes it (k, tau, per_class, draws, C)."""
     kind, key = kind_of(trained.recipe), Key(trained.run.seed)("evaluate")
-    own = kind.measure(trained, data, progress)
-    if own is not None and protocol:
-        raise UsageError(f"{', '.join(protocol)}: {trained.recipe.card.modality} are measured by a protocol of their own")
-    if own is not None:
+    if protocol and kind.measures_itself(trained):
+        raise UsageError(f"{', '.join(protocol)}: runs of {trained.recipe.card.title} are measured by a protocol of their own")
+    if (own := kind.measure(trained, data, progress)) is not None:
         return own
     splits = splits_of(trained, data, progress)
     if splits.test is None:

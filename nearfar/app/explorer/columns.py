@@ -46,7 +46,7 @@ def known_columns(collection: Collection) -> list[Column]:
     if splits := collection.splits():
         found.append(category("split", splits))
     lengths = np.linalg.norm(collection.vectors(collection.rows), axis=1).astype(np.float32)
-    if lengths.std() > 1e-4:
+    if len(lengths) and lengths.std() > 1e-4:
         found.append(Column("length of the vector", lengths))
     return found
 

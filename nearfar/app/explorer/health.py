@@ -14,6 +14,7 @@ from nearfar.app.kinds import kind_of
 from nearfar.app.results import pairs_of, splits_of
 from nearfar.app.serve.collection import Collection, RunCollection, png
 from nearfar.evaluate import effective_rank, spectrum, spread
+from nearfar.evaluate.inputs import as_features
 from nearfar.losses import uniformity
 from nearfar.train.trained import Trained
 
@@ -41,7 +42,7 @@ def diagnostics(collection: Collection) -> dict[str, Any]:
         within = np.split(rows, np.searchsorted(rows, collection.starts[1:-1]))
         parts = zip(collection.parts, collection.starts[:-1], within, strict=True)
         found["before training"] = torch.cat([encoded(before, part, ids - start) for part, start, ids in parts if len(ids)])
-    return {name: _described(x.float()) for name, x in found.items()}
+    return {name: _described(as_features(x, name)) for name, x in found.items()}
 
 
 def _described(x: torch.Tensor) -> dict[str, Any]:

@@ -80,6 +80,8 @@ class Explorer:
 
     def column(self, name: str, k: int) -> Any:
         """A task: some columns take a while."""
+        if not len(self.collection):
+            raise Refused(422, "there are no rows")
         if name == "cluster":
             return self.tasks.ask(f"cluster {k}", f"finding {k} clusters", lambda report: clusters(self.collection, k))
         if name == "crowding":

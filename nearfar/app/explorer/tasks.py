@@ -36,11 +36,13 @@ class Tasks:
         self.known: dict[str, Task] = {}
 
     def ask(self, name: str, doing: str, work: Callable[[Report], Any]) -> Task:
-        """The task of this name; begun if nobody has asked for it before, or if it failed."""
+        """The task of this name; begun if nobody has asked for it before. A failed one is told once, then it may be begun again."""
         task = self.known.get(name)
-        if task is None or (task.answer.done() and task.answer.exception()):
+        if task is None:
             task = self.known[name] = Task(doing)
             task.answer = self.worker.submit(_run, (work, task), 1)
+        elif task.answer.done() and task.answer.exception():
+            del self.known[name]
         return task
 
 

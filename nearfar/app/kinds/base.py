@@ -45,6 +45,10 @@ class Kind(ABC):
         """An evaluation of its own; None: the standard probes. `data` are what the user named, None for those of the run."""
         return None
 
+    def measures_itself(self, trained: Trained) -> bool:
+        """Whether `measure` has an evaluation for this run."""
+        return type(self).measure is not Kind.measure
+
     def chosen(self, train: Any, key: Key) -> Any:
         """The training samples that probes and neighbours use."""
         return train

@@ -28,11 +28,13 @@ MOST_TEXTS = 20_000
 
 class TextKind(Kind):
     def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation | None:
-        own = retrieval if has_towers(trained) else reading if marks_answers(trained) else None
-        if own is None:
+        if not self.measures_itself(trained):
             return None
-        splits = splits_of(trained, data, progress)
+        own, splits = retrieval if has_towers(trained) else reading, splits_of(trained, data, progress)
         return own(trained, splits, self.chosen(splits.train, Key(trained.run.seed)("evaluate")), progress)
+
+    def measures_itself(self, trained: Trained) -> bool:
+        return has_towers(trained) or marks_answers(trained)
 
     def chosen(self, train: Texts, key: Key) -> Texts:
         return train if len(train) <= MOST_TEXTS else train.subset(np.sort(key("chosen").permutation(len(train))[:MOST_TEXTS]))

@@ -109,9 +109,14 @@ def open_app(given: dict[str, Any], token: str | None, local: bool, progress: An
 
 def open_collection(given: dict[str, Any], progress: Any) -> Any:
     from nearfar.app.serve.collection import IndexCollection, RunCollection
+    from nearfar.index.store import is_store
     from nearfar.train.trained import load
 
     path = Path(given["path"])
+    if is_store(given["path"]) and not path.is_dir():
+        raise UsageError(
+            f"{given['path']} is a Milvus store, which is not served: serve its run, or an index in a folder (`nearfar index --out`)"
+        )
     if (path / "config.json").exists() or not (path / "manifest.json").exists():
         return RunCollection(load(path, given["device"], given.get("recipe")), given.get("data"), progress)
     from nearfar.index import open_index

@@ -63,7 +63,7 @@ class Service:
     def _rows(self, asked: list[int]) -> np.ndarray:
         known = self.collection.rows
         for row in asked:
-            if not (known[0] <= row <= known[-1] and known[np.searchsorted(known, row)] == row):
+            if not (len(known) and known[0] <= row <= known[-1] and known[np.searchsorted(known, row)] == row):
                 raise Refused(404, f"rows: there is no row {row}")
         return np.array(asked, dtype=np.int64)
 
