@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,13 +96,10 @@ def blogs(found: dict[str, Any]) -> float | None:
     return 100 * found["macro-F1"]["mean"] if len(found["runs"]) >= SEEDS else None
 
 
-def heard(found: dict[str, Any], experiment: str, metric: str) -> float | None:
-    """How far training is above the better of both floors, in points, after twice the paired standard error is taken off."""
-    rows = [row for row in found["summary"] if (row["experiment"], row["metric"]) == (experiment, metric)]
-    floors = ("untrained encoder", "log-mel statistics")
-    if not rows or rows[0]["seeds"] < SEEDS:
-        return None
-    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors)
+def gained(found: dict[str, Any], floors: Sequence[str], **of: str) -> float | None:
+    """How far training is above the best of the floors, in points, after twice the paired standard error is taken off. `of`: which row."""
+    rows = [r for r in found["summary"] if all(r[key] == value for key, value in of.items()) and r["seeds"] >= SEEDS]
+    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors) if rows else None
 
 
 def hybrid_gain(found: dict[str, Any]) -> float:
@@ -127,31 +124,10 @@ def over_floors(found: dict[str, Any], method: str) -> float | None:
     return 100 * min(r["gain"] - 2 * r["error"] for r in rows) if rows and rows[0]["seeds"] >= SEEDS else None
 
 
-def played(found: dict[str, Any], game: str, metric: str) -> float | None:
-    """How far training is above the better of both floors, in points of F1, after twice the paired standard error is taken off."""
-    rows = [r for r in found["summary"] if (r["game"], r["metric"]) == (game, metric) and r["seeds"] >= SEEDS]
-    floors = ("untrained encoder", "majority class")
-    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors) if rows else None
-
-
-def placed(found: dict[str, Any], method: str, metric: str) -> float | None:
-    """Points above the better of both floors, less twice the paired standard error."""
-    rows = [r for r in found["summary"] if (r["method"], r["metric"]) == (method, metric) and r["seeds"] >= SEEDS]
-    floors = ("untrained encoder", "raw pixels")
-    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors) if rows else None
-
-
 def captioned(verdicts: list[dict[str, Any]], metric: str) -> float | None:
     """Points of recall above the best floor, less twice the error."""
     rows = [v for v in verdicts if v["metric"] == metric and v["seeds"] >= SEEDS]
     return 100 * (rows[0]["gain"] - 2 * rows[0]["error"]) if rows else None
-
-
-def metric(found: dict[str, Any], method: str, measure: str) -> float | None:
-    """Points above the best floor on unseen alphabets, less twice the paired standard error."""
-    rows = [r for r in found["summary"] if (r["method"], r["metric"]) == (method, measure) and r["seeds"] >= SEEDS]
-    floors = [who.removeprefix("gain over ") for who in rows[0] if who.startswith("gain over ") and "supcon" not in who] if rows else []
-    return 100 * min(rows[0][f"gain over {x}"] - 2 * rows[0][f"standard error, {x}"] for x in floors) if rows else None
 
 
 def over_gensim(found: dict[str, Any], method: str) -> tuple[float, float]:
@@ -179,6 +155,8 @@ CIFAR = [
 ]
 """Method, seed, measure and what is wanted of it: the published kNN; of SimCLR more than that."""
 
+DRAWINGS = [f"{what}, {how}" for what in ("raw pixels", "untrained encoder") for how in ("cosine", "L2")]
+"""Floors of Omniglot."""
 METRIC = ("facenet", "hadsell-drlim", "hermans-batch-hard", "lifted-structure", "npair-sohn", "sampling-matters-wu2017")
 
 MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, bool]] = [
@@ -200,7 +178,7 @@ MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, 
     *((f"`{name}` on CIFAR-10, ResNet-18, 200 epochs, seed {seed}: {_measure(name, column)}", f"cifar/{name}-{seed}",
        lambda f, column=column: on_cifar(f, column), bound, True) for name, seed, column, bound in CIFAR),
     *((f"`{name}` on 10,000 images of CIFAR-10, one thread, {what}: points above the better floor, less twice the standard error", "dim",
-       lambda f, name=name, column=column: placed(f, name, column), 0.0, True)
+       lambda f, name=name, column=column: gained(f, ("untrained encoder", "raw pixels"), method=name, metric=column), 0.0, True)
       for name in ("dim", "amdim") for column, what in (("linear", "linear probe"), ("knn", "kNN"))),
     ("Views on CPU, times as fast as kornia", "views", lambda f: min(r["ratio"] for r in f["results"]), 2.0, True),
     ("The loop's own cost, ms a step", "loop", lambda f: f["own_ms"], 0.4, False),
@@ -243,11 +221,11 @@ MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, 
     ("TransE: triples a second over PyKEEN's, by the clock", "transe", lambda f: f["speed"]["median"]["wall"], 3.0, True),
     ("node2vec on BlogCatalog, half of the labels: macro-F1", "node2vec", blogs, 25.0, True),
     *((f"Sound, `{name}`, {what}: points above the better floor, less twice the standard error", "sound",
-       lambda f, name=name, what=what: heard(f, name, what), 0.0, True)
+       lambda f, name=name, what=what: gained(f, ("untrained encoder", "log-mel statistics"), experiment=name, metric=what), 0.0, True)
       for name in ("nandan-vepa/fsdd", "cpc-audio/fsdd", "wav2vec2/fsdd", "nandan-vepa/esc10", "cpc-audio/esc10", "wav2vec2/esc10")
       for what in ("linear", "few_labels")),
     *((f"ST-DIM on {game}, {what}: points of F1 above the better floor, less twice the standard error", "games",
-       lambda f, game=game, metric=metric: played(f, game, metric), 0.0, True)
+       lambda f, game=game, metric=metric: gained(f, ("untrained encoder", "majority class"), game=game, metric=metric), 0.0, True)
       for game in ("pong", "breakout") for metric, what in (("f1", "published protocol"), ("f1 converged", "probes to convergence"))),
     *((f"CLIP on Flickr8k, recall at 10, {way}: points above borrowed words, less twice the error", "flickr8k",
        lambda f, metric=metric: captioned(f["verdicts"]["scratch"], metric), 0.0, True)
@@ -256,7 +234,7 @@ MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, 
        lambda f, metric=metric: captioned(f.get("verdicts", []), metric), 0.0, True)
       for metric, way in (("to_text_10", "drawing to name"), ("to_image_10", "name to drawing"), ("drawing_10", "drawing to drawing"))),
     *((f"`{name}` on Omniglot's unseen alphabets, {what}: points above the best floor, less twice the standard error", "omniglot",
-       lambda f, name=name, measure=measure: metric(f, name, measure), 0.0, True)
+       lambda f, name=name, measure=measure: gained(f, DRAWINGS, method=name, metric=measure), 0.0, True)
       for name in METRIC for measure, what in (("recall", "recall at 1"), ("one_shot", "20-way 1-shot"))),
     ("BM25 with an encoder, over BM25 alone, XQuAD: lower end of the MRR's gain", "qa", hybrid_gain, 0.0, True),
     ("Search over HTTP, 100,000 × 128, batched: over raw FAISS", "serve", lambda f: f["index"]["ratio"], 0.7, True),
