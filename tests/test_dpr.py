@@ -12,6 +12,7 @@ import torch
 import nearfar
 from nearfar.app.cli import main
 from nearfar.app.kinds.questions import found_by, questions_of
+from nearfar.app.kinds.reading import best_sentence
 from nearfar.app.results import measure
 from nearfar.core import Key, Net, Rows, UsageError
 from nearfar.data.textrows import from_strings
@@ -170,6 +171,17 @@ def test_an_evaluation_of_a_reader_is_exact_match_and_f1_beside_simple_answers(m
         "untrained reader",
         "trained reader",
     ]
+
+
+@pytest.mark.parametrize(("passage", "found"), [
+    ("It rained. The bees made honey. It was late.", "The bees made honey."),
+    ("Nothing is shared here. Nor there.", "Nothing is shared here."),
+    ("It is. It was. And it will be.", "It is. It was. And it will be."),
+    ("One sentence about bees", "One sentence about bees"),
+    ("  ", "  "),
+])  # fmt: skip
+def test_the_best_sentence_of_a_passage_is_found_in_any_passage(passage, found):
+    assert best_sentence("Who made honey?", passage) == found
 
 
 THINGS = [("dog", "hound"), ("cat", "feline"), ("car", "vehicle"), ("sea", "ocean"), ("rock", "stone"), ("baby", "infant")]

@@ -13,7 +13,7 @@ from nearfar.core.errors import MissingExtra
 from nearfar.data import Splits, Texts
 from nearfar.evaluate import Table
 from nearfar.evaluate.answers import score_answers
-from nearfar.index.lexical import build_bm25
+from nearfar.index.lexical import build_bm25, tokenise
 from nearfar.index.reader import Reader
 from nearfar.similarity.questions import needed
 from nearfar.train.trained import Trained
@@ -72,6 +72,8 @@ def reading(trained: Trained, splits: Splits, chosen: Texts, progress: Progress 
 
 
 def best_sentence(question: str, passage: str) -> str:
-    """The sentence that BM25 finds for the question."""
+    """The sentence that BM25 finds for the question; the passage itself where there is nothing to choose by."""
     sentences = [s for s in _BETWEEN_SENTENCES.split(passage) if s.strip()]
-    return sentences[int(build_bm25(sentences).search([question], 1).rows[0, 0])] if len(sentences) > 1 else passage
+    if len(sentences) < 2 or not any(tokenise(sentences)):
+        return passage
+    return sentences[int(build_bm25(sentences).search([question], 1).rows[0, 0])]
