@@ -113,5 +113,5 @@ def assert_same_tensors(a: dict[str, Tensor], b: dict[str, Tensor]) -> None:
 def largest_relative_error(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     """The largest difference, relative to the largest gradient of all: small gradients are differences of large terms."""
     assert a.keys() == b.keys()
-    scale = max(float(v.abs().max()) for v in a.values())
-    return max(float((a[k] - b[k]).abs().max()) for k in a) / scale
+    scale = max(float(v.double().abs().max()) for v in a.values())  # truth values are numbers too
+    return max(float((a[k].double() - b[k].double()).abs().max()) for k in a) / scale

@@ -13,7 +13,7 @@ $$\hat I^{JSD} = \mathbb{E}_{\mathbb P}\big[-\operatorname{sp}(-T(x, E(x)))\big]
 \qquad \hat I^{DV} = \mathbb{E}_{\mathbb P}[T(x, E(x))] - \log \mathbb{E}_{\mathbb P \times \tilde{\mathbb P}}\big[e^{T(x', E(x))}\big]$$
 
 $$\hat I^{infoNCE} = \mathbb{E}_{\mathbb P}\Big[T(x, E(x))
-- \mathbb{E}_{\tilde{\mathbb P}}\big[\log \textstyle\sum_{x'} e^{T(x', E(x))}\big]\Big]$$
+- \mathbb{E}_{\tilde{\mathbb P}}\big[\log \sum_{x'} e^{T(x', E(x))}\big]\Big]$$
 
 Shapes: images (n, c, h, w) -> a map of the encoder, local (n, M², dim) behind a head, and its representation, global (n, dim) behind
 another; T is their dot product, a table of n rows and n M² columns. In InfoNCE the places of an image do not compete with each other.
