@@ -65,6 +65,56 @@ def stop_after(session, step):
         train(session, [StopAt(step)])
 
 
+def channels_last_session(optimizer: str):
+    """A session whose convolutions lie in memory as they do on a GPU: channels last."""
+    session = tiny_session("simclr", steps=4, batch=32, optimizer=optimizer, lr=0.05)
+    session.net.to(memory_format=torch.channels_last)
+    return session
+
+
+def strides(tensor: torch.Tensor) -> list[int]:
+    """Strides of the axes that are longer than 1; the stride of an axis of length 1 has no meaning."""
+    return [stride for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+
+
+def layouts(session) -> dict[str, tuple]:
+    """Shape, strides, dtype and device of each tensor that an optimizer keeps."""
+    found = {}
+    for number, optimizer in enumerate(session.optimizers):
+        for index, state in optimizer.state_dict()["state"].items():
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    found[f"{number}.{index}.{name}"] = (value.shape, strides(value), value.dtype, value.device)
+    return found
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lars", "adagrad"])
+def test_loaded_optimizer_state_has_the_memory_layout_of_its_parameters(optimizer, tmp_path):
+    session, other = channels_last_session(optimizer), channels_last_session(optimizer)
+    stop_after(session, 2)
+    assert any(p.ndim == 4 and not p.is_contiguous() for p in session.net.parameters()), "the test needs such a parameter"
+    checkpoint.save(tmp_path, 2, session.net, session.optimizers, {})
+    checkpoint.verify(next(tmp_path.glob("step-*"))).load(other.net, other.optimizers)
+    assert layouts(other) == layouts(session)
+    for parameter, state in other.optimizers[0].state.items():
+        for value in state.values():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape:
+                expected = (parameter.stride(), parameter.dtype, parameter.device)
+                assert (value.stride(), value.dtype, value.device) == expected
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lars"])
+def test_training_in_channels_last_memory_resumes_bit_exactly(optimizer, tmp_path):
+    whole, half, again = (channels_last_session(optimizer) for _ in range(3))
+    train(whole)
+    stop_after(half, 2)
+    checkpoint.save(tmp_path, 2, half.net, half.optimizers, {})
+    checkpoint.verify(next(tmp_path.glob("step-*"))).load(again.net, again.optimizers)
+    again.step = 2
+    train(again)
+    assert_same_tensors(whole.net.state_dict(), again.net.state_dict())
+
+
 def test_only_the_newest_two_are_kept_and_no_temporary_names(finished):
     names = sorted(os.listdir(finished / "checkpoints"))
     assert names == ["step-000000002", "step-000000004"]

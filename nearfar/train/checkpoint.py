@@ -59,6 +59,7 @@ class Checkpoint:
             raise NearfarError(f"{self.folder} does not fit this recipe and encoder: {str(e).splitlines()[-1].strip()}") from e
         for i, optimizer in enumerate(optimizers):
             optimizer.load_state_dict(_unflatten(load_file(self.folder / f"optimizer-{i}.safetensors"), self.manifest["optimizers"][i]))
+            _match_memory_layout(optimizer)
 
 
 class DamagedCheckpoint(NearfarError):
@@ -186,6 +187,18 @@ def _unflatten(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, An
     # JSON has no tuples: what is a list now, but for the parameters' numbers, was one (Adam's betas)
     groups = [{k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in g.items()} for g in rest["groups"]]
     return {"state": state, "param_groups": groups}
+
+
+def _match_memory_layout(optimizer: Optimizer) -> None:
+    """Give each state tensor the strides of its parameter.
+
+    Files hold contiguous tensors, but weights of convolutions are channels-last on CUDA, and fused optimizers require equal strides.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            is_elementwise = isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.ndim > 1
+            if is_elementwise and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def _canonical(body: dict[str, Any]) -> bytes:

@@ -41,8 +41,11 @@ class RowAdagrad(Optimizer):
         ids, g = touched(p.grad)  # type: ignore[arg-type]
         squares = state["sum"].index_add_(0, ids, torch.linalg.vector_norm(g, dim=1).square_().div_(g.shape[1])).index_select(0, ids)
         step = g / (squares.sqrt() + group["eps"])[:, None]
-        table = p.view(len(state["sum"]), -1)
-        table.add_(torch.sparse_coo_tensor(ids[None], step, table.shape, is_coalesced=True, check_invariants=False), alpha=-group["lr"])
+        if p.grad.is_sparse:  # type: ignore[union-attr]
+            change = torch.sparse_coo_tensor(ids[None], step, p.shape, is_coalesced=True, check_invariants=False)
+        else:
+            change = step.view(p.shape)
+        p.add_(change, alpha=-group["lr"])
 
 
 def touched(grad: Tensor) -> tuple[Tensor, Tensor]:
