@@ -1,8 +1,10 @@
-"""Does everything hold on a GPU? Training, bf16, exact resume, recorded steps, agreement with the CPU.
+"""Check training on a GPU: exact resume, bf16, replayed steps, and random numbers that equal the CPU's.
 
-    python benchmarks/gpu.py --data IMAGES [--methods simclr,bert]
+    python benchmarks/gpu.py --data IMAGES [--parts keys,resume,bf16,replay] [--methods simclr,bert] [--jobs 4]
 
-Prints one line a check; exit code 1 if one fails. Needs a CUDA device and nothing beyond torch, numpy, scikit-learn, safetensors, Pillow.
+Prints one line per check, stores all of them in benchmarks/results/gpu_checks.json and exits with code 1 if one fails. A run of
+some parts or methods only prints. IMAGES is a folder of CIFAR-10 or of image files. Needs a CUDA device and nothing beyond torch,
+transformers, numpy, scikit-learn, safetensors and Pillow; the graph check also needs torch-geometric.
 """
 
 from __future__ import annotations
@@ -12,10 +14,15 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import torch
+from common import write
 from safetensors.torch import load_file
 
 from nearfar import fit, recipes
@@ -23,110 +30,170 @@ from nearfar.core import Key
 from nearfar.train.checkpoint import newest
 from nearfar.train.fit import Hook
 
-FAILED = []
+PARTS = ("keys", "resume", "bf16", "replay")
+STEPS, KILL_AT = 60, 25
+ON_IMAGES: dict[str, list[str | int]] = {
+    "simclr, AdamW": ["simclr"],
+    "moco, AdamW": ["moco"],
+    "moco, SGD": ["moco", "--optimizer", "sgd", "--lr", 0.05],
+    "moco, LARS": ["moco", "--optimizer", "lars", "--lr", 0.5],
+}
+"""Runs that are killed and resumed on the given images, with a ResNet-18."""
+ON_SMALL_DATA = {"simclr, gray images": ["simclr"], "bert": ["bert"], "dgi": ["dgi"]}
+"""Runs that are killed and resumed on the small datasets of their quick-start presets."""
 
 
-def check(name: str, good: bool, detail: str = "") -> None:
-    FAILED.extend([] if good else [name])
-    print(f"{'ok    ' if good else 'FAILED'} {name} {detail}", flush=True)
+class Report:
+    """Results of all checks, in the order in which they finish."""
+
+    def __init__(self):
+        self.checks: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+
+    def add(self, name: str, ok: bool, detail: str = "") -> None:
+        """Record one check and print it."""
+        with self._lock:
+            self.checks.append({"name": name, "ok": ok, "detail": detail})
+            print(f"{'ok    ' if ok else 'FAILED'} {name} {detail}", flush=True)
+
+    def run(self, name: str, check, *args) -> None:
+        """Run a check that returns (ok, detail). An exception is a failed check."""
+        try:
+            ok, detail = check(*args)
+        except Exception as e:
+            ok, detail = False, f"{type(e).__name__}: {e}"[-300:]
+        self.add(name, ok, detail)
+
+    @property
+    def failed(self) -> list[str]:
+        return [check["name"] for check in self.checks if not check["ok"]]
 
 
 def nearfar(*args: str | int | Path, kill_at: int | None = None) -> str:
-    """The command line in a process of its own; optionally killed when its metrics have that many lines."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nearfar", *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    """Run the command line in its own process. Kill it when its metrics have `kill_at` lines."""
+    command = [sys.executable, "-m", "nearfar", *map(str, args)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if kill_at is not None:
         metrics = Path(str(args[list(args).index("--out") + 1])) / "metrics.jsonl"
         while process.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= kill_at):
-            time.sleep(0.02)
+            time.sleep(0.005)
         process.kill()
-    out, _ = process.communicate()
-    if process.returncode not in (0, -9):
-        raise SystemExit(f"nearfar {' '.join(map(str, args))} failed:\n{out}")
-    return out
+    output, _ = process.communicate()
+    expected = 0 if kill_at is None else -9
+    if process.returncode != expected:
+        raise RuntimeError(f"nearfar {' '.join(map(str, args))} ended with code {process.returncode}: {output[-300:]}")
+    return output
 
 
-def tensors(run: Path) -> dict[str, torch.Tensor]:
+def stored_tensors(run: Path) -> dict[str, torch.Tensor]:
+    """Return every tensor of a run's newest checkpoint: weights and optimizer state."""
     found = newest(run / "checkpoints")
-    assert found is not None
-    return {f"{f.name}:{k}": v for f in sorted(found.folder.glob("*.safetensors")) for k, v in load_file(f).items()}
+    assert found is not None, f"{run} has no checkpoint"
+    files = sorted(found.folder.glob("*.safetensors"))
+    return {f"{file.name}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
 
 
-def same(a: Path, b: Path) -> bool:
-    x, y = tensors(a), tensors(b)
-    return x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x)
+def check_resume(settings: Sequence[str | int | float], folder: Path) -> tuple[bool, str]:
+    """Train once without a pause and once with a kill in between, and compare all stored tensors bit for bit."""
+    often = ["--steps", STEPS, "--deterministic", "--save-every", 7, "--log-every", 1, "--device", "cuda"]
+    nearfar("fit", *settings, *often, "--out", folder / "whole")
+    nearfar("fit", *settings, *often, "--out", folder / "killed", kill_at=KILL_AT)
+    nearfar("fit", "--resume", folder / "killed")
+    whole, resumed = stored_tensors(folder / "whole"), stored_tensors(folder / "killed")
+    different = [name for name in whole if name not in resumed or not torch.equal(whole[name], resumed[name])]
+    ok = whole.keys() == resumed.keys() and not different
+    return ok, f"{len(whole)} tensors" if ok else f"different: {different[:3]}"
 
 
-def exact_resume(data: str, folder: Path, name: str) -> None:
-    often = ["--save-every", 7, "--log-every", 1]
-    settings = [name, "--data", data, "--steps", 60, "--batch", 128, "--encoder", "resnet18", "--deterministic", *often]
-    nearfar("fit", *settings, "--out", folder / f"{name}-whole")
-    nearfar("fit", *settings, "--out", folder / f"{name}-killed", kill_at=25)
-    nearfar("fit", "--resume", folder / f"{name}-killed")
-    check(f"{name}: killed and resumed is bit-identical on CUDA", same(folder / f"{name}-whole", folder / f"{name}-killed"))
+def check_bf16(name: str, data: str, folder: Path) -> tuple[bool, str]:
+    """Train three epochs with a ResNet-18 in bf16 in a process of its own."""
+    start = time.perf_counter()
+    flags = ["--data", data, "--epochs", 3, "--batch", 256, "--encoder", "resnet18", "--precision", "bf16"]
+    nearfar("fit", name, *flags, "--out", folder)
+    return True, f"{time.perf_counter() - start:.0f} s with the start of the process"
 
 
-def keys_agree() -> None:
+def check_keys(draw: str) -> tuple[bool, str]:
+    """Compare keyed random numbers drawn on the GPU with those drawn on the CPU."""
     slots = torch.arange(10_000)
-    for draw in ("uniform", "normal"):
-        a, b = getattr(Key(1), draw)(slots, 7), getattr(Key(1), draw)(slots.cuda(), 7).cpu()
-        check(f"keyed {draw} numbers are the CPU's, bit for bit", torch.equal(a, b))
-
-
-def vision() -> list[str]:
-    """The methods for images."""
-    return [name for name in recipes.names() if recipes.method(name).recipe.card.modality == "image"]
-
-
-def trains(data: str, folder: Path) -> None:
-    for name in vision():
-        began = time.perf_counter()
-        flags = ["--data", data, "--epochs", 3, "--batch", 256, "--encoder", "resnet18", "--precision", "bf16"]
-        nearfar("fit", name, *flags, "--out", folder / name)
-        check(f"{name}: 3 epochs, ResNet-18, bf16", True, f"{time.perf_counter() - began:.1f} s with the start of the process")
-    print(nearfar("eval", folder / "simclr"))
+    on_cpu = getattr(Key(1), draw)(slots, 7)
+    on_gpu = getattr(Key(1), draw)(slots.cuda(), 7).cpu()
+    return torch.equal(on_cpu, on_gpu), "10,000 x 7 numbers, bit for bit"
 
 
 class Losses(Hook):
+    """Keep the loss of every step, and whether the step was replayed from a CUDA graph."""
+
     def __init__(self):
         self.values: list[torch.Tensor] = []
+        self.replayed = False
 
     def step(self, session, values, z):
         self.values.append(values["loss"].clone())
-        self.recorded = all(step.recorder is not None and step.recorder.graph is not None for step in session.grad_steps)
+        self.replayed = all(step.recorder is not None and step.recorder.graph is not None for step in session.grad_steps)
 
 
-def replays(data: str, names: list[str]) -> None:
-    """A recorded step is the ordinary one: the same losses, step by step, for every method; what is not recorded is said."""
-    images = {"data": data, "batch": 256, "encoder": "resnet18", "precision": "bf16", "optimizer": "sgd", "lr": 0.05}
-    for name in (name for name in names if recipes.method(name).tiny[0].trains):
-        settings = images if name in vision() else {"preset": "tiny"}
-        found = []
-        for graph in (True, False):
-            losses = Losses()
-            fit(name, steps=20, device="cuda", graph=graph, hooks=[losses], **settings)
-            found.append(losses)
-        a, b = (torch.stack(x.values) for x in found)
-        off = float((a - b).abs().max() / b.abs().max())
-        check(f"{name}: a replayed step is the ordinary one", off < 1e-3, f"{off:.0e}{'' if found[0].recorded else ' (not recorded)'}")
+def check_replay(name: str, data: str) -> tuple[bool, str]:
+    """Compare the losses of 20 steps with and without CUDA graphs."""
+    settings: dict[str, Any] = {"preset": "tiny"}
+    if name in image_methods():
+        settings = {"data": data, "batch": 256, "encoder": "resnet18", "precision": "bf16", "optimizer": "sgd", "lr": 0.05}
+    found = []
+    for graph in (True, False):
+        losses = Losses()
+        fit(name, steps=20, device="cuda", graph=graph, hooks=[losses], **settings)
+        found.append(losses)
+    with_graph, without = (torch.stack(losses.values) for losses in found)
+    error = float((with_graph - without).abs().max() / without.abs().max())
+    return error < 1e-3, f"relative difference {error:.0e}{'' if found[0].replayed else ', not recorded'}"
+
+
+def image_methods() -> list[str]:
+    """Return the names of the methods for images."""
+    return [name for name in recipes.names() if recipes.method(name).recipe.card.modality == "image"]
+
+
+def trained_methods() -> list[str]:
+    """Return the names of the methods that are trained by steps."""
+    return [name for name in recipes.names() if recipes.method(name).tiny[0].trains]
+
+
+def run_checks(report: Report, args: argparse.Namespace, folder: Path) -> None:
+    """Run the checks of own processes side by side, and replayed steps in this process meanwhile."""
+    with ThreadPoolExecutor(args.jobs) as pool:
+        if "resume" in args.parts:
+            images = ["--data", args.data, "--batch", 128, "--encoder", "resnet18"]
+            cases = {name: [*settings, *images] for name, settings in ON_IMAGES.items()}
+            cases |= {name: [*settings, "--tiny"] for name, settings in ON_SMALL_DATA.items()}
+            for number, (name, settings) in enumerate(cases.items()):
+                title = f"a killed run resumes bit-identically: {name}"
+                pool.submit(report.run, title, check_resume, settings, folder / f"resume-{number}")
+        if "bf16" in args.parts:
+            for name in image_methods():
+                pool.submit(report.run, f"three epochs in bf16: {name}", check_bf16, name, args.data, folder / f"bf16-{name}")
+        if "keys" in args.parts:
+            for draw in ("uniform", "normal"):
+                report.run(f"keyed {draw} numbers equal the CPU's", check_keys, draw)
+        if "replay" in args.parts:
+            for name in args.methods or trained_methods():
+                report.run(f"replayed steps equal ordinary steps: {name}", check_replay, name, args.data)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", required=True)
-    parser.add_argument("--methods", help="recorded steps of these methods alone, and nothing else")
+    parser.add_argument("--data", required=True, help="images to train on")
+    parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help="some of " + ",".join(PARTS))
+    parser.add_argument("--methods", type=lambda text: text.split(","), help="compare replayed steps of these methods only")
+    parser.add_argument("--jobs", type=int, default=4, help="processes at a time")
     args = parser.parse_args()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    report = Report()
     with tempfile.TemporaryDirectory() as folder:
-        keys_agree()
-        replays(args.data, args.methods.split(",") if args.methods else recipes.names())
-        if not args.methods:
-            trains(args.data, Path(folder))
-            exact_resume(args.data, Path(folder), "simclr")
-            exact_resume(args.data, Path(folder), "moco")
-    print(f"{len(FAILED)} checks failed {FAILED or ''}")
-    return 1 if FAILED else 0
+        run_checks(report, args, Path(folder))
+    print(f"{len(report.checks)} checks, {len(report.failed)} failed {report.failed or ''}")
+    if set(args.parts) == set(PARTS) and not args.methods:
+        write("gpu_checks", {"checks": sorted(report.checks, key=lambda check: check["name"])})
+    return 1 if report.failed else 0
 
 
 if __name__ == "__main__":
