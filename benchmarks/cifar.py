@@ -57,11 +57,16 @@ METHODS: dict[str, dict[str, Any]] = {
     "supcon": {"lr": 0.5, "weight_decay": 1e-4},
     "instance-discrimination-npid": {"batch": 128, "lr": 0.03, "warmup": 0.02, "tau": 0.1, "m": 0.5, "lam": 0.0, "decay": "all"},
 }
-"""Learning rates of simclr, byol and npid, and the colours of views, are near those of others' scripts for CIFAR-10 (0.03 to 0.12 for 256
-images): trials of a few epochs are no guide to 200. moco-v2's batch, learning rate, weight decay, queue, m, tau and groups are those of its
-authors' demonstration on CIFAR-10, which adds the two losses of the symmetric form: lr 0.06 and decay 5e-4 for their sum are lr 0.12 and
-decay 2.5e-4 for their mean. Where everything decays it does so in the scripts that the published numbers are of. simclr's tau is of a trial of 100 epochs
-(0.2 before 0.5); npid's lam and swav's learning rate are of small runs on pictures of 16 pixels. All of them by training images."""
+"""Where the settings come from; every choice was made on training images only.
+
+- Learning rates of simclr, byol and npid, and the colors of views, are close to those of other scripts for CIFAR-10 (0.03 to 0.12
+  for 256 images): trials of a few epochs do not predict 200 epochs.
+- moco-v2 has the settings of its authors' demonstration on CIFAR-10, which adds the two losses of the symmetric form: lr 0.06 and
+  weight decay 5e-4 for their sum are lr 0.12 and decay 2.5e-4 for their mean.
+- `decay="all"` where the scripts behind the published numbers also decay norms and biases.
+- simclr's tau comes from a trial of 100 epochs (0.2 was better than 0.5), npid's lam and swav's learning rate from small runs on
+  16-pixel images.
+"""
 ROWS = [(name, 0) for name in METHODS] + [("simclr", 1), ("simclr", 2)]
 """What is wanted, in this order: every method once, then the seeds of the first."""
 COMPARED = {"instance-discrimination-npid": "query"}

@@ -229,7 +229,7 @@ def test_a_field_that_a_config_lacks_is_named_by_resume(finished, tmp_path, fiel
     config["run"]["steps"] = 6
     (copy / "config.json").write_text(json.dumps(damaged(config, field)))
     with pytest.raises(UsageError, match=rf"config\.json has no proper '{field}.*checkpoints"):
-        nearfar.resume(copy)
+        nearfar.resume(copy, accept_changes=True)
 
 
 def test_changed_data_are_refused(tmp_path):
@@ -241,5 +241,5 @@ def test_changed_data_are_refused(tmp_path):
     changed = images.copy()
     changed[0, 0, 0] ^= 1
     with pytest.raises(NearfarError, match="have changed"):
-        nearfar.resume(tmp_path / "run", data=changed)
-    assert nearfar.resume(tmp_path / "run", data=images).step == 4
+        nearfar.resume(tmp_path / "run", data=changed, accept_changes=True)
+    assert nearfar.resume(tmp_path / "run", data=images, accept_changes=True).step == 4

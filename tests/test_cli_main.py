@@ -284,7 +284,7 @@ def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_
     config = json.loads((folder / "config.json").read_text())
     config["run"]["steps"] = steps = len(metrics.read_text().splitlines()) + 2
     (folder / "config.json").write_text(json.dumps(config))
-    code, _, err = run(["fit", own, "--resume", str(folder)], capsys)
+    code, _, err = run(["fit", own, "--resume", str(folder), "--accept-changes"], capsys)
     assert code == 0, err
     assert f"at step {steps - 2} of {steps}" in err
     assert f"step {steps}/{steps}  loss" in err

@@ -15,6 +15,7 @@ import pytest
 from helpers import assert_same_tensors, stored
 
 from nearfar.app.cli import main
+from nearfar.train.folder import RunFolder
 
 STEPS = 60
 
@@ -105,3 +106,49 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
     first.communicate()
     assert second.returncode == 1
     assert "another process is training" in err
+
+
+def test_resume_locks_the_run_before_it_chooses_a_checkpoint(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    process = start("simclr", "--tiny", "--steps", 30, "--batch", 64, "--save-every", 5, "--log-every", 1, "--out", run)
+    kill_when(process, lambda: steps_done(run) >= 12)
+    lock = RunFolder.lock
+
+    def lock_after_another_process_finished(folder):
+        monkeypatch.setattr(RunFolder, "lock", lock)
+        other = start("--resume", run)
+        _, err = other.communicate(timeout=240)
+        assert other.returncode == 0, err
+        return lock(folder)
+
+    monkeypatch.setattr(RunFolder, "lock", lock_after_another_process_finished)
+    finish("--resume", run)
+    names = sorted(path.name for path in (run / "checkpoints").iterdir())
+    assert names == ["step-000000025", "step-000000030"], "a finished run was set aside"
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert sorted(set(steps)) == list(range(1, 31))
+
+
+def test_fit_locks_the_folder_before_it_writes_the_config(tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    held: list[bool] = []
+    write_config = RunFolder.write_config
+
+    def write_and_try_to_resume(folder, config):
+        write_config(folder, config)
+        second = start("--resume", run)
+        _, err = second.communicate(timeout=240)
+        held.append(second.returncode == 1 and "another process is training" in err)
+
+    monkeypatch.setattr(RunFolder, "write_config", write_and_try_to_resume)
+    finish("simclr", "--tiny", "--steps", 2, "--batch", 64, "--out", run)
+    assert held == [True]
+
+
+def test_overwriting_a_run_that_is_being_trained_is_refused(tmp_path, capsys):
+    run = tmp_path / "run"
+    finish("simclr", "--tiny", "--steps", 2, "--batch", 64, "--out", run)
+    with RunFolder(run).lock():
+        assert main(["fit", "simclr", "--tiny", "--steps", "2", "--batch", "64", "--out", str(run), "--overwrite"]) == 1
+    assert "another process is training" in capsys.readouterr().err
+    assert (run / "config.json").exists()

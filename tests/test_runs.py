@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -122,7 +124,7 @@ def test_a_changed_pixel_is_noticed_by_resume(tmp_path):
     victim = tmp_path / "pictures" / "a" / "000.png"
     Image.fromarray(255 - np.asarray(Image.open(victim))).save(victim)
     with pytest.raises(NearfarError, match="have changed"):
-        nearfar.resume(tmp_path / "run")
+        nearfar.resume(tmp_path / "run", accept_changes=True)
 
 
 def test_raw_pixels_stand_beside_large_images_too(tmp_path):
@@ -228,8 +230,8 @@ def test_links_are_never_written_through(tmp_path):
     for name in ("lock", "log.txt"):
         (tmp_path / "run" / name).unlink()
         (tmp_path / "run" / name).symlink_to(precious)
-        with pytest.raises(NearfarError):
-            nearfar.resume(tmp_path / "run")
+        with pytest.raises(NearfarError, match=r"cannot (lock|write)"):
+            nearfar.resume(tmp_path / "run", accept_changes=True)
         assert precious.read_text() == "dear"
         (tmp_path / "run" / name).unlink()
 
@@ -336,3 +338,69 @@ def test_a_chunk_of_one_row_before_batch_normalisation_is_refused(tmp_path):
     assert not (tmp_path / "run").exists(), "nothing is begun that cannot be trained"
     with pytest.raises(UsageError, match="--chunk 2 leaves a chunk of one row"):
         nearfar.fit("byol", preset="tiny", chunk=2, batch=3, steps=1)
+
+
+def stopped_run(folder: Path, stop_at: int | None = 2) -> Path:
+    """A run of four steps with a checkpoint a step, stopped after some of them; None: a finished one."""
+
+    class Stop(Hook):
+        def step(self, session, values, z):
+            session.interrupted = session.step == stop_at
+
+    run = folder / "run"
+    with contextlib.suppress(KeyboardInterrupt):
+        nearfar.fit("simclr", preset="tiny", steps=4, batch=8, save_every=1, out=run, hooks=[Stop()])
+    return run
+
+
+def edit_config(run: Path, part: str, **values: object) -> None:
+    config = json.loads((run / "config.json").read_text())
+    config[part] |= values
+    (run / "config.json").write_text(json.dumps(config))
+
+
+CHANGES = {
+    "run.seed: 0 in the checkpoint, 7 in config.json": ("run", {"seed": 7}),
+    "run.lr: 0.002 in the checkpoint, 0.5 in config.json": ("run", {"lr": 0.5}),
+    "run.batch: 8 in the checkpoint, 16 in config.json": ("run", {"batch": 16}),
+    "run.weight_decay: 0.0001 in the checkpoint, 0.1 in config.json": ("run", {"weight_decay": 0.1}),
+    "run.steps: 4 in the checkpoint, 2 in config.json": ("run", {"steps": 2}),
+    "hyper.tau: 0.5 in the checkpoint, 0.1 in config.json": ("hyper", {"tau": 0.1}),
+}
+
+
+@pytest.mark.parametrize("stop_at", [2, None])
+@pytest.mark.parametrize("said", CHANGES)
+def test_resume_refuses_a_config_that_differs_from_the_checkpoint(said, stop_at, tmp_path):
+    run = stopped_run(tmp_path, stop_at)
+    part, values = CHANGES[said]
+    edit_config(run, part, **values)
+    with pytest.raises(UsageError, match=re.escape(said)) as error:
+        nearfar.resume(run)
+    assert "--accept-changes" in str(error.value)
+    assert str(run / "config.json") in str(error.value)
+
+
+def test_accepted_changes_of_a_config_are_used_and_logged(tmp_path, caplog):
+    run = stopped_run(tmp_path)
+    edit_config(run, "run", lr=0.5, schedule="constant", warmup=0.0)
+    with caplog.at_level(logging.WARNING, "nearfar"):
+        found = nearfar.resume(run, accept_changes=True)
+    assert found.step == 4
+    assert [line["lr"] for line in found.metrics if "lr" in line][-1] == 0.5
+    assert "run.lr: 0.002 in the checkpoint, 0.5 in config.json" in caplog.text
+    assert nearfar.resume(run).step == 4, "the last checkpoint holds the accepted config"
+
+
+def test_machine_settings_and_the_place_of_the_data_may_change(tmp_path):
+    run = stopped_run(tmp_path)
+    edit_config(run, "machine", workers=1, save_every=2)
+    assert nearfar.resume(run).step == 4
+
+
+def test_the_accept_changes_flag_needs_a_run_to_resume(tmp_path, capsys):
+    from nearfar.app.cli import main
+
+    assert main(["fit", "simclr", "--tiny", "--accept-changes", "--out", str(tmp_path / "run")]) == 2
+    assert "--accept-changes belongs to --resume" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

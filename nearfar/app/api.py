@@ -22,7 +22,7 @@ from nearfar.app.results import evaluate, measure, own_data, report
 from nearfar.app.settings import Settings, understand
 from nearfar.core import Machine, NearfarError, Recipe, UsageError
 from nearfar.core.files import writable_target
-from nearfar.core.ranks import rank, world
+from nearfar.core.ranks import any_rank, rank, world
 from nearfar.data import Splits, Tokenizer, inputs_for
 from nearfar.data.samples import warn_of_skipped
 from nearfar.data.stores import digest
@@ -30,6 +30,7 @@ from nearfar.evaluate import Table
 from nearfar.evaluate.watch import CollapseWatch, EvaluateEvery
 from nearfar.recipes import Method
 from nearfar.train import checkpoint
+from nearfar.train.config_check import check_config
 from nearfar.train.fit import Hook, refuse_other_than_hooks, train
 from nearfar.train.folder import RunFolder
 from nearfar.train.hooks import Checkpoints, Metrics, StopTogether, TensorBoard, tensorboard_installed
@@ -92,15 +93,14 @@ def _begin(
     agree(session.net, **_known(session, splits))
     if out is None or rank() > 0:
         return _train(session, splits, hooks, None, {})
-    folder = RunFolder.create(out, overwrite)
-    remove_card(folder)
-    method = recipes.of(session.recipe)
-    config = _config(method, session, splits)
-    folder.write_split(splits.test_ids)
-    folder.write_tokenizer(_tokenizer(splits))
-    folder.write_config(config)
-    folder.write_recipe(method.text)
-    with folder.lock():
+    with RunFolder.create(out, overwrite) as folder:
+        remove_card(folder)
+        method = recipes.of(session.recipe)
+        config = _config(method, session, splits)
+        folder.write_split(splits.test_ids)
+        folder.write_tokenizer(_tokenizer(splits))
+        folder.write_config(config)
+        folder.write_recipe(method.text)
         return _train(session, splits, hooks, folder, config)
 
 
@@ -110,43 +110,74 @@ def resume(
     data: Any = None,
     *,
     recipe: Trusted = None,
+    accept_changes: bool = False,
     hooks: Sequence[Hook] = (),
     progress: Progress | None = None,
 ) -> Trained:
-    """Go on with a run from its newest good checkpoint; from the beginning if it was stopped before its first.
+    """Continue a run from its newest good checkpoint, or from the start if it has none.
 
-    `data`: again, if the run was trained on an array. `recipe`: the file, or the class, of one that is not nearfar's own.
+    Args:
+        path: the run folder.
+        data: the same data again, if the run was trained on an array.
+        recipe: the file or the class of a recipe that does not come with nearfar.
+        accept_changes: continue with the values of config.json even if the newest checkpoint was written with others.
+        hooks: called after every step, as in `fit`.
+        progress: called while data are read.
+
+    Raises:
+        UsageError: if config.json differs from the config of the newest checkpoint.
+        NearfarError: if another process trains in the folder, or if the data have changed.
     """
     refuse_other_than_hooks(hooks)
     folder = RunFolder.open(path)
-    config = folder.config()
-    found = checkpoint.newest(folder.checkpoints)
-    run, machine = run_of(config, folder.path), machine_of(config, folder.path)
-    steps, fingerprint = entry(config, "run.steps", int, folder.path), entry(config, "data.fingerprint", str, folder.path)
-    if found is not None and found.step >= steps:
-        log.info("%s is finished: all %d steps are done", folder.path, steps)
-        return load(folder.path, machine.device, recipe)
-    method = recipe_of(config, folder.path, recipe)
     with folder.lock() if rank() == 0 else contextlib.nullcontext():
+        any_rank(False)  # no rank reads the folder before rank 0 holds the lock
+        config = folder.config()
+        found = checkpoint.newest(folder.checkpoints)
+        check_config(folder, config, found, accept_changes)
+        steps = entry(config, "run.steps", int, folder.path)
+        if found is not None and found.step >= steps:
+            log.info("%s is finished: all %d steps are done", folder.path, steps)
+            return load(folder.path, machine_of(config, folder.path).device, recipe)
         if rank() == 0:
             checkpoint.clean(folder.checkpoints, found.step if found else -1)
-        source = own_data(run, folder) if data is None else data
-        splits = inputs_for(method, tokenizer=folder.tokenizer()).open(source, run, folder.split(), progress)
-        if splits.train.fingerprint != fingerprint:
-            raise NearfarError(f"the data at {run.data or source} are not those that {folder.path} was trained on: they have changed")
-        if taught(method, splits) != config["data"].get("taught", taught(method, splits)):
-            raise NearfarError(f"the labels at {run.data or source} are not those that {folder.path} was trained with: they have changed")
-        donor = donor_of(run.init) if run.init and found is None else None
-        session = _session(method, run, machine, splits, donor)
-        if found is not None:
-            found.load(session.net, session.optimizers)
-            session.step = found.step
-        agree(session.net, **_known(session, splits))
-        if rank() > 0:
-            return _train(session, splits, hooks, None, {})
-        folder.rewind_metrics(session.step)
-        log.info("going on with %s at step %d of %d", folder.path, session.step, steps)
-        return _train(session, splits, hooks, folder, config)
+        return _continue(folder, config, found, data, recipe_of(config, folder.path, recipe), hooks, progress)
+
+
+def _continue(
+    folder: RunFolder,
+    config: dict[str, Any],
+    found: checkpoint.Checkpoint | None,
+    data: Any,
+    method: Recipe,
+    hooks: Sequence[Hook],
+    progress: Progress | None,
+) -> Trained:
+    """Open the data of a run, restore its state and train to its end. Rank 0 holds the lock."""
+    run, machine = run_of(config, folder.path), machine_of(config, folder.path)
+    source = own_data(run, folder) if data is None else data
+    splits = inputs_for(method, tokenizer=folder.tokenizer()).open(source, run, folder.split(), progress)
+    _check_data(splits, method, config, folder, run.data or source)
+    donor = donor_of(run.init) if run.init and found is None else None
+    session = _session(method, run, machine, splits, donor)
+    if found is not None:
+        found.load(session.net, session.optimizers)
+        session.step = found.step
+    agree(session.net, **_known(session, splits))
+    if rank() > 0:
+        return _train(session, splits, hooks, None, {})
+    folder.rewind_metrics(session.step)
+    log.info("continuing %s at step %d of %d", folder.path, session.step, session.steps)
+    return _train(session, splits, hooks, folder, config)
+
+
+def _check_data(splits: Splits, method: Recipe, config: dict[str, Any], folder: RunFolder, source: Any) -> None:
+    """Refuse data whose samples or labels are not those that the run was trained on."""
+    if splits.train.fingerprint != entry(config, "data.fingerprint", str, folder.path):
+        raise NearfarError(f"the data at {source} are not those that {folder.path} was trained on: they have changed")
+    labels = taught(method, splits)
+    if labels != config["data"].get("taught", labels):
+        raise NearfarError(f"the labels at {source} are not those that {folder.path} was trained with: they have changed")
 
 
 def _session(recipe: Recipe, run: Any, machine: Machine, splits: Splits, donor: Donor | None) -> Session:

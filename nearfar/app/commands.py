@@ -77,7 +77,12 @@ def fit_parser(method: Method | None) -> Parser:
     group.add_argument("--paper", action="store_true", help="the settings of the recipe's paper")
     group.add_argument("--config", metavar="FILE", help="start from the settings in a run's config.json")
     group.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")
-    group.add_argument("--resume", metavar="RUN", help="go on with a run that was stopped, from its newest good checkpoint")
+    group.add_argument("--resume", metavar="RUN", help="continue a stopped run from its newest good checkpoint")
+    group.add_argument(
+        "--accept-changes",
+        action="store_true",
+        help="with --resume: use config.json even if the checkpoint was written with other settings",
+    )
     if method:
         parser.add_fields(f"{name}: its hyperparameters", method.recipe)
     parser.add_fields("training: what else the result depends on", Run)
@@ -122,7 +127,10 @@ def fit(argv: Sequence[str]) -> None:
     named = shlex.quote(folder)
     watching: dict[str, Any] = {"hooks": [terminal.ProgressBar(quiet)], "progress": terminal.progress("reading", quiet)}
     try:
-        trained = api.resume(folder, recipe=word, **watching) if "resume" in given else api.fit(recipe, **given, **watching)
+        if "resume" in given:
+            trained = api.resume(folder, recipe=word, accept_changes=given.get("accept_changes", False), **watching)
+        else:
+            trained = api.fit(recipe, **given, **watching)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_way_back(folder, recipe)) from None
     except RankLost as e:
@@ -144,7 +152,9 @@ def _flag(name: str) -> str:
 
 
 def _check_resume(given: dict[str, Any], word: str | None) -> None:
-    others = [_flag(name) for name in given if name != "resume"] + ([repr(word)] if word and not word.endswith(".py") else [])
+    others = [_flag(name) for name in given if name not in ("resume", "accept_changes")] + (
+        [repr(word)] if word and not word.endswith(".py") else []
+    )
     if others:
         raise UsageError(f"--resume goes on with a run as it is: leave out {', '.join(others)}")
 
@@ -153,6 +163,8 @@ def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
     """What can be said before anything is read."""
     if recipe is None:
         raise UsageError("name a recipe, as in `nearfar fit simclr --data DATA --out RUN`; `nearfar list` shows all")
+    if given.get("accept_changes"):
+        raise UsageError("--accept-changes belongs to --resume RUN: leave it out")
     if "out" not in given:
         raise UsageError("--out is missing: the folder to keep the run in")
     for one, other in (("steps", "epochs"), ("tiny", "paper"), ("tiny", "config"), ("paper", "config")):

@@ -37,6 +37,8 @@ class CollapseWatch(Hook):
         if not tables or not (session.step % self.every == 0 or session.step == session.steps):
             return
         rows = tables[0][:ROWS]
+        if not bool(torch.isfinite(rows).all()):  # LossGuard ends the run; on CUDA it learns of it a few steps later
+            return
         found = {"spread": spread(rows), "effective_rank": effective_rank(rows)}
         session.record(found)
         if not self.warned and (found["spread"] < SPREAD or found["effective_rank"] < RANK):

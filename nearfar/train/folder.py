@@ -3,12 +3,13 @@ recipe that is not nearfar's own), checkpoints/, a lock while someone trains."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -36,25 +37,37 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
 
     @classmethod
-    def create(cls, path: str | os.PathLike, overwrite: bool = False) -> RunFolder:
-        """A new, empty run folder; an existing one is refused unless it is a run and may be overwritten."""
+    @contextlib.contextmanager
+    def create(cls, path: str | os.PathLike, overwrite: bool = False) -> Iterator[RunFolder]:
+        """Make a new, empty run folder and hold its lock.
+
+        Args:
+            path: where to make it. The folder may exist if it is empty.
+            overwrite: remove the run that is there. Only a run is ever removed.
+
+        Raises:
+            UsageError: if the path is a file, a folder with other things, or a run that may not be overwritten.
+            NearfarError: if another process trains there.
+        """
         folder = cls(path)
-        if folder.path.exists() and not folder.path.is_dir():
-            raise UsageError(f"--out {folder.path} is a file; give the name of a folder to make")
-        if folder.config_file.exists():
-            if not overwrite:
-                raise UsageError(
-                    f"{folder.path} already holds a run: continue it with `nearfar fit --resume {folder.path}` or add --overwrite"
-                )
-            folder._empty()
-        elif folder.path.is_dir() and not folder._is_blank():
-            raise UsageError(f"--out {folder.path} is a folder with other things in it; give a new or empty one")
+        folder._refuse_occupied(overwrite)
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
-            folder.checkpoints.mkdir(exist_ok=True)
         except OSError as e:
             raise UsageError(f"cannot make the run folder {folder.path}: {e.strerror}") from e
-        return folder
+        with folder.lock():
+            folder._refuse_occupied(overwrite)  # again: another process may have made a run here in the meantime
+            folder._empty()
+            folder.checkpoints.mkdir(exist_ok=True)
+            yield folder
+
+    def _refuse_occupied(self, overwrite: bool) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"--out {self.path} is a file; give the name of a folder to make")
+        if self.config_file.exists() and not overwrite:
+            raise UsageError(f"{self.path} already holds a run: continue it with `nearfar fit --resume {self.path}` or add --overwrite")
+        if self.path.is_dir() and not self.config_file.exists() and not self._is_blank():
+            raise UsageError(f"--out {self.path} is a folder with other things in it; give a new or empty one")
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> RunFolder:
@@ -71,13 +84,13 @@ class RunFolder:
         return {p.name for p in self.path.iterdir()} <= ours and not any(self.checkpoints.glob("*"))
 
     def _empty(self) -> None:
-        with self.lock():
-            shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
-            files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file, self.recipe_file)
-            made = (self.path / name for name in ("report.html", "results.json", "README.md"))
-            for item in (*files, *made):
-                item.unlink(missing_ok=True)
-            shutil.rmtree(self.checkpoints, ignore_errors=True)
+        """Remove the files of a run. Whoever calls holds the lock."""
+        shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+        files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file, self.recipe_file)
+        made = (self.path / name for name in ("report.html", "results.json", "README.md"))
+        for item in (*files, *made):
+            item.unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
 
     def lock(self) -> AbstractContextManager[None]:
         """Only one process trains in a folder."""

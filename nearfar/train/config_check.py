@@ -1,0 +1,66 @@
+"""Comparison of a run's config.json with the config that its newest checkpoint was written with."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from nearfar.core import UsageError
+from nearfar.train.checkpoint import Checkpoint
+from nearfar.train.folder import RunFolder
+
+FREE = ("format", "machine", "run.data")
+"""Parts that may change between stop and resume: how a run is computed, and where its data lie (their fingerprint is checked)."""
+MISSING = "nothing"
+log = logging.getLogger("nearfar")
+
+
+def check_config(folder: RunFolder, config: Mapping[str, Any], found: Checkpoint | None, accept_changes: bool = False) -> None:
+    """Refuse a config.json that differs from the config in the newest checkpoint.
+
+    Args:
+        folder: the run.
+        config: content of its config.json.
+        found: its newest checkpoint. Without one there is nothing to compare.
+        accept_changes: continue with the values of config.json, and log the differences.
+
+    Raises:
+        UsageError: if a value differs. The message shows each one as it was and as it is now.
+    """
+    if found is None:
+        return
+    differences = _differences(_plain(found.manifest["config"]), _plain(config))
+    if not differences:
+        return
+    listed = "; ".join(f"{name}: {old} in the checkpoint, {new} in config.json" for name, (old, new) in differences.items())
+    if accept_changes:
+        log.warning("continuing with the changed settings of %s: %s", folder.config_file, listed)
+        return
+    raise UsageError(
+        f"{folder.config_file} is not the config that {found.folder.name} was trained with: {listed}. "
+        "Put the old values back, or add --accept-changes to continue with those of config.json"
+    )
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return the values that differ, by name, as JSON text."""
+    names = [*old, *(name for name in new if name not in old)]
+    pairs = {name: (old.get(name, MISSING), new.get(name, MISSING)) for name in names if not _is_free(name)}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _is_free(name: str) -> bool:
+    return any(name == part or name.startswith(f"{part}.") for part in FREE)
+
+
+def _plain(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Flatten nested fields to `run.lr`-like names, with values as JSON text."""
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= _plain(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = json.dumps(value)
+    return found
