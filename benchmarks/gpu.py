@@ -4,8 +4,8 @@
 
 Prints one line per check and exits with code 1 if one fails. Each result is stored in benchmarks/results/gpu_checks.json as
 soon as it is known, next to the results of other checks at the same commit: the checks may be spread over several calls.
-IMAGES is a folder of CIFAR-10 or of image files. Needs a CUDA device and nothing beyond torch, transformers, numpy,
-scikit-learn, safetensors and Pillow; the graph checks also need torch-geometric.
+IMAGES is a folder of CIFAR-10 or of image files; `none` leaves out the checks that need images. Needs a CUDA device and nothing
+beyond torch, transformers, numpy, scikit-learn, safetensors and Pillow; the graph checks also need torch-geometric.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
-from common import RESULTS, write
+from common import RESULTS, taking_turns, write
 from safetensors.torch import load_file
 
 from nearfar import fit, recipes
@@ -41,6 +42,7 @@ ON_IMAGES: dict[str, list[str | int]] = {
     "moco, LARS": ["moco", "--optimizer", "lars", "--lr", 0.5],
 }
 """Runs that are killed and resumed on the given images, with a ResNet-18."""
+NO_IMAGES = "none"
 ON_SMALL_DATA = {"simclr, gray images": ["simclr"], "bert": ["bert"], "dgi": ["dgi"]}
 """Runs that are killed and resumed on the small datasets of their quick-start presets."""
 
@@ -74,6 +76,11 @@ class Report:
 
 def store(checks: Sequence[dict[str, Any]]) -> None:
     """Write the checks into the result file, together with those that other calls found at the same commit."""
+    with taking_turns():
+        _store(checks)
+
+
+def _store(checks: Sequence[dict[str, Any]]) -> None:
     commit = os.environ.get("NEARFAR_COMMIT", "unknown")
     path = RESULTS / "gpu_checks.json"
     before = json.loads(path.read_text()) if path.exists() else {}
@@ -173,24 +180,34 @@ def trained_methods() -> list[str]:
 
 
 def run_checks(report: Report, args: argparse.Namespace, folder: Path) -> None:
-    """Run the checks of own processes side by side, and replayed steps in this process meanwhile."""
-    with ThreadPoolExecutor(args.jobs) as pool:
-        if "resume" in args.parts:
-            images = ["--data", args.data, "--batch", 128, "--encoder", "resnet18"]
-            cases = {name: [*settings, *images] for name, settings in ON_IMAGES.items()}
-            cases |= {name: [*settings, "--tiny"] for name, settings in ON_SMALL_DATA.items()}
-            for number, (name, settings) in enumerate(cases.items()):
-                title = f"a killed run resumes bit-identically: {name}"
-                pool.submit(report.run, title, check_resume, settings, folder / f"resume-{number}")
-        if "bf16" in args.parts:
-            for name in [name for name in image_methods() if name in (args.methods or image_methods())]:
-                pool.submit(report.run, f"one epoch in bf16: {name}", check_bf16, name, args.data, folder / f"bf16-{name}")
+    """Run all checks in processes of their own, `--jobs` at a time."""
+    with ThreadPoolExecutor(args.jobs) as pool, ProcessPoolExecutor(args.jobs, get_context("spawn")) as processes:
+        chosen = args.methods or recipes.names()
+        if args.data == NO_IMAGES:
+            chosen = [name for name in chosen if name not in image_methods()]
         if "keys" in args.parts:
             for draw in ("uniform", "normal"):
                 report.run(f"keyed {draw} numbers equal the CPU's", check_keys, draw)
+        if "resume" in args.parts:
+            for number, (name, settings) in enumerate(resumed_runs(args.data).items()):
+                title = f"a killed run resumes bit-identically: {name}"
+                pool.submit(report.run, title, check_resume, settings, folder / f"resume-{number}")
+        if "bf16" in args.parts:
+            for name in [name for name in image_methods() if name in chosen]:
+                pool.submit(report.run, f"one epoch in bf16: {name}", check_bf16, name, args.data, folder / f"bf16-{name}")
         if "replay" in args.parts:
-            for name in args.methods or trained_methods():
-                report.run(f"replayed steps equal ordinary steps: {name}", check_replay, name, args.data)
+            for name in [name for name in trained_methods() if name in chosen]:
+                title = f"replayed steps equal ordinary steps: {name}"
+                pool.submit(report.run, title, lambda name: processes.submit(check_replay, name, args.data).result(), name)
+
+
+def resumed_runs(data: str) -> dict[str, list[str | int | float]]:
+    """Return the settings of the runs that are killed and resumed. Without images, those on small data only."""
+    small = {name: [*settings, "--tiny"] for name, settings in ON_SMALL_DATA.items()}
+    if data == NO_IMAGES:
+        return small
+    images = ["--data", data, "--batch", 128, "--encoder", "resnet18"]
+    return {name: [*settings, *images] for name, settings in ON_IMAGES.items()} | small
 
 
 def main() -> int:
