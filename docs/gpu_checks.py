@@ -14,7 +14,11 @@ def gpu_checks(found: dict[str, Any] | None) -> list[str]:
     for check in found["checks"]:
         lines.append(f"| {_cell(check['name'])} | {'passed' if check['ok'] else '**failed**'} | {_cell(check['detail'])} |")
     machine = found["machine"]
-    return [*lines, "", f"`{found['command']}` at commit {found['commit']}, {machine['gpu']}, torch {machine['torch']}."]
+    return [
+        *lines,
+        "",
+        f"`{found['command']}` at commit {found['commit']}, {machine['gpu']}, torch {machine['torch']}.",
+    ]
 
 
 def _cell(text: str) -> str:

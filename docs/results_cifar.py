@@ -20,7 +20,7 @@ SHORT_NAMES = {ENCODER: "encoder", HEAD: "head", BANK: "bank"}
 
 @dataclass(frozen=True)
 class Published:
-    """A kNN accuracy that others report after 200 epochs, in percent, and the representation it is measured on."""
+    """Published kNN accuracy after 200 epochs, in percent, and the representation it is measured on."""
 
     accuracy: float
     source: str
@@ -36,26 +36,43 @@ PUBLISHED = {
     "instance-discrimination-npid": Published(80.8, "Wu et al. 2018", BANK),
 }
 DEMO_PUBLISHED = 85.3
-"""kNN accuracy that the authors of MoCo report for their demonstration: 200 epochs, symmetric loss, measured on the head's outputs."""
+"""kNN accuracy of the MoCo authors' demonstration: 200 epochs, symmetric loss, measured on head outputs."""
 
 CIFAR = (
-    "kNN (k = 200, tau = 0.1) and a linear probe on the 10,000 test images after the last epoch. No epoch and no setting was chosen on test "
-    "images. kNN compares encoder outputs, and for NPID also head outputs. *bank*: head outputs of test images against the training "
-    "vectors in the memory bank. A published number is compared with the same representation: lightly measures the encoder (batch 128, best "
-    "epoch on the test images), Wu et al. search the bank (section 3.4)."
+    "kNN (k = 200, tau = 0.1) and a linear probe on the 10,000 test images after the last epoch. No epoch "
+    "and no setting was chosen on test images. kNN compares encoder outputs, and for NPID also head "
+    "outputs. *bank*: head outputs of test images against the training vectors in the memory bank. A "
+    "published number is compared with the same representation: lightly measures the encoder (batch 128, "
+    "best epoch on the test images), Wu et al. search the bank (section 3.4)."
 )
 DEMO = (
-    "MoCo with the settings of its authors' demonstration on CIFAR-10 (colab/moco_cifar10_demo.ipynb, symmetric loss): linear head, crops "
-    "from 8 % of the image on, no warm-up. The demonstration measures kNN on the 128 outputs of the head. It adds the two losses of the "
-    "symmetric form, and nearfar takes their mean: *sum* has twice its learning rate and half its weight decay, which is the same training; "
-    "*mean* keeps both. Unlike the demonstration: bf16, images not standardized per channel, one learning rate a step instead of an epoch."
+    "MoCo with the settings of its authors' demonstration on CIFAR-10 (colab/moco_cifar10_demo.ipynb, "
+    "symmetric loss): linear head, crops from 8 % of the image on, no warm-up. The demonstration measures "
+    "kNN on the 128 outputs of the head. It adds the two losses of the symmetric form, and nearfar takes "
+    "their mean: *sum* has twice its learning rate and half its weight decay, which is the same "
+    "training; *mean* keeps both. Unlike the demonstration: bf16, images not standardized per channel, "
+    "one learning rate a step instead of an epoch."
 )
 NOTES = (
-    ("instance-discrimination-npid", "negatives", None, "exact softmax over the whole bank, no sampled negatives"),
+    (
+        "instance-discrimination-npid",
+        "negatives",
+        None,
+        "exact softmax over the whole bank, no sampled negatives",
+    ),
     ("swav", "smalls", 0, "two views of full size, no multi-crop"),
 )
 """Method, stored setting, its value, and what that value means."""
-HEADER = ["method", "seeds", "batch, learning rate", "kNN", "published kNN", "linear", "untrained kNN / linear", "minutes"]
+HEADER = [
+    "method",
+    "seeds",
+    "batch, learning rate",
+    "kNN",
+    "published kNN",
+    "linear",
+    "untrained kNN / linear",
+    "minutes",
+]
 
 
 def cifar_rows(root: Path) -> list[dict[str, Any]]:
@@ -84,7 +101,16 @@ def _line(name: str, rows: list[dict[str, Any]]) -> list[str]:
     settings += "" if all(map(is_current, rows)) else " (earlier settings)"
     seeds = ", ".join(str(row["seed"]) for row in rows)
     minutes = f"{statistics.mean(row['seconds'] for row in rows) / 60:.1f}"
-    return [f"`{name}`", seeds, settings, knn, _published(name, rows), spread(values(rows, ENCODER, "linear")), untrained, minutes]
+    return [
+        f"`{name}`",
+        seeds,
+        settings,
+        knn,
+        _published(name, rows),
+        spread(values(rows, ENCODER, "linear")),
+        untrained,
+        minutes,
+    ]
 
 
 def values(rows: list[dict[str, Any]], representation: str, column: str) -> list[float]:
@@ -129,10 +155,11 @@ def _moco(rows: list[dict[str, Any]]) -> list[str]:
     if not reached:
         return []
     difference = statistics.mean(reached) - PUBLISHED["moco-v2"].accuracy
+    comparison = f"{abs(difference):.1f} points {'less' if difference < 0 else 'more'}"
     return [
-        f"`moco-v2` scores {abs(difference):.1f} points {'less' if difference < 0 else 'more'} than lightly's number for the encoder. The "
-        f"{DEMO_PUBLISHED} of the authors' demonstration is not comparable with this row: it is measured on the 128 outputs of a linear head, "
-        "and `moco-v2` has an MLP head. The next section has the script for the demonstration's setting."
+        f"`moco-v2` scores {comparison} than lightly's number for the encoder. The {DEMO_PUBLISHED} of the authors' "
+        "demonstration is not comparable with this row: it is measured on the 128 outputs of a linear head, and `moco-v2` has "
+        "an MLP head. The next section has the script for the demonstration's setting."
     ]
 
 
@@ -144,3 +171,9 @@ def demo(found: Found, table: Table) -> str:
         lines.append([row["loss"], str(row["seed"]), *(spread(x) for x in measured), f"{row['seconds'] / 60:.1f}"])
     lines.append(["published", "–", str(DEMO_PUBLISHED), "–", "–", "–"])
     return table(["the two losses", "seed", "kNN, head", "kNN, encoder", "linear, encoder", "minutes"], lines)
+
+
+def demo_knn(found: Found) -> float | None:
+    """Return the kNN accuracy on head outputs of the run that adds both losses with seed 0, in percent."""
+    rows = [row for row in found["rows"] if (row["loss"], row["seed"]) == ("sum", 0)]
+    return values(rows, HEAD, "knn")[0] if rows else None

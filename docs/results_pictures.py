@@ -63,8 +63,9 @@ SECTIONS = (
         "Emojis of two vendors",
         "benchmarks/emoji.py",
         "emoji",
-        "No drawing of a test emoji is in the training set. Recall in percent. *above*: the gain is more than twice the larger of two errors, "
-        "the paired bootstrap's over emojis and the standard error over seeds. Borrowed words: the names of the drawings nearest in raw pixels.",
+        "No drawing of a test emoji is in the training set. Recall in percent. *above*: the gain is more "
+        "than twice the larger of two errors, the paired bootstrap's over emojis and the standard error "
+        "over seeds. Borrowed words: the names of the drawings nearest in raw pixels.",
         emoji,
     ),
     (

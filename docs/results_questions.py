@@ -32,9 +32,17 @@ def _xquad(found: Found, table: Table) -> list[str]:
     tables = []
     for title, names in (
         (f"XQuAD, no training, all {everything:,} questions", [name for name in rows if name not in trained]),
-        (f"XQuAD, DPR, {_counts([run['test'] for run in found['xquad'].values()])} test questions a seed", trained),
+        (
+            f"XQuAD, DPR, {_counts([run['test'] for run in found['xquad'].values()])} test questions a seed",
+            trained,
+        ),
     ):
-        tables.append(table([title, *COLUMNS], [[name, *(_cell(rows[name][column]) for column in COLUMNS)] for name in names]))
+        tables.append(
+            table(
+                [title, *COLUMNS],
+                [[name, *(_cell(rows[name][column]) for column in COLUMNS)] for name in names],
+            )
+        )
     return tables
 
 
@@ -48,10 +56,17 @@ def _differences(differences: dict[str, Any], table: Table) -> str:
     rows = []
     for name, found in differences.items():
         mrr = found["MRR"]
-        rows.append([name, f"{found['questions']:,}", f"{mrr['difference']:+.3f}", f"{mrr['low']:+.3f} to {mrr['high']:+.3f}"])
+        rows.append(
+            [
+                name,
+                f"{found['questions']:,}",
+                f"{mrr['difference']:+.3f}",
+                f"{mrr['low']:+.3f} to {mrr['high']:+.3f}",
+            ]
+        )
     return (
-        "Differences of the mean reciprocal rank on the same questions, with the 95 % interval of a paired bootstrap over articles. Trained "
-        "rows: all questions that at least one seed tested, averaged over these seeds.\n\n"
+        "Differences of the mean reciprocal rank on the same questions, with the 95 % interval of a paired bootstrap over "
+        "articles. Trained rows: all questions that at least one seed tested, averaged over these seeds.\n\n"
         + table(["XQuAD", "questions", "MRR", "95 % interval"], rows)
     )
 
@@ -69,9 +84,11 @@ SECTIONS = (
         "Questions and passages",
         "benchmarks/qa.py",
         "qa",
-        "BM25, a pretrained encoder before and after training as DPR, and both together. XQuAD: every search is over all 240 paragraphs. The first two "
-        "tables are measured on different questions and cannot be compared with each other; the third compares on the same questions. "
-        "*half and half*: the default of `nearfar ask`. *BM25 + DPR*: its weight is chosen on four articles that are not tested.",
+        "BM25, a pretrained encoder before and after training as DPR, and both together. XQuAD: every "
+        "search is over all 240 paragraphs. The first two tables are measured on different questions and "
+        "cannot be compared with each other; the third compares on the same questions. *half and half*: "
+        "the default of `nearfar ask`. *BM25 + DPR*: its weight is chosen on four articles that are not "
+        "tested.",
         questions,
     ),
 )

@@ -22,7 +22,17 @@ def sound(found: Found, table: Table) -> str:
         verdict = "**open**" if row["seeds"] < 3 else "**short**" if row["short"] else "above"
         name = f"`{row['experiment']}`, {METRICS[row['metric']]}"
         rows.append([name, str(row["seeds"]), percent(row["trained encoder"]), *gains, verdict])
-    gains = table(["recipe and data", "seeds", "trained", "over the untrained encoder", "over log-mel statistics", "verdict"], rows)
+    gains = table(
+        [
+            "recipe and data",
+            "seeds",
+            "trained",
+            "over the untrained encoder",
+            "over log-mel statistics",
+            "verdict",
+        ],
+        rows,
+    )
     return f"{gains}\n\nSettings of these rows:\n\n{_settings(found, table)}"
 
 
@@ -46,9 +56,10 @@ def _settings(found: Found, table: Table) -> str:
 
 
 def _own_clip(name: str, settings: dict[str, Any]) -> str:
-    """Return whether moments of the anchor's own clip are negatives. Recipes that compare whole clips have no such setting."""
+    """Return whether moments of the anchor's own clip are negatives. Recipes on whole clips have no such setting."""
     default = getattr(recipes.method(name.split("/")[0]).recipe, "own_clip", None)
-    return {True: "yes", False: "no", None: "–"}[settings.get("own_clip", default)]
+    own_clip = settings.get("own_clip", default)
+    return "–" if own_clip is None else "yes" if own_clip else "no"
 
 
 def _selected(name: str, selection: Found | None) -> str:
@@ -62,11 +73,12 @@ SECTIONS = (
         "Sound",
         "benchmarks/sound.py",
         "sound",
-        "A speaker (FSDD) or a fold (ESC-10) is held out in turn. *above*: the gain is more than twice the paired standard error over both "
-        "floors. Where several settings were compared on validation groups, a row uses the one that is best on groups other than its "
-        "held-out one. Elsewhere it uses the first setting of the grid in the script. The views and negatives of `cpc-audio` and `wav2vec2` "
-        "were decided on short runs measured on FSDD's jackson and nicolas and on fold 2 of ESC-10; seed 1 of these recipes holds out "
-        "jackson and fold 2.",
+        "A speaker (FSDD) or a fold (ESC-10) is held out in turn. *above*: the gain is more than twice "
+        "the paired standard error over both floors. Where several settings were compared on validation "
+        "groups, a row uses the one that is best on groups other than its held-out one. Elsewhere it uses "
+        "the first setting of the grid in the script. The views and negatives of `cpc-audio` and "
+        "`wav2vec2` were decided on short runs measured on FSDD's jackson and nicolas and on fold 2 of "
+        "ESC-10; seed 1 of these recipes holds out jackson and fold 2.",
         sound,
     ),
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 from cifar_rows import is_current
 from gpu_checks import gpu_checks
-from results_cifar import DEMO_PUBLISHED, ENCODER, HEAD, PUBLISHED, SHORT_NAMES, values
+from results_cifar import DEMO_PUBLISHED, ENCODER, PUBLISHED, SHORT_NAMES, demo_knn, values
 
 SEEDS = 3
 SETTLED = {"deepcluster", "instance-discrimination-npid", "w-mse"}
@@ -140,29 +140,18 @@ def over_gensim(found: dict[str, Any], method: str) -> tuple[float, float]:
     return of["WordSim-353 of nearfar - gensim"], statistics.median(of["speed of nearfar / gensim"])
 
 
-def on_cifar(found: dict[str, Any], column: str, representation: str = ENCODER) -> float | None:
+def on_cifar(found: dict[str, Any], representation: str, column: str) -> float | None:
     """Return one measure of a CIFAR-10 row, in percent; None if the row has no such representation."""
     measured = values([found], representation, column)
     return measured[0] if measured else None
 
 
-def on_demo(found: dict[str, Any]) -> float | None:
-    """Return the kNN accuracy on head outputs of MoCo's demonstration, with both losses added and seed 0."""
-    rows = [row for row in found["rows"] if (row["loss"], row["seed"]) == ("sum", 0)]
-    return values(rows, HEAD, "knn")[0] if rows else None
-
-
-def _compared(name: str, column: str) -> str:
-    """Return the representation on which a measure is compared with its bound."""
-    return PUBLISHED[name].representation if column == "knn" else ENCODER
-
-
 CIFAR = [
-    *((name, 0, "knn", published.accuracy) for name, published in PUBLISHED.items() if name != "simclr"),
-    *(("simclr", seed, column, bound) for seed in range(SEEDS) for column, bound in (("knn", 85.5), ("linear", 88.0))),
-    ("supcon", 0, "linear", 91.0),
+    *((name, 0, x.representation, "knn", x.accuracy) for name, x in PUBLISHED.items() if name != "simclr"),
+    *(("simclr", seed, ENCODER, column, bound) for seed in range(SEEDS) for column, bound in (("knn", 85.5), ("linear", 88.0))),
+    ("supcon", 0, ENCODER, "linear", 91.0),
 ]
-"""Method, seed, measure and bound: the published kNN, and for SimCLR more than that."""
+"""Method, seed, representation, measure and bound: the published kNN, and for SimCLR more than that."""
 
 DRAWINGS = [f"{what}, {how}" for what in ("raw pixels", "untrained encoder") for how in ("cosine", "L2")]
 """Floors of Omniglot."""
@@ -184,10 +173,9 @@ MEASURED: list[tuple[str, str, Callable[[dict[str, Any]], float | None], float, 
         True,
     ),
     ("SimCLR on CIFAR-10, two cores, kNN: points above the best baseline", "cifar_cpu", lambda f: gain(f, "simclr", "knn"), 0.0, True),
-    *((f"`{name}` on CIFAR-10, ResNet-18, 200 epochs, seed {seed}: {MEASURES[column]}, {SHORT_NAMES[_compared(name, column)]}",
-       f"cifar/{name}-{seed}", lambda f, column=column, what=_compared(name, column): on_cifar(f, column, what), bound, True)
-      for name, seed, column, bound in CIFAR),
-    ("MoCo as in its authors' demonstration on CIFAR-10, seed 0: kNN, head", "moco_demo", on_demo, DEMO_PUBLISHED, True),
+    *((f"`{name}` on CIFAR-10, ResNet-18, 200 epochs, seed {seed}: {MEASURES[column]}, {SHORT_NAMES[x]}", f"cifar/{name}-{seed}",
+       lambda f, x=x, column=column: on_cifar(f, x, column), bound, True) for name, seed, x, column, bound in CIFAR),
+    ("MoCo as in its authors' demonstration on CIFAR-10, seed 0: kNN, head", "moco_demo", demo_knn, DEMO_PUBLISHED, True),
     *((f"`{name}` on 10,000 images of CIFAR-10, one thread, {what}: points above the better floor, less twice the standard error", "dim",
        lambda f, name=name, column=column: gained(f, ("untrained encoder", "raw pixels"), method=name, metric=column), 0.0, True)
       for name in ("dim", "amdim") for column, what in (("linear", "linear probe"), ("knn", "kNN"))),
