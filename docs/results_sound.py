@@ -49,7 +49,8 @@ def _settings(found: Found, table: Table) -> str:
         grid = found["grid"][name]
         used = [setting for setting, values in grid.items() if values in stored]
         some = "" if len(stored) == len(rows) else f" (stored for {len(stored)} of {len(rows)} rows)"
-        inputs = ", ".join(sorted({INPUTS.get(values["encoder"], values["encoder"]) for values in stored}))
+        encoders = [str(values["encoder"]) for values in stored]
+        inputs = ", ".join(sorted({INPUTS.get(encoder, encoder) for encoder in encoders}))
         negatives = ", ".join(sorted({_own_clip(name, values) for values in stored}))
         lines.append([f"`{name}`", ", ".join(used) + some, _selected(name, found.get("selection")), inputs, negatives])
     return table(["recipe and data", "setting", "selected from", "input", "negatives of the same clip"], lines)
