@@ -1,7 +1,7 @@
 """CLIP on emojis of two vendors: the name finds the drawing, and one vendor's drawing finds the other's; test emojis were never seen.
 
-    python benchmarks/emoji.py --trials [--seeds 0,1] [--device cuda] [--part 1/4]      which settings: on validation emojis
-    python benchmarks/emoji.py [--seeds 0,1,2] [--device cuda]                          the best of them, on test emojis
+    python benchmarks/emoji.py --trials [--seeds 0,1] [--device cuda] [--part 1/4]      select settings on validation emojis
+    python benchmarks/emoji.py [--seeds 0,1,2] [--device cuda]                          measure on test emojis
 
 Rows accumulate in benchmarks/results/emoji.json and emoji_trials.json: those that are there are not run again unless --again is given,
 and several processes may run at the same time.
@@ -10,8 +10,9 @@ Protocol: one emoji in five, drawn by the seed, is for testing, with both drawin
 Recall at 1, 5 and 10 between drawings and names (any name of an emoji, any drawing of it counts), and from one vendor's drawing to the
 other's. Floors in the same run: chance; borrowed words (the names of the training drawings nearest in raw pixels); the untrained
 encoders; between drawings raw pixels (less the training mean, cosine). Zero-shot: the category by its name, which no caption
-mentions, beside the share of the largest category. Settings are chosen by trials only, in which the test emojis are put aside and one
-in five of the rest is measured on: those with the largest mean recall, over k, both ways and seeds, are used.
+mentions, beside the share of the largest category. Settings are selected by trials on validation emojis: the test emojis are left out
+and one in five of the rest is measured on. The trial with the largest mean recall, over k, both ways and seeds, is used. Without stored
+trials the settings are those in COMMON; the stored rows were measured like that.
 """
 
 from __future__ import annotations

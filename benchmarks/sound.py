@@ -1,7 +1,7 @@
 """Sound recipes on spoken digits with speakers held out and on environmental sounds with folds held out.
 
     python benchmarks/sound.py --validate [--at-once 8]      every setting of the grid, on validation groups
-    python benchmarks/sound.py [--at-once 8]                 the settings that won there, on the groups held out
+    python benchmarks/sound.py [--at-once 8]                 measure on the held-out groups
 
 Both take --experiments nandan-vepa/fsdd,cpc-audio/esc10, --seeds 0,1,2 and --device. Rows accumulate in benchmarks/results, in
 sound_validation.json and in sound.json: those that are there with settings of the grid are not run again unless --again is given.
@@ -10,9 +10,10 @@ Protocol: seed s holds out the s-th speaker or fold; the encoder sees the other 
 labels a class (10 draws) and on all labels of the training speakers or folds, kNN (k = 20, tau = 0.07). Floors in the same run: the
 untrained encoder and log-mel statistics (mean and deviation of each band). A row of the summary is short where training does not
 gain more than twice the paired standard error over both floors.
-Settings are chosen on validation groups only: with --validate the held-out group is put aside and another one of the rest is measured
-on. For each held-out group that setting is taken which lies highest above log-mel statistics (mean of both probes) over the validations
-on other groups: no number measured on a group has a part in the choice for it.
+Settings are selected on validation groups: with --validate the held-out group is left out and another one of the rest is measured on. For
+each held-out group the setting is used that is highest above log-mel statistics (mean of both probes) over the validations on other
+groups. Without stored validations that is the first setting of the grid. For ESC-10 no two settings have been compared: its rows use the
+first.
 """
 
 from __future__ import annotations

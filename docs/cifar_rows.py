@@ -1,4 +1,4 @@
-"""Whether a stored row of CIFAR-10 is of the settings that benchmarks/cifar.py has today."""
+"""Comparison of a stored CIFAR-10 row with the settings of benchmarks/cifar.py."""
 
 from __future__ import annotations
 
@@ -10,6 +10,18 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
 import cifar
 
+UNCOMPARED = ("epochs", "compile", "log_every")
+"""Settings that rows store in another form or not at all."""
+
 
 def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the script would not measure this row again."""
     return cifar.is_current(row["method"], row["seed"])
+
+
+def changed_settings(row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the settings that differ from the script's: name to (value in the row, value in the script)."""
+    stored = row["hyper"] | row["run"]
+    script = cifar.COMMON | cifar.METHODS[row["method"]]
+    pairs = {name: (stored.get(name), value) for name, value in script.items() if name not in UNCOMPARED}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

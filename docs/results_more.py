@@ -1,4 +1,4 @@
-"""Sections of docs/results.md beyond vision: graphs, sound, questions, the index, the server, diagnosis."""
+"""Sections of docs/results.md beyond vision: graphs, the index, the server, the explorer, diagnosis."""
 
 from __future__ import annotations
 
@@ -20,6 +20,11 @@ def published(name: str) -> str:
 
 def percent(value: float, std: float | None = None) -> str:
     return f"{100 * value:.1f}" + (f" ± {100 * std:.1f}" if std is not None else "")
+
+
+def spread(values: list[float]) -> str:
+    """Return the mean, with the standard deviation if there are several values."""
+    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def nodes(found: Found, table: Table) -> str:
@@ -69,52 +74,6 @@ def walks(found: Found, table: Table) -> str:
     return table(
         ["BlogCatalog, half of the labels", "macro-F1", "micro-F1", "seeds"], [*rows, ["published", published("node2vec"), "–", "–"]]
     )
-
-
-METRICS = {"few_labels": "5 labels a class", "linear": "all labels", "knn": "kNN"}
-
-
-def sound(found: Found, table: Table) -> str:
-    rows = []
-    for row in found["summary"]:
-        floors = ("untrained encoder", "log-mel statistics")
-        gains = [_plus_minus(row[f"gain over {floor}"], row[f"standard error, {floor}"]) for floor in floors]
-        verdict = "**open**" if row["seeds"] < 3 else "**short**" if row["short"] else "above"
-        name = f"`{row['experiment']}`, {METRICS[row['metric']]}"
-        rows.append([name, str(row["seeds"]), percent(row["trained encoder"]), *gains, verdict])
-    return table(["recipe and data", "seeds", "trained", "over the untrained encoder", "over log-mel statistics", "verdict"], rows)
-
-
-def _plus_minus(gain: float, error: float | None) -> str:
-    return f"{100 * gain:+.1f}" + (f" ± {100 * error:.1f}" if error is not None else "")
-
-
-def questions(found: Found, table: Table) -> str:
-    summary = found["summary"]
-    columns = ("top-1", "top-5", "top-20", "MRR")
-    first = table(["XQuAD", *columns], [[name, *(_cell(row[c]) for c in columns)] for name, row in summary["xquad"]["rows"].items()])
-    of = summary["trecqa"]["judged sentences"]
-    second = table(["TREC-QA, judged sentences", "MAP", "MRR"], [[n, _cell(row["MAP"]), _cell(row["MRR"])] for n, row in of.items()])
-    parts = [first, second]
-    reader = summary.get("reader") or {}
-    if reader:
-        parts.append(table(["reader, XQuAD", "exact", "F1"], [[n, _cell(row["EM"]), _cell(row["F1"])] for n, row in reader.items()]))
-    lines = [
-        f"- {name}: MRR {d['MRR']['difference']:+.3f} [{d['MRR']['low']:.3f}, {d['MRR']['high']:.3f}]"
-        for name, d in summary["xquad"]["differences"].items()
-        if name.endswith(" - BM25")
-    ]
-    return "\n\n".join(
-        [*parts, "Against BM25 on XQuAD, with the 95 % interval of a paired bootstrap over articles:\n\n" + "\n".join(lines)]
-    )
-
-
-def _cell(value: Any) -> str:
-    """A number, or the mean of several runs with its deviation and their count."""
-    if not isinstance(value, dict):
-        return f"{value:.3f}"
-    runs = value["runs"]
-    return f"{value['mean']:.3f}" + (f" ± {value['std']:.3f}" if value["std"] is not None else "") + f" ({len(runs)})"
 
 
 def index(found: Found, table: Table) -> str:
@@ -189,22 +148,6 @@ SECTIONS = [
         triples,
     ),
     ("Walks: node2vec", "benchmarks/node2vec.py", "node2vec", "One-vs-rest logistic regression on ten draws of half of the nodes.", walks),
-    (
-        "Sound",
-        "benchmarks/sound.py",
-        "sound",
-        "A speaker (FSDD) or fold (ESC-10) held out in turn; above: by more than twice the paired standard error over both floors. "
-        "Settings are chosen on other groups than the one held out; views and negatives of `cpc-audio` and `wav2vec2` were settled on "
-        "short runs measured on FSDD's jackson and nicolas and on ESC-10's fold 2, which are held out in some rows.",
-        sound,
-    ),
-    (
-        "Questions and passages",
-        "benchmarks/qa.py",
-        "qa",
-        "BM25, towers before and after training, and both together; all 240 paragraphs.",
-        questions,
-    ),
     (
         "Index",
         "benchmarks/index.py",

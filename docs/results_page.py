@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import statistics
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,40 +10,40 @@ import results_games
 import results_language
 import results_metric
 import results_pictures
-from cifar_rows import is_current
-from results_more import NOTHING, SECTIONS
+import results_questions
+import results_sound
+from results_cifar import CIFAR, DEMO, cifar, cifar_rows, demo
+from results_more import NOTHING, SECTIONS, spread
 
 Result = Callable[[str], dict[str, Any] | None]
 Table = Callable[[list[str], list[list[str]]], str]
 
-PUBLISHED = {
-    "simclr": (84.7, "lightly"), "byol": (86.9, "lightly"), "moco-v2": (83.8, "lightly"), "barlow-twins": (84.2, "lightly"),
-    "swav": (81.2, "lightly"), "instance-discrimination-npid": (80.8, "Wu et al. 2018"), "invariant-spreading": (83.6, "Ye et al. 2019"),
-}  # fmt: skip
-"""kNN on CIFAR-10, ResNet-18, 200 epochs. lightly's are the best epoch on the test split, at batch 128; ours are the last."""
+SELECTED_BY = {"sound": "sound_validation", "emoji": "emoji_trials"}
+"""Result files whose settings were selected with the runs of another result file."""
 
 
 def results_page(root: Path, result: Result, table: Table) -> str:
-    """The page; a table whose numbers are not there says so."""
+    """Return the page. Sections without numbers say so."""
     parts = ["# Results", "", "Made by `docs/generate.py` from `benchmarks/results/`. Every table names the script that measured it.", ""]
-    parts += _section("CIFAR-10, ResNet-18, 200 epochs", "benchmarks/cifar.py", CIFAR, _cifar(root, table))
+    parts += _section("CIFAR-10, ResNet-18, 200 epochs", "benchmarks/cifar.py", CIFAR, cifar(cifar_rows(root), table))
+    found = result("moco_demo")
+    body = NOTHING if found is None else demo(found, table)
+    parts += _section("MoCo as in its authors' demonstration", "benchmarks/moco_demo.py", DEMO, body)
     parts += _section("Digits, every vision recipe", "benchmarks/digits.py", DIGITS, _digits(result("digits"), table))
     parts += _section("Training, images a second", "benchmarks/throughput.py", THROUGHPUT, _throughput(result("throughput"), table))
     parts += _section("Losses on a GPU", "benchmarks/losses.py --device cuda", LOSSES_GPU, _losses_gpu(result("losses_gpu"), table))
     parts += _section("Losses on a CPU", "benchmarks/losses.py", LOSSES_CPU, _losses_cpu(result("losses_cpu"), table))
     parts += _section("Batches larger than memory", "benchmarks/chunks.py", CHUNKS, _chunks(result("chunks"), table))
     parts += _section("Folders of JPEG files", "benchmarks/jpegs.py", JPEGS, _jpegs(result("jpegs"), table))
-    rooms = (results_language, results_pictures, results_metric, results_games)
-    for title, script, name, text, make in (*SECTIONS, *(section for room in rooms for section in room.SECTIONS)):
+    modules = (results_sound, results_questions, results_language, results_pictures, results_metric, results_games)
+    for title, script, name, text, make in (*SECTIONS, *(section for module in modules for section in module.SECTIONS)):
         found = result(name)
+        if found is not None and name in SELECTED_BY:
+            found = {**found, "selection": result(SELECTED_BY[name])}
         parts += _section(title, script, text, NOTHING if found is None else make(found, table))
     return "\n".join(parts).rstrip() + "\n"
 
 
-CIFAR = (
-    "Offline kNN (k = 200, tau = 0.1) and linear probe on the test split after the last epoch; nothing chosen by the outcome. "
-    "Published: kNN at 200 epochs, where there is one (lightly's table gives the best epoch on the test split)."
-)
 DIGITS = (
     "scikit-learn's digits, the tiny settings, mean ± standard deviation over the seeds' own splits; `supcon` and the later phases of "
     "SimCLR v2 saw labels. The settings of `deepcluster`, `instance-discrimination-npid` and `w-mse` were settled with a look at two of "
@@ -65,39 +63,6 @@ def _section(title: str, script: str, text: str, body: str) -> list[str]:
     return [f"## {title}", "", f"{text} `python {script}`", "", body, ""]
 
 
-def _cifar(root: Path, table: Table) -> str:
-    rows = [json.loads(p.read_text()) for p in sorted((root / "benchmarks" / "results" / "cifar").glob("*.json"))]
-    if not rows:
-        return NOTHING
-    lines = []
-    for name in sorted({r["method"] for r in rows}):
-        mine = [r for r in rows if r["method"] == name]
-        of = lambda kind, column, mine=mine: [100 * x[column] for r in mine for x in r["results"] if x["representation"] == kind]
-        head, bank = of("trained encoder and head", "knn"), of("trained encoder and head, neighbours in the bank", "knn")
-        published = _published(name, bank or head or of("trained encoder", "knn"))
-        cells = [_spread(of("trained encoder", c)) for c in ("knn", "linear")]
-        floor = [_spread(of("untrained encoder", c)) for c in ("knn", "linear")]
-        seconds = statistics.mean(r["seconds"] for r in mine)
-        seeds = ", ".join(str(r["seed"]) for r in mine)
-        settings = "; ".join(sorted({f"{r['run']['batch']}, {r['run']['lr']:g}" for r in mine}))
-        cells[1] += "" if all("mirror" in r["protocol"]["linear"] for r in mine) else " (C = 1, no mirror images)"
-        cells[0] += f"; with its head {_spread(head)}" if head else ""
-        cells[0] += f"; in its bank {_spread(bank)}" if bank else ""
-        settings += "" if all(map(is_current, mine)) else " (earlier than the script's)"
-        lines.append([f"`{name}`", seeds, settings, cells[0], published, cells[1], " / ".join(floor), f"{seconds / 60:.1f}"])
-    pixels = [x for r in rows for x in r["results"] if x["representation"] == "raw pixels"]
-    lines += [["raw pixels", "–", "–", f"{100 * x['knn']:.1f}", "–", f"{100 * x['linear']:.1f}", "–", "–"] for x in pixels]
-    return table(["method", "seeds", "batch, learning rate", "kNN", "published kNN", "linear", "untrained kNN / linear", "minutes"], lines)
-
-
-def _published(name: str, reached: list[float]) -> str:
-    """The published figure, and whether the worst seed falls short of it."""
-    if name not in PUBLISHED:
-        return "–"
-    figure, who = PUBLISHED[name]
-    return f"{figure} ({who})" + (", short" if min(reached) < figure else "")
-
-
 def _digits(found: dict[str, Any] | None, table: Table) -> str:
     if found is None:
         return NOTHING
@@ -106,15 +71,11 @@ def _digits(found: dict[str, Any] | None, table: Table) -> str:
     of = lambda name, kind, c: [
         100 * x[c] for r in found["rows"] if r["recipe"] == name for x in r["results"] if x["representation"] == kind
     ]
-    lines = [[f"`{name}`", *(_spread(of(name, "trained encoder", c)) for c in columns)] for name in names]
+    lines = [[f"`{name}`", *(spread(of(name, "trained encoder", c)) for c in columns)] for name in names]
     lines += [
-        [kind, *(_spread(of("simclr", kind, c)) for c in columns)] for kind in ("untrained encoder", "raw pixels", "raw pixels, scaled")
+        [kind, *(spread(of("simclr", kind, c)) for c in columns)] for kind in ("untrained encoder", "raw pixels", "raw pixels, scaled")
     ]
     return table(["recipe", *columns.values()], lines)
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.mean(values):.2f}" + (f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else "")
 
 
 def _throughput(found: dict[str, Any] | None, table: Table) -> str:

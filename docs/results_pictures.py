@@ -12,9 +12,19 @@ ORDER = ("chance", "largest category", "raw pixels", "borrowed words", "untraine
 
 
 def emoji(found: Found, table: Table) -> str:
+    """Return recalls, gains over the floors, and where the settings come from."""
     columns = WAYS | DRAWINGS | {"zero_shot": "zero-shot"}
-    settings = f"\n\nSettings, chosen on validation emojis: {found['chosen']}." if "chosen" in found else ""
-    return _means(found["summary"], columns, table) + _verdicts(found.get("verdicts", []), table) + settings
+    parts = [_means(found["summary"], columns, table), _verdicts(found.get("verdicts", []), table), f"\n\n{_selected(found)}"]
+    return "".join(parts)
+
+
+def _selected(found: Found) -> str:
+    """Return how the settings were selected: the script selects the best stored trial, and its defaults if there are none."""
+    settings = ", ".join(f"`{name}={value}`" for name, value in found["settings"].items() if name != "prompts")
+    if found.get("selection") is None:
+        return f"Settings: the defaults of the script ({settings}). No trials on validation emojis are stored."
+    tried = {row["settings"] for row in found["selection"]["rows"]}
+    return f"Settings: *{found['chosen']}* ({settings}), the best of {len(tried)} tried on validation emojis."
 
 
 def flickr8k(found: Found, table: Table) -> str:
@@ -53,8 +63,9 @@ SECTIONS = (
         "Emojis of two vendors",
         "benchmarks/emoji.py",
         "emoji",
-        "Test emojis were never seen, in either drawing. Recall in per cent; above: by more than twice the larger of the paired "
-        "bootstrap's error over emojis and the standard error over seeds. Borrowed words: the names of the drawings nearest in raw pixels.",
+        "No drawing of a test emoji is in the training set. Recall in percent. *above*: the gain is more "
+        "than twice the larger of two errors, the paired bootstrap's over emojis and the standard error "
+        "over seeds. Borrowed words: the names of the drawings nearest in raw pixels.",
         emoji,
     ),
     (

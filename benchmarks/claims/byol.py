@@ -1,4 +1,4 @@
-"""BYOL collapses without its predictor or its slow target, and needs no batch normalisation (BYOL, table 5; arXiv:2010.10241).
+"""BYOL on digits without predictor, without slow target, and without batch normalization.
 
 python benchmarks/claims/byol.py
 """
@@ -13,6 +13,13 @@ from torch import nn
 
 from nearfar.core import Net, Sizes
 from nearfar.recipes.vision.byol import BYOL
+
+CLAIM = (
+    "The papers report that BYOL collapses without its predictor or its slow target (BYOL, table 5), and that it needs no batch "
+    "normalization (arXiv:2010.10241). In these runs it keeps its accuracy without either one and scores below its untrained "
+    "encoder without both. Without batch normalization it gains nothing over its untrained encoder; without batch normalization "
+    "and predictor it does gain."
+)
 
 
 @dataclass(frozen=True)
@@ -49,4 +56,4 @@ if __name__ == "__main__":
         "no batch norm": Variant(BYOL(norm="layer", **small), plain),
         "no batch norm, no predictor": Variant(WithoutPredictor(norm="layer", **small), plain),
     }
-    claim("byol", (__doc__ or "").splitlines()[0], variants, {**DIGITS, "batch": 128})
+    claim("byol", CLAIM, variants, {**DIGITS, "batch": 128})
