@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Float64, Int64
 
 SPARE = 8
 """Candidates beyond k that are fetched at first."""
@@ -20,8 +20,8 @@ GROWTH = 8
 """How many times more are fetched where these do not decide."""
 AT_ONCE = 1 << 22
 """Candidates that are held at a time."""
-PAIRS = 1 << 14
-"""Pairs of vectors that are held in float64 at a time."""
+PAIRS = 1 << 9
+"""Pairs of vectors that are held in float64 at a time: few, so that they stay in a cache."""
 EPSILON = float(np.finfo(np.float32).eps)
 
 Found = tuple[Float32[np.ndarray, "q k"], Int64[np.ndarray, "q k"]]
@@ -71,13 +71,12 @@ class ExactSearch:
     def _scores(self, queries: Float32[np.ndarray, "q d"], places: Int64[np.ndarray, "q c"]) -> Float32[np.ndarray, "q c"]:
         query = np.repeat(np.arange(len(queries)), places.shape[1])
         place, scores = places.ravel(), np.empty(places.size, np.float32)
+        queries = queries.astype(np.float64)
         for start in range(0, len(place), PAIRS):
             part = slice(start, start + PAIRS)
-            a, b = queries[query[part]].astype(np.float64), self.vectors[place[part]].astype(np.float64)  # (p, d)
-            a, b = (a - b, a - b) if self.l2 else (a, b)
-            sums = np.einsum("pd,pd->p", a, b)
-            with np.errstate(over="ignore"):
-                scores[part] = np.sqrt(sums) if self.l2 else sums
+            a, b = queries[query[part]], self.vectors[place[part]].astype(np.float64)  # (p, d)
+            with np.errstate(over="ignore"):  # of float32: infinite scores are sorted too
+                scores[part] = _distances(a, b) if self.l2 else np.einsum("pd,pd->p", a, b)
         return scores.reshape(places.shape)
 
     def _error(self, queries: Float32[np.ndarray, "q d"]) -> np.ndarray:
@@ -85,3 +84,8 @@ class ExactSearch:
         length = np.sqrt(np.einsum("qd,qd->q", queries, queries, dtype=np.float64))
         scale = (length + self.longest) ** 2 if self.l2 else length * self.longest
         return (self.flat.d + 4) * EPSILON * scale
+
+
+def _distances(a: Float64[np.ndarray, "p d"], b: Float64[np.ndarray, "p d"]) -> Float64[np.ndarray, " p"]:
+    difference = a - b
+    return np.sqrt(np.einsum("pd,pd->p", difference, difference))
