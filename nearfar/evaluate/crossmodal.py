@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from nearfar.core import NearfarError, UsageError
 from nearfar.evaluate.inputs import as_features
 from nearfar.evaluate.knn import nearest
+from nearfar.evaluate.ties import expected_hit, places
 
 EncodeTexts = Callable[[list[str]], Tensor]
 """Texts to vectors in the space of the images."""
@@ -29,11 +30,9 @@ def recall_at(
 def hits_at(
     queries: Float[Tensor, "n d"], keys: Float[Tensor, "m d"], right: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
 ) -> dict[int, Float64[Tensor, " n"]]:
-    r"""Whether each query has a right key among the k nearest by cosine; `right` are pairs (query, key), any of a query's counts.
+    """Whether each query has a right key among the k nearest by cosine; `right` are pairs (query, key), any of a query's counts.
 
-    Of equal scores every order is equally likely, and the expectation over orders is what is returned: with g wrong keys above the
-    best right one, and e wrong and o right ones equal to it, \( 1 - \binom{e}{t} / \binom{e + o}{t} \) with t = k - g places left.
-    Vectors that are all alike therefore give chance, exactly.
+    Equal scores count by the expectation over their orders (`expected_hit`). Vectors that are all alike therefore give chance, exactly.
     """
     queries, keys = _directions(queries, "queries"), _directions(keys, "keys")
     if len(torch.unique(right[:, 0])) != len(queries):
@@ -42,9 +41,9 @@ def hits_at(
     hits = {k: [] for k in ks}
     for start in range(0, len(queries), AT_ONCE):
         own = right[(right[:, 0] >= start) & (right[:, 0] < start + AT_ONCE)]
-        counts = _places((queries[start : start + AT_ONCE] @ keys.T).float(), own - torch.tensor([start, 0], device=own.device))
+        counts = places((queries[start : start + AT_ONCE] @ keys.T).float(), own - torch.tensor([start, 0], device=own.device))
         for k in ks:
-            hits[k].append(_hit(*counts, k))
+            hits[k].append(expected_hit(counts, k))
     return {k: torch.cat(found) for k, found in hits.items()}
 
 
@@ -52,26 +51,6 @@ def _directions(x: Float[Tensor, "n d"], name: str) -> Float64[Tensor, "n d"]:
     """Rows of unit length. Those with NaN are refused: no comparison with NaN is true, so that nothing would lie above them."""
     as_features(x, name)
     return F.normalize(x.double(), dim=1)
-
-
-def _places(scores: Float[Tensor, "n m"], right: Int64[Tensor, "p 2"]) -> tuple[Tensor, Tensor, Tensor]:
-    """For each row how many wrong keys lie above its best right one, how many wrong ones and how many right ones are equal to it."""
-    row, own = right[:, 0], scores[right[:, 0], right[:, 1]]
-    best = torch.full((len(scores),), -torch.inf, device=scores.device).scatter_reduce(0, row, own, "amax")
-    above = (scores > best[:, None]).sum(1)
-    right_equal = torch.zeros_like(above).index_add(0, row, (own == best[row]).long())
-    return above, (scores == best[:, None]).sum(1) - right_equal, right_equal
-
-
-def _hit(above: Tensor, wrong_equal: Tensor, right_equal: Tensor, k: int) -> Float64[Tensor, " n"]:
-    places = (k - above).clamp_min(0).double()
-    wrong, right = wrong_equal.double(), right_equal.double()
-    missed = torch.exp(_log_choose(wrong, places.minimum(wrong)) - _log_choose(wrong + right, places.minimum(wrong + right)))
-    return torch.where(places > wrong, 1.0, 1 - missed)
-
-
-def _log_choose(n: Tensor, k: Tensor) -> Tensor:
-    return torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
 
 
 def class_vectors(classes: Sequence[str], prompts: Sequence[str], encode: EncodeTexts) -> Float[Tensor, "c d"]:

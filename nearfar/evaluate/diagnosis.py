@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.evaluate.geometry import effective_rank
+from nearfar.evaluate.inputs import require_finite
 
 TWIN = 0.003
 """Two samples closer than this (`relative_distances`) count as one: a correlation above 0.997 at equal contrast. Of 1,000 test images of
@@ -27,6 +28,7 @@ def rank_share(x: Float[Tensor, "n d"]) -> float:
     1 if all directions vary alike, near 0 if a few hold everything: dimensional collapse (Jing et al., 2022). Rows that are all
     equal have no direction: 0.
     """
+    require_finite(x, "features")
     centred = x.double() - x.double().mean(0)
     if float(centred.abs().max()) <= torch.finfo(x.dtype).eps * float(x.abs().max()):
         return 0.0
@@ -38,6 +40,8 @@ def match_rate(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> float:
 
     Chance is 1 / n. It is the task of instance discrimination, taken as a measure of how hard the views make it.
     """
+    require_finite(a, "features of the first views")
+    require_finite(b, "features of the second views")
     mean = torch.cat([a, b]).mean(0)
     cosine = F.normalize(a - mean, dim=1) @ F.normalize(b - mean, dim=1).T
     own = cosine.diagonal()
@@ -52,6 +56,8 @@ def negatives_in_use(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], tau: floa
 
     Near 1: all are pushed alike, whether near or far (temperature too high). Near 1 / (n - 1): only the nearest one is.
     """
+    require_finite(a, "anchors")
+    require_finite(b, "candidates")
     a, b = (a, b) if score == "dot" else (F.normalize(a, dim=1), F.normalize(b, dim=1))
     scores = a @ b.T / tau
     weight = scores.masked_fill(torch.eye(len(a), dtype=torch.bool, device=a.device), -torch.inf).softmax(1)
@@ -63,6 +69,8 @@ def relative_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], mean: F
 
     Two samples that both equal the mean count as equal.
     """
+    require_finite(x, "first samples")
+    require_finite(y, "second samples")
     x, y = x - mean, y - mean
     lengths = x.square().sum(1)[:, None] + y.square().sum(1)
     return ((lengths - 2 * x @ y.T).clamp_min(0) / lengths.clamp_min(torch.finfo(x.dtype).tiny)).float()

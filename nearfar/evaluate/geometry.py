@@ -10,6 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.evaluate.inputs import require_finite
+
 SAMPLES = 4096
 """Geometry is measured on at most this many samples; pairwise distances grow with their square."""
 
@@ -19,6 +21,7 @@ def spectrum(x: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
 
     A steep fall or a floor of zeros is dimensional collapse (Jing et al., 2022). All zeros if all rows are equal.
     """
+    require_finite(x, "features")
     values = singular_values(x.double() - x.double().mean(0))
     return (values / values[0].clamp_min(torch.finfo(values.dtype).tiny)).float()
 
@@ -43,11 +46,13 @@ def spread(x: Float[Tensor, "n d"]) -> float:
 
     Reference: Chen & He, Exploring Simple Siamese Representation Learning, 2021, figure 2.
     """
+    require_finite(x, "features")
     return float(F.normalize(x, dim=1).std(0, correction=0).mean() * x.shape[1] ** 0.5)
 
 
 def singular_values(x: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
     """Falling, float64, by the eigenvalues of the smaller Gram matrix: much faster than an SVD and exact to about 1e-8 of the largest."""
+    require_finite(x, "features")
     x = x.double()
     gram = x @ x.T if len(x) < x.shape[1] else x.T @ x
     return torch.linalg.eigvalsh(gram).clamp_min(0).sqrt().flip(0)

@@ -20,12 +20,20 @@ def as_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor,
     rows = torch.as_tensor(x).detach().float()
     if rows.ndim != 2 or not rows.numel():
         raise NearfarError(f"{name}: expected a table of samples x width with at least one of each, got the shape {tuple(rows.shape)}")
-    if not torch.isfinite(rows).all():
-        broken = int((~torch.isfinite(rows).all(1)).sum())
-        raise NearfarError(
-            f"{name}: {broken} of {len(rows)} rows hold NaN or infinity. Did the training diverge? Try a lower learning rate"
-        )
+    require_finite(rows, name)
     return rows
+
+
+def require_finite(x: Float[Tensor, "n ..."], name: str) -> None:
+    """Raise an error that names the argument and its first row with NaN or infinity, if there is one."""
+    finite = torch.isfinite(x)
+    if finite.all():
+        return
+    broken = (~finite.flatten(1).all(1) if x.ndim > 1 else ~finite).nonzero()[:, 0]
+    raise NearfarError(
+        f"{name}: {len(broken)} of {len(x)} rows hold NaN or infinity, the first is row {int(broken[0])}. "
+        "Did the training diverge? Try a lower learning rate"
+    )
 
 
 def as_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> Integer[Tensor, " n"]:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nearfar.core import NearfarError
 from nearfar.evaluate.geometry import effective_rank, singular_values
-from nearfar.evaluate.inputs import as_features
+from nearfar.evaluate.inputs import as_features, require_finite
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ def cosine_moments(x: Float[Tensor, "n d"]) -> tuple[float, float]:
     n = len(x)
     if n < 2:
         raise NearfarError(f"the cosine of pairs needs at least 2 rows, got {n}")
+    require_finite(x, "embeddings")
     u = F.normalize(x.double(), dim=1)
     gram = u.T @ u if u.shape[1] < n else u @ u.T
     own = u.square().sum(1)
@@ -68,6 +69,7 @@ def partition_isotropy(x: Float[Tensor, "n d"]) -> float:
     Reference: Mu & Viswanath, All-but-the-Top, ICLR 2018; Arora et al., A Latent Variable Model Approach to PMI-based
     Word Embeddings, 2016.
     """
+    require_finite(x, "embeddings")
     x = x.double()
     projected = x @ torch.linalg.eigh(x.T @ x).eigenvectors
     log_z = torch.cat([projected.logsumexp(0), (-projected).logsumexp(0)])

@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.core import UsageError
+from nearfar.evaluate.inputs import require_finite
+from nearfar.evaluate.ties import expected_hit, places
 from nearfar.scores import Score, cosine
 
 CHUNK = 1024
@@ -14,23 +16,32 @@ CHUNK = 1024
 
 
 def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = cosine) -> float:
-    """The share of samples whose nearest neighbour among all others is of their class (leave one out). Samples that are alone in
-    their class are looked for by nobody, but may be found."""
+    """Return the share of samples whose nearest neighbor among all others is of their class (leave one out).
+
+    A sample that is alone in its class asks for nobody, but may be found. Equal scores count by the expectation over their orders.
+    """
+    require_finite(x, "features")
     _, inverse, size = y.unique(return_inverse=True, return_counts=True)
     asked = torch.nonzero(size[inverse] > 1)[:, 0]
     if not len(asked):
         raise UsageError("recall at 1: no class has two samples")
-    right = 0
+    hits = 0.0
     for rows in asked.split(CHUNK):
-        table = score(x[rows], x)
-        table[torch.arange(len(rows)), rows] = -torch.inf
-        right += int((y[table.argmax(1)] == y[rows]).sum())
-    return right / len(asked)
+        table, place = score(x[rows], x), torch.arange(len(rows), device=x.device)
+        table[place, rows] = -torch.inf
+        same = y[rows][:, None] == y
+        same[place, rows] = False
+        hits += float(expected_hit(places(table, same.nonzero()), 1).sum())
+    return hits / len(asked)
 
 
 def equal_error_rate(scores: Float[Tensor, " n"], same: Bool[Tensor, " n"]) -> float:
-    """Pairs are taken for the same class from some score on. At that threshold at which as large a share of the different pairs is
-    accepted as of the same pairs refused: this share. Between two thresholds it is interpolated; 0 is perfect, 1/2 is chance."""
+    """Return the error rate at the threshold where both kinds of error are equally frequent.
+
+    Pairs whose score reaches the threshold are taken for the same class. At the threshold as large a share of the different pairs
+    is accepted as of the same pairs is rejected. Between two thresholds it is interpolated; 0 is perfect, 1/2 is chance.
+    """
+    require_finite(scores, "scores of pairs")
     if not same.any() or same.all():
         raise UsageError("equal error rate: pairs of the same class and pairs of different ones are needed")
     ordered, order = scores.sort(descending=True)

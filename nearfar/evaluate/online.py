@@ -35,4 +35,5 @@ class OnlineProbe(nn.Module):
         with torch.no_grad():
             for parameter, gradient in zip(self.linear.parameters(), gradients, strict=True):
                 parameter -= self.lr * gradient
-        return {"probe_loss": loss.detach(), "probe_accuracy": (scores.argmax(1) == y).float().mean()}
+        accuracy = (scores.argmax(1) == y).float().mean()
+        return {"probe_loss": loss.detach(), "probe_accuracy": accuracy.masked_fill(loss.isnan(), torch.nan)}

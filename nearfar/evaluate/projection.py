@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.core import Key, UsageError
-from nearfar.evaluate.inputs import TestX, as_features
+from nearfar.evaluate.inputs import TestX, as_features, require_finite
 
 LIMIT = 2000
 """More points than this cost minutes and only hide each other."""
@@ -42,6 +42,7 @@ def project(features: TestX, method: str = "tsne", *, key: Key, limit: int = LIM
 
 def principal_components(x: Float[Tensor, "n d"], count: int) -> Float[Tensor, "n k"]:
     """Coordinates along the `count` directions of largest variance; each sign is chosen so that its largest loading is positive."""
+    require_finite(x, "features")
     centred = x - x.mean(0)
     _, _, directions = torch.linalg.svd(centred, full_matrices=False)
     directions = directions[:count]

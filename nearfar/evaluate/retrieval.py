@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from nearfar.core import Key, NearfarError
+from nearfar.evaluate.inputs import require_finite
 from nearfar.evaluate.sts import Difference
 
 DRAWS_AT_ONCE = 500
@@ -57,6 +58,8 @@ def paired_bootstrap(
     """
     if ours.shape != theirs.shape or not len(ours):
         raise NearfarError(f"paired_bootstrap: measures of the same questions are needed, got {len(ours)} and {len(theirs)}")
+    require_finite(ours, "paired_bootstrap, our measures")
+    require_finite(theirs, "paired_bootstrap, their measures")
     difference = (ours - theirs).double()
     group = torch.arange(len(ours), device=ours.device) if groups is None else torch.unique(groups, return_inverse=True)[1]
     n = int(group.max()) + 1

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from nearfar.core import Key, NearfarError
 from nearfar.data.senteval import STS_SETS, GradedPairs, read_sts
 from nearfar.evaluate.correlation import spearman
-from nearfar.evaluate.inputs import as_features
+from nearfar.evaluate.inputs import as_features, require_finite
 
 Encode = Callable[[list[str]], Tensor]
 """An encoder of sentences: a list of n texts to (n, d)."""
@@ -86,8 +86,9 @@ def measure_sts(data: StsData, score: PairScore) -> Sts:
     parts = [(name, part, pairs) for name, files in data.items() for part, pairs in files.items()]
     first, second = ([text for *_, pairs in parts for text in side(pairs)] for side in (lambda p: p.first, lambda p: p.second))
     scores = score(first, second).double()
-    if scores.shape != (len(first),) or not torch.isfinite(scores).all():
-        raise NearfarError(f"a score of {len(first)} pairs must be {len(first)} finite numbers, got the shape {tuple(scores.shape)}")
+    if scores.shape != (len(first),):
+        raise NearfarError(f"a score of {len(first)} pairs must be {len(first)} numbers, got the shape {tuple(scores.shape)}")
+    require_finite(scores, "scores of pairs")
     cut = scores.split([len(pairs) for *_, pairs in parts])
     predicted: dict[str, dict[str, Tensor]] = {name: {} for name in data}
     for (name, part, _), values in zip(parts, cut, strict=True):

@@ -21,7 +21,8 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.index.metric import Metric
+from nearfar.index.exact import ExactSearch, Found
+from nearfar.index.metric import Metric, scores_of
 
 KINDS = ("exact", "hnsw", "ivf")
 EXACT_UP_TO = 20_000
@@ -32,8 +33,6 @@ PER_CELL = 39
 """IVF: vectors a cell at least, or its centre says little."""
 PROBED = 1 / 16
 """IVF: share of the cells that a query looks into."""
-
-Found = tuple[Float32[np.ndarray, "q k"], Int64[np.ndarray, "q k"]]
 
 
 def choose(kind: str, n: int) -> tuple[str, str]:
@@ -80,7 +79,8 @@ class Engine(ABC):
     def remove(self, rows: Int64[np.ndarray, " n"]) -> None: ...
 
     @abstractmethod
-    def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Found: ...
+    def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Found:
+        """Return scores and rows of the k nearest, nearest first; for l2 the scores are distances."""
 
     def vectors(self, rows: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
         return self.inner.reconstruct_batch(rows)
@@ -104,11 +104,30 @@ class Exact(Engine):
         faiss = faiss_module()
         return cls(faiss.IndexIDMap2(faiss.IndexFlat(vectors.shape[1], _distance(metric))))
 
+    def __init__(self, inner: Any):
+        super().__init__(inner)
+        self.ready: ExactSearch | None = None
+        """Made by the first search after a change."""
+
+    def add(self, vectors: Float32[np.ndarray, "n d"], rows: Int64[np.ndarray, " n"]) -> None:
+        self.ready = None
+        super().add(vectors, rows)
+
     def remove(self, rows: Int64[np.ndarray, " n"]) -> None:
+        self.ready = None
         self.inner.remove_ids(rows)
 
+    def copy(self) -> Engine:
+        found = super().copy()
+        found.ready = None  # it looks at the vectors of this one
+        return found
+
     def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Found:
-        return self.inner.search(queries, k)
+        faiss = faiss_module()
+        self.ready = self.ready or ExactSearch(faiss.downcast_index(self.inner.index))
+        scores, places = self.ready(queries, k)
+        rows = faiss.rev_swig_ptr(self.inner.id_map.data(), self.inner.ntotal)  # rising, as rows are added and deleted in order
+        return scores, rows[places]
 
 
 class Graph(Engine):
@@ -137,7 +156,8 @@ class Graph(Engine):
         crowded = self.inner.ntotal / (self.inner.ntotal - len(self.deleted))  # a walk meets that many rows for each that counts
         walk = faiss.SearchParametersHNSW(efSearch=round(max(BREADTH, 2 * k) * crowded), **alive)
         found = self.inner.search(queries, k, params=walk)
-        return _completed(found, queries, lambda q: self.inner.storage.search(q, k, params=faiss.SearchParameters(**alive)))
+        found = _completed(found, queries, lambda q: self.inner.storage.search(q, k, params=faiss.SearchParameters(**alive)))
+        return scores_of(found[0], self.inner.metric_type == faiss.METRIC_L2), found[1]
 
     def _alive(self) -> dict[str, Any]:
         if not self.deleted.size:
@@ -168,7 +188,8 @@ class Cells(Engine):
         probed = max(min(8, self.inner.nlist), round(PROBED * self.inner.nlist))
         found = self.inner.search(queries, k, params=faiss.SearchParametersIVF(nprobe=probed))
         everywhere = faiss.SearchParametersIVF(nprobe=self.inner.nlist)
-        return _completed(found, queries, lambda q: self.inner.search(q, k, params=everywhere))
+        found = _completed(found, queries, lambda q: self.inner.search(q, k, params=everywhere))
+        return scores_of(found[0], self.inner.metric_type == faiss.METRIC_L2), found[1]
 
 
 def _completed(found: Found, queries: Float32[np.ndarray, "q d"], exactly: Callable[[Any], Found]) -> Found:

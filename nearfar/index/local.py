@@ -17,7 +17,7 @@ from nearfar.index import folder
 from nearfar.index.base import Hits, Index
 from nearfar.index.items import SCHEMA, Items
 from nearfar.index.kinds import ENGINES, Engine, read_engine
-from nearfar.index.metric import Metric, scores_of
+from nearfar.index.metric import Metric
 from nearfar.index.model import Model
 
 
@@ -84,8 +84,7 @@ class LocalIndex(Index):
     def _search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Hits:
         if not k or not len(queries):
             return Hits(np.zeros((len(queries), k), np.float32), np.zeros((len(queries), k), np.int64))
-        scores, rows = self.engine.search(queries, k)
-        return Hits(scores_of(scores, self.metric), rows)
+        return Hits(*self.engine.search(queries, k))
 
     def items(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
         return self.table.describe(self._checked(rows))

@@ -47,6 +47,6 @@ def _unit(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     return (vectors / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
 
 
-def scores_of(found: Float[np.ndarray, "q k"], metric: Metric) -> Float32[np.ndarray, "q k"]:
-    """What an engine found as scores: engines leave the root of a squared distance out."""
-    return np.sqrt(np.maximum(found, 0)).astype(np.float32) if metric == "l2" else found.astype(np.float32)
+def scores_of(found: Float[np.ndarray, "q k"], squared: bool) -> Float32[np.ndarray, "q k"]:
+    """Turn what a library found into scores. `squared`: distances without their root."""
+    return np.sqrt(np.maximum(found, 0)).astype(np.float32) if squared else found.astype(np.float32)

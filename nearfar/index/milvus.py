@@ -113,7 +113,7 @@ class MilvusIndex(Index):
         found = [self._ask(queries[i : i + QUERIES_AT_ONCE], k) for i in range(0, len(queries), QUERIES_AT_ONCE)]
         width = min(scores.shape[1] for scores, _ in found)
         scores, rows = (np.concatenate([part[i][:, :width] for part in found]) for i in (0, 1))
-        return Hits(scores_of(scores, self.metric), rows.astype(np.int64))
+        return Hits(scores_of(scores, self.metric == "l2"), rows.astype(np.int64))
 
     def _ask(self, queries: Float32[np.ndarray, "q d"], k: int) -> tuple[np.ndarray, np.ndarray]:
         """One message; again, and more thoroughly, if a walk or the cells it looked into found fewer than k."""

@@ -98,7 +98,9 @@ def semi_hard(S: Scores, margin: Number = 0.2) -> Float[Tensor, ""]:
         nearest = order.gather(1, below.clamp_min(0))
         gap = scores - scores.gather(1, nearest)
         chosen = (below >= 0) & neg.gather(1, nearest) & (gap < margin)
-        return torch.where(chosen, margin - gap, 0.0).sum(1), chosen.sum(1).to(scores)
+        # No comparison with NaN is true, and it is sorted last: such a positive, or any with such a negative, counts as NaN.
+        unknown = pos & (scores.isnan() | rising[:, -1:].isnan())
+        return torch.where(chosen, margin - gap, 0.0).masked_fill(unknown, math.nan).sum(1), chosen.sum(1).to(scores)
 
     total, count = by_rows(S, sums)
     return total.sum() / count.sum().clamp_min(1)

@@ -41,6 +41,6 @@ def _of_block(scores: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
     candidates = torch.where(pos | neg, scores, -torch.inf)
     nearest = candidates.argmax(1, keepdim=True)
     whole, rest = log_sum_exp(candidates), log_sum_exp(candidates.scatter(1, nearest, -torch.inf))
-    of_nearest = torch.where(neg.gather(1, nearest)[:, 0] & (rest > -torch.inf), whole - rest, 0.0)
+    of_nearest = torch.where(neg.gather(1, nearest)[:, 0] & (rest != -torch.inf), whole - rest, 0.0)
     chance = torch.where(neg.scatter(1, nearest, False), scores - whole[:, None], -torch.inf).exp()
     return (of_nearest - torch.log1p(-chance).sum(1),)

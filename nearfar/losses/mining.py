@@ -2,6 +2,7 @@
 
 Each function looks at a table in blocks and returns the numbers of k shared columns for each row, -1 where there are
 no more. `only_negatives(S, columns)` is then the table that has those negatives alone. Nothing here has a gradient.
+Selections by score take a candidate whose score is NaN first, so that the loss on the selected ones is NaN too.
 
 The other usual choices need no mining: the rest of the batch (`pairs`, `views`, `labelled`), a queue or a bank
 (`matched(q, k, against=queue)`), known false negatives taken out (`S.skip`), unknown ones corrected for (`debiased`).
@@ -40,7 +41,8 @@ def semi_hard_negatives(S: Scores, k: int, margin: Number = math.inf) -> Int[Ten
 
     def value(scores: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         farthest = torch.where(pos, scores, math.inf).amin(1, keepdim=True)
-        beyond = neg & (scores < farthest) & (scores > farthest - margin) & (farthest < math.inf)
+        # Written as what is left out: no comparison with NaN is true, and NaN must be selected.
+        beyond = neg & ~(scores >= farthest) & ~(scores <= farthest - margin) & (farthest != math.inf)
         return torch.where(beyond, scores, -math.inf)
 
     return _best(S, k, value)
@@ -83,7 +85,7 @@ def distance_weighted_negatives(
         weight = _log_inverse_density(2 - 2 * cosines, d)
         most = _log_inverse_density(torch.full_like(cosines[:1, :1], nearest**2), d)
         hopeless = -4.0 * d - 100  # below every weight within reach, yet small enough to leave the random part its digits
-        return torch.where(2 - 2 * cosines < farthest**2, torch.minimum(weight, most), hopeless)
+        return torch.where(2 - 2 * cosines >= farthest**2, hopeless, torch.minimum(weight, most))
 
     on_sphere = replace(S, query=unit(S.query), key=unit(S.key), score=dot, scale=1, bias=0)
     return _drawn(on_sphere, k, key, slots, log_weight)

@@ -55,4 +55,4 @@ def concentration(
     phi = torch.where(size > 1, phi, phi.masked_fill(size < 2, 0.0).amax())
     phi = phi.clamp(phi.quantile(0.1), phi.quantile(0.9))
     mean = phi.mean()
-    return torch.where(mean > 0, tau * phi / mean, tau).clamp_min(tau / 100)
+    return torch.where(mean == 0, tau, tau * phi / mean).clamp_min(tau / 100)

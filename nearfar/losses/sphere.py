@@ -24,8 +24,8 @@ def alignment(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], alpha: Number = 
     squared = (unit(a) - unit(b)).square().sum(1)
     if alpha == 2:
         return squared.mean()
-    apart = squared > 0
-    return torch.where(apart, torch.where(apart, squared, 1.0).pow(alpha / 2), 0.0).mean()
+    together = squared == 0
+    return torch.where(together, 0.0, torch.where(together, 1.0, squared).pow(alpha / 2)).mean()
 
 
 def uniformity(z: Float[Tensor, "n d"], t: Number = 2.0) -> Float[Tensor, ""]:

@@ -36,6 +36,8 @@ def whiten(z: Float[Tensor, "n d"], eps: Number = 1e-3) -> Float[Tensor, "n d"]:
     try:
         factor = torch.linalg.cholesky((1 - eps) * covariance + shift * torch.eye(d, dtype=z.dtype, device=z.device))
     except torch.linalg.LinAlgError as e:  # pyright: ignore[reportPrivateImportUsage]
+        if not covariance.isfinite().all():
+            return centred * torch.nan
         raise UsageError("whiten: features are constant or linearly dependent, their covariance is singular: use eps > 0") from e
     return torch.linalg.solve_triangular(factor, centred.T, upper=False).T
 

@@ -119,9 +119,22 @@ def _dot_paired(a: Tensor, b: Tensor) -> Tensor:
 def _minus_squared_distance(a: Tensor, b: Tensor) -> Tensor:
     # |a|² + |b|² - 2ab loses digits where the vectors are long against their differences; distances do not
     # depend on the origin, so it is put among the vectors (and, being irrelevant, carries no gradient).
-    origin = b.detach().mean(0) if len(b) else b.new_zeros(b.shape[1])
-    a, b = a - origin, b - origin
-    return -(a.square().sum(1, keepdim=True) + b.square().sum(1) - 2 * (a @ b.T)).clamp_min(0)
+    origin = _mean_of_finite_rows(b.detach()) if len(b) else b.new_zeros(b.shape[1])
+    moved = b - origin
+    a, b = moved if a is b else a - origin, moved
+    of_b = b.square().sum(1)  # (m,)
+    of_a = of_b if a is b else a.square().sum(1)  # (n,)
+    return -(of_a[:, None] + of_b - 2 * (a @ b.T)).clamp_min(0)
+
+
+def _mean_of_finite_rows(x: Float[Tensor, "n d"]) -> Float[Tensor, " d"]:
+    """Return the mean of the rows without NaN or infinity; 0 if there are none."""
+    mean = x.mean(0)
+    if not x.is_cuda and bool(mean.isfinite().all()):  # on CUDA the question would make the host wait
+        return mean
+    # One broken row in the mean would spread to every entry of a table.
+    finite = x.sum(1, keepdim=True).isfinite()  # (n, 1)
+    return torch.where(finite, x, 0.0).sum(0) / finite.sum().clamp_min(1)
 
 
 def _minus_squared_distance_paired(a: Tensor, b: Tensor) -> Tensor:
@@ -129,9 +142,9 @@ def _minus_squared_distance_paired(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _minus_root(minus_squared: Tensor) -> Tensor:
-    """-sqrt of the distance; where it is 0 the root has no slope and gets none."""
-    away = minus_squared < 0
-    return torch.where(away, -torch.where(away, -minus_squared, 1.0).sqrt(), 0.0)
+    """Return minus the distance. Where it is 0 the root has no slope and gets none; NaN stays NaN."""
+    together = minus_squared == 0
+    return torch.where(together, 0.0, -torch.where(together, 1.0, -minus_squared).sqrt())
 
 
 dot = Score(_dot, paired=_dot_paired, linear=True, symmetric=True)
