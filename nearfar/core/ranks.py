@@ -85,7 +85,7 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # type: ignore[override]
         total = grads[0].clone(memory_format=torch.contiguous_format)
         sum_over_ranks([total])
         return total[ctx.own]

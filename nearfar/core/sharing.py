@@ -9,7 +9,7 @@ import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,7 +23,8 @@ CHECKED_ON_CUDA = 16
 """Shared calls whose contents are compared on CUDA, where each comparison waits for the GPU: the first of a process."""
 
 
-class Ranks(NamedTuple):
+@dataclass(frozen=True)
+class Ranks:
     """The ranks that compute one loss together: the number of this rank, and of all."""
 
     rank: int = 0
