@@ -7,6 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.core import UsageError
+from nearfar.core.arguments import check_flags, check_rows
+from nearfar.evaluate.inputs import as_labels
 from nearfar.scores import Score, cosine
 
 CHUNK = 1024
@@ -16,6 +18,8 @@ CHUNK = 1024
 def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = cosine) -> float:
     """The share of samples whose nearest neighbour among all others is of their class (leave one out). Samples that are alone in
     their class are looked for by nobody, but may be found."""
+    check_rows(x=x)
+    y = as_labels(y, x)
     _, inverse, size = y.unique(return_inverse=True, return_counts=True)
     asked = torch.nonzero(size[inverse] > 1)[:, 0]
     if not len(asked):
@@ -31,6 +35,8 @@ def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = co
 def equal_error_rate(scores: Float[Tensor, " n"], same: Bool[Tensor, " n"]) -> float:
     """Pairs are taken for the same class from some score on. At that threshold at which as large a share of the different pairs is
     accepted as of the same pairs refused: this share. Between two thresholds it is interpolated; 0 is perfect, 1/2 is chance."""
+    check_rows(1, scores=scores)
+    check_flags(scores.shape, same=same)
     if not same.any() or same.all():
         raise UsageError("equal error rate: pairs of the same class and pairs of different ones are needed")
     ordered, order = scores.sort(descending=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -12,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, known_number
 from nearfar.core.errors import UsageError
 from nearfar.core.sharing import check_same_on_ranks, sharing
 from nearfar.scores import statistics
@@ -35,7 +37,7 @@ _OF_COLUMNS = ("key", "col_id", "col_skip", "scale", "bias")
 class Scores:
     r"""\(S_{ij} = \text{scale} \cdot \text{score}(q_i, k_j) + \text{bias}\), with who is positive and who negative.
 
-    Built by `pairs`, `views`, `labelled`, `matched`, `listed`; then `S / tau`, `S * scale`, `S + bias`, `S.T`.
+    Built by `pairs`, `views`, `labelled`, `matched`, `listed`; then `S / tau`, `S * scale`, `S + bias`, `S - bias`, `-S`, `S.T`.
 
     Losses ask for row statistics: `S.stats(Scores.all_lse, Scores.pos_sum)` makes one pass over the table for all
     that is asked; `S.pos_sum` is short for one. A large table is never held: blocks of its rows are computed, and
@@ -97,10 +99,18 @@ class Scores:
     __rmul__ = __mul__
 
     def __truediv__(self, tau: Scalar) -> Scores:
+        check_positive(tau=tau)
         return self * (1 / tau)
 
     def __add__(self, bias: Scalar) -> Scores:
         return replace(self, bias=self.bias + bias)
+
+    def __sub__(self, bias: Scalar) -> Scores:
+        return replace(self, bias=self.bias - bias)
+
+    def __neg__(self) -> Scores:
+        """Distances as scores, or scores as distances: the nearest become the farthest. There is no `lowest` any more."""
+        return self * -1
 
     @property
     def T(self) -> Scores:
@@ -119,7 +129,10 @@ class Scores:
 
     @property
     def lowest(self) -> Scalar:
-        """No score is smaller (for a positive scale)."""
+        """Lower bound of all scores; -inf where none is known. A learned scale counts as positive."""
+        scale = known_number(self.scale)
+        if scale is not None and scale <= 0:
+            return -math.inf if scale else self.bias
         return self.score.lowest * self.scale + self.bias
 
     def stats(self, *asked: Statistic) -> tuple[Tensor, ...]:
