@@ -1,7 +1,7 @@
 """Run by test_kernels.py under Triton's interpreter: tables of half-precision vectors on the kernels against float64.
 
 Prints, as JSON, the largest error of each statistic and of each gradient, relative to the largest entry. With RANK and WORLD_SIZE in
-the environment the table's rows are shared among processes.
+the environment the table's rows are shared among processes; backward runs after the block that shares them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 
 from nearfar.losses import clip, info_nce
-from nearfar.scores import Scores, dot, half, kernels, unit_dot
+from nearfar.scores import Scores, dot, half, kernels, shared_over_ranks, unit_dot
 
 kernels.SUMS.update(BM=32, BN=32, BK=16)
 kernels.SLOPES.update(BM=32, BN=16, BK=16)
@@ -75,9 +75,10 @@ def outcome(S: Scores, asked, both: bool, scale: float, learned: bool, dtype: to
     by = torch.tensor(scale, dtype=torch.float64 if dtype == torch.float64 else torch.float32, requires_grad=learned)
     own = None if S.own is None else S.own.to(by.dtype)
     S = dataclasses.replace(S, query=query, key=key, own=own) * (by if learned else scale)
-    found = S.stats_both_ways(*asked) if both else (S.stats(*asked), ())
-    values = [v for side in found for v in side]
-    values += [info_nce(S)] if POS in asked else []
+    with shared_over_ranks():
+        found = S.stats_both_ways(*asked) if both else (S.stats(*asked), ())
+        values = [v for side in found for v in side]
+        values += [info_nce(S)] if POS in asked else []
     finite = [v.masked_fill(v.isinf(), 0) for v in values]
     torch.stack([(v * torch.linspace(0.1, 1, len(v), dtype=v.dtype)).mean() for v in finite]).sum().backward()
     leaves = {"query": query, "key": key, "scale": by}
@@ -88,7 +89,8 @@ def clip_outcome(scale: float, learned: bool, dtype: torch.dtype) -> dict[str, t
     a, b = (vectors(45, 21, seed).to(dtype, copy=True).requires_grad_() for seed in (4, 5))
     by = torch.tensor(scale, dtype=torch.float64 if dtype == torch.float64 else torch.float32, requires_grad=learned)
     given = by if learned else scale
-    loss = half.half_clip(a, b, given, -1.0) if dtype == torch.float16 else clip(a, b, given, unit_dot)
+    with shared_over_ranks():
+        loss = half.half_clip(a, b, given, -1.0) if dtype == torch.float16 else clip(a, b, given, unit_dot)
     (3 * loss).backward()
     leaves = {"query": a, "key": b, "scale": by}
     return {"value": loss.detach()} | {k: x.grad for k, x in leaves.items() if x.grad is not None}

@@ -18,8 +18,31 @@ import nearfar.evaluate
 from nearfar.core import Key, NearfarError
 from nearfar.data.senteval import GradedPairs
 from nearfar.evaluate import (
-    Features, OnlineProbe, atari_probe, compare, correlation, crossmodal, diagnosis, few, geometry, inputs, isotropy, knn, linkpred,
-    metric, multilabel, nearest, probe, projection, raw_pixels, retrieval, sts, ties, transfer, variables, words,
+    Features,
+    OnlineProbe,
+    atari_probe,
+    compare,
+    correlation,
+    crossmodal,
+    diagnosis,
+    few,
+    geometry,
+    inputs,
+    isotropy,
+    knn,
+    linkpred,
+    metric,
+    multilabel,
+    nearest,
+    probe,
+    projection,
+    raw_pixels,
+    retrieval,
+    sts,
+    ties,
+    transfer,
+    variables,
+    words,
 )  # fmt: skip
 from nearfar.scores import euclidean
 

@@ -173,7 +173,7 @@ def test_a_nan_row_reaches_every_loss_of_a_table(name, path, monkeypatch):
     for score_name in ("cosine", "euclidean") if few else SCORES.keys() - {"learned", "SeparableCritic"}:
         expected: dict[Scores, Tensor] = {}
         for builder, clean, broken, rows in tables(score_name):
-            if builder == "matched k" and name in ONLY_NEGATIVES | OWN_ONLY or builder == "listed pos" and name in ONLY_NEGATIVES:
+            if (builder == "matched k" and name in ONLY_NEGATIVES | OWN_ONLY) or (builder == "listed pos" and name in ONLY_NEGATIVES):
                 continue
             if builder.startswith("listed") and (name in OWN_ONLY or score_name != "cosine"):
                 continue

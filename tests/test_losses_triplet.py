@@ -224,7 +224,7 @@ def test_no_nan_for_zero_rows_duplicates_lonely_rows_and_collapse(name, score, d
     base = _randn(6, 4).to(dtype)
     base[1], base[3], base[5] = 0, base[2], -base[4]
     several = torch.tensor([0, 0, 1, 1, -1, 2])
-    cases = [(base, several), (base, torch.zeros(6).long()), (base, torch.arange(6)), (base[:1], several[:1]), (base[:0], several[:0])]
+    cases = [(base, several), (base, torch.zeros(6).long()), (base, torch.arange(6)), (base[:1], several[:1])]
     cases += [(torch.zeros_like(base), several), (base[:1].repeat(6, 1), several)]
     for vectors, y in cases:
         z = vectors.clone().requires_grad_()

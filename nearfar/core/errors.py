@@ -12,8 +12,8 @@ class NearfarError(Exception):
     exit_code = 1
 
 
-class UsageError(NearfarError):
-    """The request itself was wrong: an unknown name, a bad value, a missing file."""
+class UsageError(NearfarError, ValueError):
+    """Wrong request: an unknown name, a bad value, a missing file."""
 
     exit_code = 2
 

@@ -1,12 +1,17 @@
-"""Several processes as one: who am I, and what all ranks hold together, in rank order."""
+"""Ranks of a process group: their number, and messages between them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from nearfar.core.errors import UsageError
 
 
 def world() -> int:
@@ -25,22 +30,83 @@ def numbers_device() -> torch.device:
 
 
 def gather(rows: Tensor) -> tuple[Tensor, slice]:
-    """Rows of all ranks along the first axis, in rank order, and where this rank's own rows lie in them.
+    """Gather the rows of all ranks, in rank order. Returns them with the place of this rank's rows.
 
-    Ranks may hold different numbers of rows (also none): sizes first, then padded rows, then trimmed. Not
-    differentiable; the callers cut the graph here and route gradients themselves.
+    Ranks may hold different numbers of rows, also none. Different shapes or dtypes of the rows are an error on
+    every rank. Not differentiable: `gather_with_gradient` is.
     """
     if world() == 1:
         return rows, slice(0, len(rows))
-    own = torch.tensor([len(rows)], device=numbers_device())
-    sizes = [torch.zeros_like(own) for _ in range(world())]
-    dist.all_gather(sizes, own)
-    counts = [int(s) for s in sizes]
+    sizes = from_all_ranks([len(rows), signature(rows.dtype, tuple(rows.shape[1:]))])
+    counts = [int(size) for size in sizes[:, 0]]
+    if (sizes[:, 1] != sizes[0, 1]).any():
+        raise UsageError(f"gather: rows must have one shape and dtype on all ranks, but they differ (this rank has {describe(rows)})")
+    start = sum(counts[: rank()])
+    return join_ranks(rows, counts), slice(start, start + len(rows))
+
+
+def join_ranks(rows: Tensor, counts: Sequence[int]) -> Tensor:
+    """Join the rows of all ranks, of which rank r has `counts[r]`."""
     padded = torch.cat([rows, rows.new_zeros(max(counts) - len(rows), *rows.shape[1:])]).contiguous()
     parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
-    start = sum(counts[: rank()])
-    return torch.cat([p[:c] for p, c in zip(parts, counts, strict=True)]), slice(start, start + len(rows))
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+def gather_with_gradient(rows: Tensor) -> Tensor:
+    """Gather the rows of all ranks, in rank order, with their gradient.
+
+    For training loops with `DistributedDataParallel`, in which every rank has its own rows and a loss needs all of
+    them. Ranks may hold different numbers of rows. Labels are gathered the same way, without gradient. Without a
+    process group the rows come back unchanged.
+
+        model = DistributedDataParallel(encoder)
+        for x0, x1 in loader:  # this rank's rows
+            z0, z1 = model(torch.cat([x0, x1])).chunk(2)
+            nt_xent(gather_with_gradient(z0), gather_with_gradient(z1)).backward()
+            optimizer.step()
+
+    Gradient: a row's gradient is the sum over the ranks of the gradients by that row. Every rank above computes the
+    same loss of the global batch, so the gradient at its rows is `world size` times that of one loss; DDP divides by
+    the world size when it takes the mean over the ranks. Parameters therefore get exactly the gradient of one
+    process with the global batch: factor 1. Losses of a rank's own rows against all rows (`local_loss` of
+    open_clip) get the gradient of the mean over ranks of these losses.
+
+    Every rank must call it, and run backward through it, equally often. It can be differentiated once.
+    """
+    return rows if world() == 1 else _Gather.apply(rows)  # type: ignore[return-value]
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        whole, ctx.own = gather(rows)
+        return whole
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # type: ignore[override]
+        total = grads[0].clone(memory_format=torch.contiguous_format)
+        sum_over_ranks([total])
+        return total[ctx.own]
+
+
+def from_all_ranks(numbers: Sequence[float]) -> Tensor:
+    """Return the numbers of all ranks, one row a rank, on the CPU."""
+    own = torch.tensor(numbers, dtype=torch.float64, device=numbers_device())
+    everyone = [torch.empty_like(own) for _ in range(world())]
+    dist.all_gather(everyone, own)
+    return torch.stack(everyone).cpu()
+
+
+def signature(*parts: object) -> int:
+    """Return a hash that float64 holds exactly."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big")
+
+
+def describe(t: Tensor) -> str:
+    """Return the shape and dtype in words."""
+    return f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}"
 
 
 def sum_over_ranks(tensors: list[Tensor]) -> None:

@@ -154,6 +154,8 @@ def _numpy_arrays(path: Path) -> dict[str, np.ndarray]:
             f.seek(0)
             loaded = np.load(f, allow_pickle=False)
             return {name: loaded[name] for name in loaded.files} if archive else {"x": loaded}
+    except UsageError:
+        raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as e:
         objects = isinstance(e, ValueError) and "Object arrays" in str(e)
         raise UsageError(f"cannot read {path}: {'it holds Python objects, not plain numbers' if objects else e}") from e

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.evaluate.inputs import require_finite
 
 
@@ -19,6 +20,7 @@ def spearman(
 
     \[ \rho = \frac{\sum_i c_i\,(r_i - \bar r)(q_i - \bar q)}{\sqrt{\sum_i c_i\,(r_i - \bar r)^2 \, \sum_i c_i\,(q_i - \bar q)^2}} \]
     """
+    check_rows(1, a=a, b=b)
     for x, name in ((a, "spearman, first values"), (b, "spearman, second values")):
         require_finite(x, name)  # NaN would be the largest of all values
     weights = torch.ones(1, len(a), dtype=torch.float64, device=a.device) if counts is None else counts.double()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearfar.core import Key
+from nearfar.core import Key, UsageError
+from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 from nearfar.evaluate.probe import fit_linear
 
@@ -43,6 +44,10 @@ def few_labels(
 
     `scale` standardises by all training features: they are at hand without labels.
     """
+    for name, count in (("per_class", per_class), ("draws", draws)):
+        if count < 1:
+            raise UsageError(f"`{name}` must be at least 1, got {count}")
+    check_positive(C=C)
     train, test = as_features(train_x, "training features"), as_features(test_x, "test features")
     y, truth = as_labels(train_y, train, "training labels"), as_labels(test_y, test, "test labels")
     if scale:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_rows
 from nearfar.evaluate.inputs import require_finite
 
 SAMPLES = 4096
@@ -21,6 +22,7 @@ def spectrum(x: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
 
     A steep fall or a floor of zeros is dimensional collapse (Jing et al., 2022). All zeros if all rows are equal.
     """
+    check_rows(x=x)
     require_finite(x, "features")
     values = singular_values(x.double() - x.double().mean(0))
     return (values / values[0].clamp_min(torch.finfo(values.dtype).tiny)).float()
@@ -34,6 +36,7 @@ def effective_rank(x: Float[Tensor, "n d"]) -> float:
 
     Reference: Roy & Vetterli, The effective rank, 2007; Garrido et al., RankMe, 2023.
     """
+    check_rows(x=x)
     values = singular_values(x)
     p = values / values.sum().clamp_min(torch.finfo(values.dtype).tiny)
     return float(torch.special.entr(p).sum().exp())
@@ -46,6 +49,7 @@ def spread(x: Float[Tensor, "n d"]) -> float:
 
     Reference: Chen & He, Exploring Simple Siamese Representation Learning, 2021, figure 2.
     """
+    check_rows(x=x)
     require_finite(x, "features")
     return float(F.normalize(x, dim=1).std(0, correction=0).mean() * x.shape[1] ** 0.5)
 

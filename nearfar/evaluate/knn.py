@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import NearfarError
+from nearfar.core import UsageError
+from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels
 
 CHUNK = 1024
@@ -40,8 +41,7 @@ def knn(train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, k: int =
     train, test = as_features(train_x, "training features"), as_features(test_x, "test features")
     classes, known = as_labels(train_y, train, "training labels").unique(return_inverse=True)
     truth = as_labels(test_y, test, "test labels")
-    if not tau > 0:
-        raise NearfarError(f"tau must be greater than 0, got {tau}")
+    check_positive(tau=tau)
     used, correct, start = min(k, len(train)), torch.zeros((), dtype=torch.long, device=test.device), 0
     for similarity, index in _nearest_in_chunks(train, test, used):
         # Relative to the nearest one: the same vote, and no overflow at a small tau.
@@ -61,7 +61,7 @@ def nearest(train_x: TrainX, test_x: TestX, k: int) -> tuple[Float[Tensor, "m k"
 
 def _nearest_in_chunks(train: Tensor, test: Tensor, k: int) -> Iterator[tuple[Tensor, Tensor]]:
     if k < 1:
-        raise NearfarError(f"k must be at least 1, got {k}")
+        raise UsageError(f"`k` must be at least 1, got {k}")
     train = F.normalize(train, dim=1)
     for queries in F.normalize(test, dim=1).split(CHUNK):
         similarity, index = (queries @ train.T).topk(k, dim=1)

@@ -7,7 +7,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.core import UsageError
-from nearfar.evaluate.inputs import require_finite
+from nearfar.core.arguments import check_flags, check_rows
+from nearfar.evaluate.inputs import as_labels, require_finite
 from nearfar.evaluate.ties import expected_hit, places
 from nearfar.scores import Score, cosine
 
@@ -20,7 +21,9 @@ def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = co
 
     A sample that is alone in its class asks for nobody, but may be found. Equal scores count by the expectation over their orders.
     """
+    check_rows(x=x)
     require_finite(x, "features")
+    y = as_labels(y, x)
     _, inverse, size = y.unique(return_inverse=True, return_counts=True)
     asked = torch.nonzero(size[inverse] > 1)[:, 0]
     if not len(asked):
@@ -41,6 +44,8 @@ def equal_error_rate(scores: Float[Tensor, " n"], same: Bool[Tensor, " n"]) -> f
     Pairs whose score reaches the threshold are taken for the same class. At the threshold as large a share of the different pairs
     is accepted as of the same pairs is rejected. Between two thresholds it is interpolated; 0 is perfect, 1/2 is chance.
     """
+    check_rows(1, scores=scores)
+    check_flags(scores.shape, same=same)
     require_finite(scores, "scores of pairs")
     if not same.any() or same.all():
         raise UsageError("equal error rate: pairs of the same class and pairs of different ones are needed")

@@ -16,7 +16,8 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Key, NearfarError
+from nearfar.core import Key, UsageError
+from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import as_features, as_groups
 
 STEPS, TOLERANCE = 300, 1e-4
@@ -42,13 +43,11 @@ def multilabel(
     x = as_features(x)
     groups = as_groups(groups, x)
     if draws < 1:
-        raise NearfarError(f"draws must be at least 1, got {draws}")
+        raise UsageError(f"`draws` must be at least 1, got {draws}")
     labelled = groups.any(1).nonzero()[:, 0]
     count = round(share * len(labelled))
     if not 0 < count < len(labelled):
-        raise NearfarError(
-            f"a share of {share:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about"
-        )
+        raise UsageError(f"a share of {share:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about")
     found = []
     for draw in range(draws):
         order = labelled[torch.from_numpy(key("draw", draw).permutation(len(labelled))).to(labelled.device)]
@@ -79,8 +78,7 @@ def one_against_rest(
     The search runs along the principal directions of x, each scaled by the curvature that a group of that size has along it at first:
     so nearly round is the problem there that some tens of steps do. Products with `x` are float32, all else is float64.
     """
-    if not C > 0:
-        raise NearfarError(f"C must be greater than 0, got {C}")
+    check_positive(C=C)
     x = as_features(x)
     mean = x.mean(0)
     variance, directions = torch.linalg.eigh((x - mean).double().T @ (x - mean).double())

@@ -7,6 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_rows
+from nearfar.scores.relation import as_ids
+
 
 class OnlineProbe(nn.Module):
     """A linear layer on detached, batch-standardised features, trained by plain SGD; its state is its state_dict.
@@ -27,6 +30,8 @@ class OnlineProbe(nn.Module):
 
     def learn(self, x: Float[Tensor, "n d"], y: Int[Tensor, " n"]) -> dict[str, Tensor]:
         """One step on a batch; loss and accuracy are those before the step."""
+        check_rows(x=x)
+        y = as_ids(y, len(x), "`y`")
         self.train()
         with torch.enable_grad():
             scores = self(x)

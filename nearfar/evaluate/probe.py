@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Key, NearfarError
+from nearfar.core import Key, UsageError
+from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 
 TOLERANCE = 1e-6
@@ -71,7 +72,7 @@ def chosen_penalty(x: TrainX, y: TrainY, key: Key, candidates: Sequence[float] =
     labels = as_labels(y, rows, "training labels")
     order = torch.as_tensor(key("held out").permutation(len(rows)), device=rows.device)
     if len(rows) < 5:
-        raise NearfarError(f"chosen_penalty: a fifth of {len(rows)} rows is none: 5 are needed at least")
+        raise UsageError(f"chosen_penalty: a fifth of {len(rows)} rows is none: 5 are needed at least")
     held, kept = order[: len(rows) // 5], order[len(rows) // 5 :]
     return max(sorted(candidates), key=lambda C: linear_probe(rows[kept], labels[kept], rows[held], labels[held], C, scale).accuracy)
 
@@ -90,7 +91,9 @@ def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, to
     renewed every few iterations, because the Hessian shrinks as rows become certain.
     Products with `x` are float32, all else is float64.
     """
+    check_positive(C=C)
     x = as_features(x, "training features")
+    y = as_labels(y, x, "training labels")
     classes, target = y.unique(return_inverse=True)
     mean = x.mean(0)
     # The bias is not penalised, so centring changes nothing but the conditioning.

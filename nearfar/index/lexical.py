@@ -45,7 +45,9 @@ class BM25:
         return np.asarray(self.engine.get_scores_from_ids(known), dtype=np.float32)
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
-        """The k best passages of each question; of equal scores the earlier passage comes first."""
+        """Return the k best passages of each question; of equal scores the earlier passage comes first."""
+        if k < 1:
+            raise UsageError(f"`k` must be at least 1, got {k}.")
         k = min(k, self.passages)
         scores, rows = np.zeros((len(questions), k), dtype=np.float32), np.zeros((len(questions), k), dtype=np.int64)
         for i, question in enumerate(questions):
@@ -103,6 +105,8 @@ def load_bm25(folder: str | os.PathLike) -> BM25:
         engine.vocab_dict = dict(body["words"])
         engine.unique_token_ids_set = set(engine.vocab_dict.values())
         engine.nonoccurrence_array = None
+    except MissingExtra:
+        raise
     except FileNotFoundError as e:
         raise UsageError(f"{path} holds no BM25 index: there is no {Path(e.filename).name}") from e
     except (OSError, ValueError, KeyError, TypeError) as e:

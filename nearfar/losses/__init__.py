@@ -36,6 +36,7 @@ from nearfar.losses.pair import judged, pair, pair_of_squares
 from nearfar.losses.penalty import norm_penalty, proximal
 from nearfar.losses.proto_nce import Clustering, concentration, proto_nce
 from nearfar.losses.quick_thought import quick_thought
+from nearfar.losses.reduction import mean_over_rows_with_positives
 from nearfar.losses.sbert import sbert_features, sbert_regression, sbert_softmax
 from nearfar.losses.sigmoid import nt_logistic, sigmoid
 from nearfar.losses.simcse import simcse, simcse_supervised
@@ -98,6 +99,7 @@ __all__ = [
     "logistic",
     "lre",
     "margin_based",
+    "mean_over_rows_with_positives",
     "mix_negatives",
     "mix_query",
     "mlm",

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_same_shape
 from nearfar.scores import Number
 
 
@@ -24,6 +25,7 @@ def barlow(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], lam: Number = 5e-
 
     Reference: Zbontar et al., Barlow Twins: Self-Supervised Learning via Redundancy Reduction, ICML 2021.
     """
+    check_same_shape(z0=z0, z1=z1)
     correlation = _standardised(z0, eps).T @ _standardised(z1, eps) / len(z0)
     diagonal = correlation.diagonal()
     invariance = (1 - diagonal).square().sum()

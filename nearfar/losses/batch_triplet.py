@@ -59,7 +59,8 @@ def batch_hard(S: Scores, margin: Number = 0.2) -> Float[Tensor, " n"]:
 
     \[ \ell_i = \max\big(0,\; m + \max_{j \in N_i} s_{ij} - \min_{p \in P_i} s_{ip}\big) \]
 
-    Shapes: a table of n rows gives `(n,)`, 0 for rows without positives or negatives; take the mean.
+    Shapes: a table of n rows gives `(n,)`, 0 for rows without positives or negatives; take the mean. These zeros count
+    in `.mean()`; `mean_over_rows_with_positives` leaves rows without positives out, as pytorch-metric-learning does.
 
     Requirements: batches of P classes with K samples each. Equally hard candidates share the gradient.
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.core.errors import UsageError
 from nearfar.core.keys import Key
 from nearfar.losses.mining import hardest_negatives
@@ -42,6 +43,7 @@ def hard_batch(
 
     Reference: Song, Xiang, Jegelka, Savarese, Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016, section 4.
     """
+    check_rows(z=z)
     score, y = as_score(score), as_ids(y, len(z), "hard_batch: y")
     seeds = pairs.flatten()
     if size < len(seeds):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_same_shape
 from nearfar.scores import cosine
 
 
@@ -20,4 +21,5 @@ def byol(prediction: Float[Tensor, "n d"], target: Float[Tensor, "n d"]) -> Floa
 
     Reference: Grill et al., Bootstrap Your Own Latent, NeurIPS 2020.
     """
+    check_same_shape(prediction=prediction, target=target)
     return 2 - 2 * cosine.of_pairs(cosine.ready(prediction), cosine.ready(target.detach()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, check_rows
 from nearfar.scores import Scalar, Score, Scores, cosine, pairs
 from nearfar.scores.half import half_clip, runs_on_kernels
 from nearfar.scores.shortcuts import cross_entropy_both_ways
@@ -23,6 +24,8 @@ def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score:
 
     Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
     """
+    check_rows(a=a, b=b)
+    check_positive(scale=scale)
     if score.is_dot and runs_on_kernels(a, b):
         return half_clip(score.ready(a), score.ready(b), scale, score.lowest)
     S = pairs(a, b, score=score) * scale

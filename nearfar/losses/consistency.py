@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, check_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.losses.softmax import cross_entropy
 from nearfar.scores import Number
@@ -20,6 +21,7 @@ def js_divergence(*logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     """
     if not logits:
         raise UsageError("js_divergence: at least one table of logits is needed")
+    check_same_shape(**{f"logits[{i}]": x for i, x in enumerate(logits)})
     log_p = torch.stack([x.log_softmax(1) for x in logits])
     log_mean = log_p.logsumexp(0) - math.log(len(logits))
     return (log_p.exp() * (log_p - log_mean)).sum(2).mean(0)
@@ -56,8 +58,8 @@ def uda(logits: Float[Tensor, "n c"], augmented: Float[Tensor, "n c"], tau: Numb
 
     Reference: Xie et al., Unsupervised Data Augmentation for Consistency Training, NeurIPS 2020.
     """
-    if not tau > 0:
-        raise UsageError(f"uda: tau must be greater than 0, got {tau}")
+    check_same_shape(logits=logits, augmented=augmented)
+    check_positive(tau=tau)
     logits = logits.detach()
     sure = (logits.softmax(1).amax(1) >= confidence).to(logits)
     log_target = (logits / tau).log_softmax(1)

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_lengths, check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import bilinear, pairs
 
@@ -23,5 +24,8 @@ def cpc(context: Float[Tensor, "n e"], future: Float[Tensor, "k n d"], weights: 
 
     Reference: van den Oord, Li, Vinyals, Representation Learning with Contrastive Predictive Coding, arXiv:1807.03748.
     """
+    check_rows(context=context)
+    check_rows(3, future=future)
+    check_lengths(context=context, future=future[0])
     steps = zip(future, weights, strict=True)
     return torch.stack([info_nce(pairs(context, z, score=bilinear(w.T))).mean() for z, w in steps])

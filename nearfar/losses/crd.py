@@ -7,6 +7,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.nce import binary_nce
 from nearfar.scores import Scalar, matched
@@ -29,6 +30,8 @@ def crd(
 
     Reference: Tian, Krishnan, Isola, Contrastive Representation Distillation, ICLR 2020.
     """
-    if len(against) < 1 or total < 1:
-        raise UsageError(f"crd: needs at least one negative and one sample, got {len(against)} negatives and total = {total}")
+    check_rows(student=student, teacher=teacher)
+    check_rows(against=against)
+    if total < 1:
+        raise UsageError(f"crd: total, the number of samples, must be at least 1, got {total}")
     return binary_nce(matched(student, teacher, against=against) / tau + math.log(total), m=len(against))

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import known_number
 from nearfar.core.errors import UsageError
 from nearfar.scores import Number, Scores
 
@@ -83,6 +84,9 @@ def _corrected(
 
 
 def _floor(S: Scores) -> Float[Tensor, ""]:
-    if S.score.lowest == -math.inf:
-        raise UsageError("debiased and hard_negative need scores that are bounded from below: use a table that scores by cosine")
+    scale = known_number(S.scale)
+    if S.score.lowest == -math.inf or (scale is not None and scale < 0):
+        raise UsageError(
+            "debiased and hard_negative need scores that are bounded from below: use a table that scores by cosine, with a positive scale"
+        )
     return torch.as_tensor(S.lowest, dtype=S.query.dtype, device=S.query.device)

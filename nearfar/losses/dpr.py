@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import dot, pairs
 
@@ -23,5 +24,6 @@ def dpr(question: Float[Tensor, "n d"], passage: Float[Tensor, "n d"], mined: Fl
 
     Reference: Karpukhin et al., Dense Passage Retrieval for Open-Domain Question Answering, EMNLP 2020.
     """
+    check_rows(question=question, passage=passage)
     candidates = passage if mined is None else torch.cat([passage, mined])
     return info_nce(pairs(question, candidates, score=dot)).mean()

@@ -7,6 +7,8 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
+
 
 def flow_nll(z: Float[Tensor, "n d"], log_det: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     r"""Minus the log-likelihood of u under \(z = f^{-1}(u)\), \(z \sim \mathcal N(0, I)\):
@@ -22,4 +24,6 @@ def flow_nll(z: Float[Tensor, "n d"], log_det: Float[Tensor, " n"]) -> Float[Ten
 
     Reference: Li et al., On the Sentence Embeddings from Pre-trained Language Models, EMNLP 2020.
     """
+    check_rows(z=z)
+    check_rows(1, z=z, log_det=log_det)
     return z.square().sum(1) / 2 + z.shape[1] / 2 * math.log(2 * math.pi) - log_det

@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_float, check_rows
 from nearfar.losses.batch_triplet import triplet_sums
 from nearfar.scores import Number, Scores, listed, views
 
@@ -36,6 +37,7 @@ def nt_margin(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], margin: Number
 
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, table 2.
     """
+    check_rows(z0=z0, z1=z1)
     return ranking(views(z0, z1), margin).mean()
 
 
@@ -50,6 +52,8 @@ def translation_hinge(pos: Float[Tensor, " n"], neg: Float[Tensor, "n k"], gamma
 
     Reference: Bordes et al., Translating Embeddings for Modeling Multi-relational Data, NIPS 2013.
     """
+    check_rows(1, pos=pos, neg=neg)
+    check_float(neg=neg)
     return ranking(listed(-pos[:, None], -neg), gamma)
 
 
@@ -66,6 +70,8 @@ def energy_hinge(pos: Float[Tensor, " n"], neg: Float[Tensor, "n k"], gamma: Num
 
     Reference: Kipf, van der Pol, Welling, Contrastive Learning of Structured World Models, ICLR 2020.
     """
+    check_rows(1, pos=pos, neg=neg)
+    check_float(neg=neg)
     return pos + F.relu(gamma - neg).sum(1) / max(1, neg.shape[1])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_shapes
 from nearfar.core.errors import UsageError
 from nearfar.scores import Number
 
@@ -21,5 +22,6 @@ def hybrid(
     """
     if not 0 <= start < stop <= 1:
         raise UsageError(f"hybrid: needs 0 <= start < stop <= 1, got {start} and {stop}")
+    check_shapes(early=early, late=late)
     w = min(max((progress - start) / (stop - start), 0.0), 1.0)
     return (1 - w) * early + w * late

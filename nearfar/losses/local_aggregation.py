@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_flags, check_rows
 from nearfar.losses.info_nce import info_nce_in
 from nearfar.scores import Scalar, Scores, cosine
 
@@ -26,6 +27,8 @@ def local_aggregation(
 
     Reference: Zhuang, Zhai, Yamins, Local Aggregation for Unsupervised Learning of Visual Embeddings, ICCV 2019.
     """
+    check_rows(v=v, background=background)
+    check_flags(background.shape[:2], close=close)
     own = torch.einsum("nd,nkd->nk", cosine.ready(v), cosine.ready(background))
     nothing = own.new_empty(len(own), 0)
     sign = torch.where(close, 1, -1).to(torch.int8)

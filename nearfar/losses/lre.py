@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.losses.softmax import classes
 from nearfar.scores import squared_euclidean
@@ -24,5 +25,6 @@ def lre(
 
     Reference: Paccanaro, Hinton, Learning Distributed Representations of Concepts using Linear Relational Embedding, IEEE TKDE 2001.
     """
+    check_rows(relation=relation, subject=subject)
     predicted = torch.einsum("nij,nj->ni", relation, subject)
     return info_nce(classes(predicted, entities, obj, score=squared_euclidean))

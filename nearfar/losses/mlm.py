@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_flags, check_float, check_shapes
 from nearfar.losses.softmax import cross_entropy
 
 
@@ -17,4 +18,7 @@ def mlm(logits: Float[Tensor, "n t c"], tokens: Int[Tensor, "n t"], hidden: Bool
 
     Reference: Devlin et al., BERT, NAACL 2019.
     """
+    check_float(3, logits=logits)
+    check_flags(logits.shape[:2], hidden=hidden)
+    check_shapes(tokens=tokens, hidden=hidden)
     return cross_entropy(logits.flatten(0, 1), tokens.masked_fill(~hidden, -1).flatten())

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_rows
 from nearfar.scores import Scalar, Score, Scores, dot
 
 
@@ -24,6 +25,7 @@ def local_global(g: Float[Tensor, "n d"], local: Float[Tensor, "n l d"], tau: Sc
 
     Reference: Bachman, Hjelm, Buchwalter, Learning Representations by Maximizing Mutual Information Across Views, NeurIPS 2019.
     """
+    check_rows(g=g, local=local)
     n, places = local.shape[:2]
     g, local = score.ready(g), score.ready(local.flatten(0, 1))
     image = torch.arange(n, device=g.device)

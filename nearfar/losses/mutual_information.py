@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce_of
 from nearfar.scores import Number, Scalar, Scores, log_sum_exp
@@ -128,6 +129,7 @@ def becker_hinton(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], eps: Number 
 
     Reference: Becker, Hinton, Self-organizing Neural Network that Discovers Surfaces in Random-dot Stereograms, Nature 1992.
     """
+    check_same_shape(a=a, b=b)
     return (_log_variance(a + b, eps) - _log_variance(a - b, eps)).mean() / 2
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import dot, pairs
 
@@ -20,4 +21,5 @@ def n_pair(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> Float[Tensor, ""
 
     Reference: Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, NIPS 2016.
     """
+    check_rows(a=a, b=b)
     return info_nce(pairs(a, b, score=dot)).mean()

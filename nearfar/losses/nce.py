@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_flags, check_rows, check_same_shape, check_shapes
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.losses.sigmoid import sigmoid
@@ -31,8 +32,8 @@ def nce(data: Float[Tensor, " n"], noise: Float[Tensor, " m"]) -> Float[Tensor, 
 
     Reference: Gutmann, Hyvärinen, Noise-Contrastive Estimation, AISTATS 2010.
     """
-    if not len(data) or not len(noise):
-        raise UsageError(f"nce: data and noise must not be empty, got {len(data)} and {len(noise)} samples")
+    check_rows(1, data=data)
+    check_rows(1, noise=noise)
     ratio = len(noise) / len(data)
     return F.softplus(math.log(ratio) - data).mean() + ratio * F.softplus(noise - math.log(ratio)).mean()
 
@@ -73,6 +74,9 @@ def log_ratios(
     Relations: `binary_nce(log_ratios(…), m)` is NCE of a conditional model (the scores must be normalised, or learn to be);
     `ranking_nce(log_ratios(…))` is its global form, in which the row's constant cancels.
     """
+    check_rows(pos=pos, neg=neg)
+    check_shapes(pos=pos, noise_of_pos=noise_of_pos)
+    check_shapes(neg=neg, noise_of_neg=noise_of_neg)
     return listed(pos - noise_of_pos, neg - noise_of_neg)
 
 
@@ -103,6 +107,8 @@ def negative_sampling(centre: Float[Tensor, "n d"], context: Float[Tensor, "n d"
 
     Reference: Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
     """
+    check_same_shape(centre=centre, context=context)
+    check_rows(centre=centre, noise=noise)
     v, u, drawn = (dot.ready(x) for x in (centre, context, noise))
     return sigmoid(listed((u * v).sum(1, keepdim=True), torch.einsum("nd,nkd->nk", v, drawn)))
 
@@ -112,4 +118,6 @@ def logistic(s: Float[Tensor, " n"], alike: Bool[Tensor, " n"]) -> Float[Tensor,
 
     Relations: `sigmoid` of a table in which every row has one candidate.
     """
+    check_rows(1, s=s)
+    check_flags(s.shape, alike=alike)
     return F.softplus(torch.where(alike, -s, s))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Scalar, views
 
@@ -21,4 +22,6 @@ def nt_xent(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], tau: Scalar = 0.
 
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020.
     """
+    check_rows(z0=z0, z1=z1)
+    check_positive(tau=tau)
     return info_nce(views(z0, z1) / tau).mean()

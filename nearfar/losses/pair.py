@@ -7,6 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_flags, check_rows
 from nearfar.losses.rows import by_rows, check_distances
 from nearfar.scores import Number, Scores, as_score, euclidean
 from nearfar.scores.build import AnyScore
@@ -14,6 +15,8 @@ from nearfar.scores.build import AnyScore
 
 def judged(a: Float[Tensor, "n ..."], b: Float[Tensor, "n ..."], same: Bool[Tensor, " n"], score: AnyScore = euclidean) -> Scores:
     """The table of single pairs: row i has one candidate, b_i, which is positive where `same` and negative elsewhere."""
+    check_rows(a=a, b=b)
+    check_flags((len(a),), same=same)
     score = as_score(score)
     own = score.of_pairs(score.ready(a), score.ready(b))[:, None]
     nothing = own.new_empty(len(own), 0)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows, check_same_shape
+
 
 def norm_penalty(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     r"""\(\lVert z_i \rVert^2\): keeps dot products from growing by growing the vectors.
@@ -13,6 +15,7 @@ def norm_penalty(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
 
     Reference: Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, NIPS 2016.
     """
+    check_rows(z=z)
     return z.square().sum(1)
 
 
@@ -26,4 +29,5 @@ def proximal(now: Float[Tensor, "n d"], before: Float[Tensor, "n d"]) -> Float[T
 
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018.
     """
+    check_same_shape(now=now, before=before)
     return (now - before.detach()).square().sum(1)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_lengths, check_positive, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.losses.softmax import classes
@@ -36,6 +37,8 @@ def proto_nce(S: Scores, v: Float[Tensor, "n d"], clusterings: Sequence[Clusteri
     """
     if not clusterings:
         raise UsageError("proto_nce: at least one clustering is needed")
+    check_rows(v=v)
+    check_lengths(S=S.query, v=v)
     prototypes = [info_nce(classes(unit(v), unit(c).detach() / phi[:, None], at)) for c, phi, at in clusterings]
     return info_nce(S) + torch.stack(prototypes).mean(0)
 
@@ -49,6 +52,9 @@ def concentration(
     Clusters of fewer than two members get the largest value; values outside the 10th to 90th percentile are
     brought to these, and none is smaller than tau / 100 (a cluster of equal vectors would have 0).
     """
+    check_rows(z=z)
+    check_lengths(z=z, assigned=assigned)
+    check_positive(tau=tau)
     distance = torch.linalg.vector_norm(z - prototypes[assigned], dim=1)
     size = torch.bincount(assigned, minlength=len(prototypes)).to(z)
     phi = torch.zeros_like(size).index_add(0, assigned, distance) / (size.clamp_min(1) * (size + alpha).log())

@@ -6,8 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Scores, dot
+from nearfar.scores.relation import as_ids
 
 
 def quick_thought(f: Float[Tensor, "n d"], g: Float[Tensor, "n d"], passage: Int[Tensor, " n"], window: int = 1) -> Float[Tensor, " n"]:
@@ -24,6 +26,8 @@ def quick_thought(f: Float[Tensor, "n d"], g: Float[Tensor, "n d"], passage: Int
 
     Reference: Logeswaran, Lee, An Efficient Framework for Learning Sentence Representations, ICLR 2018.
     """
+    check_rows(f=f, g=g)
+    passage = as_ids(passage, len(f), "quick_thought: passage")
     place = torch.arange(len(f), device=f.device)
     loss = f.new_zeros(len(f))
     for offset in (*range(-window, 0), *range(1, window + 1)):

@@ -6,12 +6,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_lengths, check_same_shape
 from nearfar.losses.softmax import cross_entropy
 from nearfar.scores import cosine
 
 
 def sbert_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
     r"""\([u; v; |u - v|]\), of width 3 d: what the classifier sees of a pair."""
+    check_same_shape(u=u, v=v)
     return torch.cat([u, v, (u - v).abs()], 1)
 
 
@@ -34,4 +36,6 @@ def sbert_regression(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], gold: Flo
 
     Reference: Reimers, Gurevych, Sentence-BERT, EMNLP 2019.
     """
+    check_same_shape(u=u, v=v)
+    check_lengths(u=u, gold=gold)
     return (cosine.of_pairs(cosine.ready(u), cosine.ready(v)) - gold).square()

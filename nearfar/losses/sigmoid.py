@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, check_rows
 from nearfar.scores import Scalar, Scores, views
 
 
@@ -32,4 +33,6 @@ def nt_logistic(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], tau: Scalar 
 
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, table 2.
     """
+    check_rows(z0=z0, z1=z1)
+    check_positive(tau=tau)
     return sigmoid(views(z0, z1) / tau).mean()

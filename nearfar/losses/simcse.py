@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Number, Scalar, cosine, pairs
@@ -24,6 +25,7 @@ def simcse(h0: Float[Tensor, "n d"], h1: Float[Tensor, "n d"], tau: Scalar = 0.0
 
     Reference: Gao, Yao, Chen, SimCSE: Simple Contrastive Learning of Sentence Embeddings, EMNLP 2021.
     """
+    check_rows(h0=h0, h1=h1)
     return info_nce(pairs(h0, h1) / tau).mean()
 
 
@@ -47,6 +49,8 @@ def simcse_supervised(
     """
     if not alpha > 0:
         raise UsageError(f"simcse_supervised: alpha must be greater than 0, got {alpha}")
+    check_rows(h=h, positive=positive, negative=negative)
+    check_positive(tau=tau)
     S = pairs(h, torch.cat([positive, negative]))
     place = torch.arange(len(h), device=h.device)
     own = cosine.of_pairs(S.query, S.key[len(h) :])[:, None] + math.log(alpha) * tau

@@ -17,7 +17,9 @@ def soft_nearest_neighbours(z: Float[Tensor, "n d"], y: Int[Tensor, " n"], tau: 
 
     What enters the exponential with a minus is a *distance*; a similarity there would push classes together.
 
-    Requirements: rows alone in their class (or with label -1) count as 0.
+    Requirements: rows alone in their class (or with label -1) count as 0 in the mean. To leave them out, as
+    pytorch-metric-learning's `NCALoss` does, take `S = labelled(z, y, score=squared_euclidean) / tau` and
+    `mean_over_rows_with_positives(info_nce_in(S), S)`.
 
     Relations: `info_nce_in` on minus squared distances; neighbourhood component analysis with a temperature.
     `info_nce_in(labelled(z, y) / tau)` is the same on cosines.

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_float, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Number, Scalar, Score, Scores, cosine, dot
@@ -15,6 +16,8 @@ from nearfar.scores.relation import as_ids
 
 def classes(z: Float[Tensor, "n d"], weights: Float[Tensor, "c d"], y: Int[Tensor, " n"], score: Score = dot) -> Scores:
     """Rows against one vector of each class; the class `y[i]` is the positive, -1 (unknown) is no class. A bias: a further coordinate."""
+    check_rows(z=z)
+    check_rows(weights=weights)
     ids = torch.arange(len(weights), device=weights.device)
     return Scores(score.ready(z), score.ready(weights), as_ids(y, len(z), "classes: y"), ids, score=score)
 
@@ -44,6 +47,8 @@ def instance_softmax(
 
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018.
     """
+    check_rows(z=z)
+    check_rows(bank=bank)
     return info_nce(classes(z, bank, ids, score=cosine) / tau)
 
 
@@ -60,8 +65,10 @@ def cross_entropy(
     """
     if not 0 <= smoothing <= 1:
         raise UsageError(f"cross_entropy: smoothing must lie between 0 and 1, got {smoothing}")
+    check_float(logits=logits)
+    y = as_ids(y, len(logits), "cross_entropy: y")
     try:
-        row = F.cross_entropy(logits, y.long(), reduction="none", ignore_index=-1, label_smoothing=smoothing)
+        row = F.cross_entropy(logits, y, reduction="none", ignore_index=-1, label_smoothing=smoothing)
     except IndexError as e:
         raise UsageError(f"cross_entropy: labels must lie in 0 … {logits.shape[1] - 1}, or be -1 for unknown: {e}") from e
     known = (y != -1).to(row) if weight is None else (y != -1) * weight

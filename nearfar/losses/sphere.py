@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, check_rows, check_same_shape
 from nearfar.scores import Number, log_sum_exp, unit, views
 
 
@@ -21,6 +22,8 @@ def alignment(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], alpha: Number = 
 
     Reference: Wang, Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity, ICML 2020.
     """
+    check_same_shape(a=a, b=b)
+    check_positive(alpha=alpha)
     squared = (unit(a) - unit(b)).square().sum(1)
     if alpha == 2:
         return squared.mean()
@@ -40,6 +43,8 @@ def uniformity(z: Float[Tensor, "n d"], t: Number = 2.0) -> Float[Tensor, ""]:
 
     Reference: Wang, Isola, ICML 2020.
     """
+    check_rows(z=z)
+    check_positive(t=t)
     n = len(z)
     if n < 2:
         return z.sum() * 0.0

@@ -17,7 +17,8 @@ def supcon(S: Scores) -> Float[Tensor, " n"]:
     where \(P_i\) are all *other* rows of the label of i, further views of the same image included, so that
     \(|P_i|\) is the class's number of rows less one.
 
-    Shapes: `supcon(labelled(z, y) / tau)` gives `(n,)`, 0 for rows that are alone in their class.
+    Shapes: `supcon(labelled(z, y) / tau)` gives `(n,)`, 0 for rows that are alone in their class. These zeros count in
+    `.mean()`; `mean_over_rows_with_positives` leaves such rows out, as pytorch-metric-learning does.
 
     Relations: `info_nce` on a labelled table, under the name it is known by. Not minimal at 0: with |P| positives
     at best \(\log |P|\). `info_nce_in` is the other reading (\(\mathcal L_{\text{in}}\) up to a constant), which

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, check_rows, check_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.scores import Number, Scalar, cosine
 
@@ -27,6 +28,7 @@ def sinkhorn(scores: Float[Tensor, "n k"], eps: Number = 0.05, iterations: int =
     """
     if not eps > 0 or iterations < 1:
         raise UsageError(f"sinkhorn: eps must be greater than 0 and iterations at least 1, got {eps} and {iterations}")
+    check_rows(scores=scores)
     log_q = (scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores) / eps
     for _ in range(iterations):
         log_q = log_q.log_softmax(0)
@@ -36,6 +38,8 @@ def sinkhorn(scores: Float[Tensor, "n k"], eps: Number = 0.05, iterations: int =
 
 def swapped_prediction(scores: Float[Tensor, "n k"], codes: Float[Tensor, "n k"], tau: Scalar = 0.1) -> Float[Tensor, " n"]:
     r"""\(\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log p_t^{(k)}\) with \(p_t = \operatorname{softmax}(z_t^\top c / \tau)\)."""
+    check_same_shape(scores=scores, codes=codes)
+    check_positive(tau=tau)
     return -(codes * (scores / tau).log_softmax(1)).sum(1)
 
 
@@ -62,6 +66,7 @@ def swav(
     """
     if not 1 <= coded <= len(views) or len(views) < 2:
         raise UsageError(f"swav: needs two views at least and 1 to {len(views)} coded ones, got {len(views)} views and coded = {coded}")
+    check_same_shape(**{f"views[{i}]": z for i, z in enumerate(views)})
     scores = [cosine(z, prototypes) for z in views]
     losses = []
     for s in range(coded):

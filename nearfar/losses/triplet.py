@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from nearfar.core.arguments import check_rows
 from nearfar.scores import Number, as_score, euclidean, squared_euclidean
 from nearfar.scores.build import AnyScore
 
@@ -58,6 +59,7 @@ def triplet_ratio(
 
 def _gap(anchor: Tensor, positive: Tensor, negative: Tensor, score: AnyScore) -> Tensor:
     """D(a, p) - D(a, n): below zero where the positive is nearer."""
+    check_rows(anchor=anchor, positive=positive, negative=negative)
     score = as_score(score)
     a, p, n = (score.ready(x) for x in (anchor, positive, negative))
     return score.of_pairs(a, n) - score.of_pairs(a, p)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows, check_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.core.keys import Key
 from nearfar.scores import Number, cosine
@@ -21,6 +22,7 @@ def whiten(z: Float[Tensor, "n d"], eps: Number = 1e-3) -> Float[Tensor, "n d"]:
 
     Requirements: two rows at least; without shrinkage more rows than features, and none of these linearly dependent.
     """
+    check_rows(z=z)
     n, d = z.shape
     if n < 2:
         raise UsageError(f"whiten: a covariance needs at least 2 rows, got {n}")
@@ -65,6 +67,7 @@ def w_mse(
 
     Reference: Ermolov et al., Whitening for Self-Supervised Representation Learning, ICML 2021.
     """
+    check_same_shape(z0=z0, z1=z1)
     n = len(z0)
     if size is not None and size < 2:
         raise UsageError(f"w_mse: size, the rows of a sub-batch, must be at least 2, got {size}")

@@ -1,5 +1,7 @@
 """The score table, its row statistics, and the primitive that computes them in blocks, exactly, over any number of ranks."""
 
+from nearfar.core.ranks import gather_with_gradient
+from nearfar.core.sharing import shared_over_ranks
 from nearfar.scores.build import labelled, listed, matched, pairs, views
 from nearfar.scores.critics import ConcatCritic, CrossCritic, SeparableCritic, Temperature, manhattan, order, rbf, riesz
 from nearfar.scores.rowmap import rowmap
@@ -35,6 +37,7 @@ __all__ = [
     "cosine",
     "dot",
     "euclidean",
+    "gather_with_gradient",
     "labelled",
     "learned",
     "listed",
@@ -47,6 +50,7 @@ __all__ = [
     "rbf",
     "riesz",
     "rowmap",
+    "shared_over_ranks",
     "squared_euclidean",
     "unit",
     "unit_dot",

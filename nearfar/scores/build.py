@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from nearfar.core.arguments import check_rows
 from nearfar.core.errors import UsageError
 from nearfar.scores.relation import as_ids
 from nearfar.scores.score import Score, as_score, cosine, dot
@@ -24,6 +25,8 @@ def pairs(a: Float[Tensor, "n ..."], b: Float[Tensor, "m ..."], score: AnyScore 
 
     CLIP, SimCSE, CPC, N-pair, DPR.
     """
+    check_rows(a=a)
+    check_rows(b=b)
     if len(b) < len(a):
         raise UsageError(f"pairs: every row of a needs its partner in b, got {len(a)} and {len(b)} rows")
     score = as_score(score)
@@ -38,6 +41,8 @@ def views(first: Float[Tensor, "n ..."], *others: Float[Tensor, "_ ..."], score:
     candidate of itself. With a single view there are only negatives. SimCLR.
     """
     z, n = (first, *others), len(first)
+    for view in z:
+        check_rows(view=view)
     if any(len(x) != n for x in others):
         raise UsageError(f"views: every view must have a row for each instance, got {[len(x) for x in z]} rows")
     score = as_score(score)
@@ -48,6 +53,7 @@ def views(first: Float[Tensor, "n ..."], *others: Float[Tensor, "_ ..."], score:
 
 def labelled(z: Float[Tensor, "n ..."], y: Shaped[Tensor, "..."], score: AnyScore = cosine) -> Scores:
     """Rows against each other; positives share the label, a whole number; -1 (unknown) is shared by nobody. SupCon."""
+    check_rows(z=z)
     score = as_score(score)
     rows, ids = score.ready(z), as_ids(y, len(z), "labelled: y")
     return Scores(rows, rows, ids, ids, exclude_self=True, score=score)
@@ -55,6 +61,7 @@ def labelled(z: Float[Tensor, "n ..."], y: Shaped[Tensor, "..."], score: AnyScor
 
 def matched(q: Float[Tensor, "n ..."], k: Float[Tensor, "n ..."], against: Float[Tensor, "m ..."], score: AnyScore = cosine) -> Scores:
     """k_i is q_i's only positive and nobody else's candidate; the negatives are the rows of `against`. MoCo's queue, NPID's bank."""
+    check_rows(q=q, k=k)
     score = as_score(score)
     query = score.ready(q)
     positive = score.of_pairs(query, score.ready(k))[:, None]
@@ -63,6 +70,7 @@ def matched(q: Float[Tensor, "n ..."], k: Float[Tensor, "n ..."], against: Float
 
 def listed(pos: Float[Tensor, "n p"], neg: Float[Tensor, "n k"]) -> Scores:
     """Scores that are already computed: p positives and k negatives of each row's own. NEG, DGI, translations of entities."""
+    check_rows(pos=pos, neg=neg)
     own = dot.ready(torch.cat([pos, neg], 1))
     sign = torch.ones_like(own, dtype=torch.int8)
     sign[:, pos.shape[1] :] = -1

@@ -3,7 +3,8 @@ r"""Log-sum-exp of every row of \(Q K^\top\) without the table, with the gradien
     lse(q, k, hidden)      any q (n, d), k (m, d); `hidden` columns of each row are left out
     lse_of_self(x, scale)  rows of x against each other, itself left out: half of the table, read in both directions
 
-These two are what InfoNCE and its family spend their time in. Memory is linear in n + m. Both are exact over ranks.
+These two are what InfoNCE and its family spend their time in. Memory is linear in n + m. Within
+`shared_over_ranks` ranks share the rows of the first.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.ranks import gather, sum_over_ranks, world
-from nearfar.scores.rowmap import own_blocks, refuse_second_derivative
+from nearfar.core.sharing import Ranks, sharing
+from nearfar.scores.rowmap import refuse_second_derivative
 
 TILE = 1 << 20
 """Entries of one block of the table: 4 MB, which stay in a CPU's cache."""
@@ -48,9 +49,9 @@ def lse_of_self(x: Float[Tensor, "n d"], scale: float) -> Float[Tensor, " n"]:
 
 
 def shares_exponentials(scale: object, lowest: float, dtype: torch.dtype) -> bool:
-    """Whether `lse_of_self` may be used: on one rank, for scores in [-scale, scale] that do not differ too much."""
+    """Return True if `lse_of_self` may be used: unshared, for scores in [-scale, scale] that do not differ too much."""
     bounded = isinstance(scale, (int, float)) and scale > 0 and lowest > -math.inf
-    return bounded and world() == 1 and -2 * lowest * scale < (LARGEST_SPREAD if dtype == torch.float32 else 8 * LARGEST_SPREAD)  # type: ignore[operator]
+    return bounded and sharing().count == 1 and -2 * lowest * scale < (LARGEST_SPREAD if dtype == torch.float32 else 8 * LARGEST_SPREAD)  # type: ignore[operator]
 
 
 def _rows_of_block(k: Tensor) -> int:
@@ -61,11 +62,11 @@ def _rows_of_block(k: Tensor) -> int:
 class _Lse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, hidden: Tensor | None):
-        n, size = len(q), _rows_of_block(k)
+        n, size, ranks = len(q), _rows_of_block(k), sharing()
         a, b = (torch.zeros_like(x) if wanted else None for x, wanted in zip((q, k), ctx.needs_input_grad[:2], strict=True))
         buffer = q.new_empty(min(size, n), len(k))
         found = []
-        for at in own_blocks(n, size):
+        for at in ranks.own_blocks(n, size):
             e = buffer[: at.stop - at.start]
             top, total = _exponentials(q[at], k, None if hidden is None else hidden[at], e)
             found.append((top + total.log())[:, 0])
@@ -75,7 +76,8 @@ class _Lse(torch.autograd.Function):
                 torch.mm(e, k, out=a[at]).div_(total)
             if b is not None:
                 b.addmm_(e.T, q[at] / total)
-        value = gather(torch.cat(found))[0]
+        value = ranks.gather(torch.cat(found), n)
+        ctx.ranks = ranks
         ctx.save_for_backward(q, k, hidden, value, a, b)
         return value
 
@@ -88,8 +90,8 @@ class _Lse(torch.autograd.Function):
         dk = None
         if ctx.needs_input_grad[1]:
             even = len(grad) == 0 or bool((grad == grad[0]).all())
-            dk = b * grad[:1] if even and len(grad) else _weighted(q, k, hidden, value, grad)
-        sum_over_ranks([g for g in (dq, dk) if g is not None])
+            dk = b * grad[:1] if even and len(grad) else _weighted(q, k, hidden, value, grad, ctx.ranks)
+        ctx.ranks.sum([g for g in (dq, dk) if g is not None])
         return dq, dk, None
 
 
@@ -105,11 +107,11 @@ def _exponentials(q: Tensor, k: Tensor, hidden: Tensor | None, out: Tensor) -> t
     return top, out.sub_(top).exp_().sum(1, keepdim=True)
 
 
-def _weighted(q: Tensor, k: Tensor, hidden: Tensor | None, value: Tensor, grad: Tensor) -> Tensor:
+def _weighted(q: Tensor, k: Tensor, hidden: Tensor | None, value: Tensor, grad: Tensor, ranks: Ranks) -> Tensor:
     """dL/dk where rows weigh differently: the softmax again, each row times its weight."""
     dk = torch.zeros_like(k)
     value = value.masked_fill(value == -math.inf, 0.0)
-    for at in own_blocks(len(q), _rows_of_block(k)):
+    for at in ranks.own_blocks(len(q), _rows_of_block(k)):
         p = torch.mm(q[at], k.T)
         if hidden is not None:
             p.scatter_(1, hidden[at], -math.inf)

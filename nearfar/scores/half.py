@@ -1,7 +1,8 @@
 r"""Log-sum-exp over rows and columns of \(\text{scale} \cdot Q K^\top\) for half-precision vectors on CUDA, by `kernels`.
 
 The forward pass keeps two vectors. The backward pass makes blocks of dL/ds in half precision, each followed by the two matrix
-products that turn it into gradients: memory is linear in n + m plus one block. Over ranks each makes its share of the rows.
+products that turn it into gradients: memory is linear in n + m plus one block. Within
+`shared_over_ranks` each rank makes its share of the rows.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nearfar.core.ranks import gather, sum_over_ranks, world
+from nearfar.core.sharing import Ranks, check_same_on_ranks, sharing
 from nearfar.scores.fused import LARGEST_SPREAD
-from nearfar.scores.rowmap import own_blocks, refuse_second_derivative
+from nearfar.scores.rowmap import refuse_second_derivative
 from nearfar.scores.statistics import POS_COUNT, POS_LSE, POS_SUM, Statistic
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def half_cross_entropy(S: Scores) -> Tensor | None:
     shift = _one_partner(S)
     if shift is None or S.own is not None or S.place is not None or not (S.score.is_dot and runs_on_kernels(S.query, S.key)):
         return None
+    S.check_same_on_ranks("half_cross_entropy")
     seats = _kernels().Seats(shift, S.exclude_self, False, S.row_skip, S.col_skip)
     rows, _, pos = half_lse(S.query, S.key, S.scale, S.score.lowest, seats)
     return rows - pos
@@ -128,11 +130,12 @@ class _HalfLse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, itself: bool):
         q, k = q.contiguous(), k.contiguous()
-        half = itself and not both and world() == 1 and _kernels().mirrored(seats, len(q))
-        rows, cols, pos = _statistics(q, k, scale, bound, seats, both, half)
+        ranks = sharing()
+        half = itself and not both and ranks.count == 1 and _kernels().mirrored(seats, len(q))
+        rows, cols, pos = _statistics(q, k, scale, bound, seats, both, ranks, half)
         learned = isinstance(scale, Tensor)
         ctx.save_for_backward(q, k, rows, cols, *((scale,) if learned else ()))
-        ctx.options = bound, seats, both, itself, None if learned else scale
+        ctx.options = bound, seats, both, itself, None if learned else scale, ranks
         ctx.set_materialize_grads(False)
         return rows, cols, pos
 
@@ -140,7 +143,7 @@ class _HalfLse(torch.autograd.Function):
     def backward(ctx, row_grad: Tensor | None, col_grad: Tensor | None, pos_grad: Tensor | None):  # type: ignore[override]
         refuse_second_derivative("half_lse")
         q, k, rows, cols, *learned = ctx.saved_tensors
-        bound, seats, both, itself, scale = ctx.options
+        bound, seats, both, itself, scale, ranks = ctx.options
         scale = learned[0] if learned else scale
         missing = row_grad is None or pos_grad is None or col_grad is None
         nothing = torch.zeros(max(len(q), len(k)), device=q.device) if missing else rows
@@ -151,7 +154,7 @@ class _HalfLse(torch.autograd.Function):
         turned = itself and not both and seats.row_skip is seats.col_skip
         lse = (rows, rows) if turned else (rows, cols if both else None)
         weight = weights[0], weights[0] if turned else weights[1], weights[2]
-        dq, dk = _gradients(q, k, lse, weight, scale, bound, seats, turned, ctx.needs_input_grad[1])
+        dq, dk = _gradients(q, k, lse, weight, scale, bound, seats, turned, ctx.needs_input_grad[1], ranks)
         dscale = None
         if ctx.needs_input_grad[2]:  # of a turned table each pair was counted from both sides
             dscale = (dq.float() * q).sum().reshape(1) / (2 if turned else 1) * (1 if size is None else size)
@@ -165,12 +168,12 @@ class _HalfClip(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None):
-        q, k, n = q.contiguous(), k.contiguous(), q.shape[0]
+        q, k, n, ranks = q.contiguous(), k.contiguous(), q.shape[0], sharing()
         seats = _kernels().Seats(0)
-        rows, cols, pos = _statistics(q, k, scale, bound, seats, both=True)
+        rows, cols, pos = _statistics(q, k, scale, bound, seats, True, ranks)
         if any(ctx.needs_input_grad[:3]):
             half, minus = torch.full((n,), 0.5, device=q.device), torch.full((n,), -1.0, device=q.device)
-            dq, dk = _gradients(q, k, (rows, cols), (half, half, minus), scale, bound, seats, turned=False, of_keys=True)
+            dq, dk = _gradients(q, k, (rows, cols), (half, half, minus), scale, bound, seats, False, True, ranks)
             assert dk is not None
             dscale = (dq.float() * q).sum().reshape(1).div_(n) if ctx.needs_input_grad[2] else None
             ctx.save_for_backward(dq.mul_(scale / n), torch.mul(dk, scale / n, out=torch.empty_like(k)), dscale)
@@ -184,6 +187,7 @@ class _HalfClip(torch.autograd.Function):
 
 def half_clip(q: Tensor, k: Tensor, scale: float | Tensor, lowest: float) -> Tensor:
     """The mean over rows and columns of the InfoNCE of a square table of pairs, in fp32. `lowest`: as in `half_lse`."""
+    check_same_on_ranks("clip", (q, k, scale if isinstance(scale, Tensor) else torch.tensor(scale)))
     return _HalfClip.apply(q, k, *_scale_and_bound(scale, lowest))  # type: ignore[return-value]
 
 
@@ -196,35 +200,37 @@ def _scale_and_bound(scale: float | Tensor, lowest: float) -> tuple[float | Tens
 
 
 def _statistics(
-    q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, half: bool = False
+    q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, ranks: Ranks,
+    half: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Log-sum-exp of rows, of columns if asked for, and scores of partners if there are any. `half`: as in `bounded_sums`."""
     kernels = _kernels()
-    (at,) = own_blocks(q.shape[0], q.shape[0])
-    own, mine = q if world() == 1 else q[at], _of_rows(seats, at)
+    n = q.shape[0]
+    (at,) = ranks.own_blocks(n, n)
+    own, mine = q if ranks.count == 1 else q[at], _of_rows(seats, at, ranks)
     if bound is not None:
         sums = kernels.bounded_sums(own, k, scale, bound, mine, at.start, both, half)
-        sum_over_ranks([sums[own.shape[0] :]])
+        ranks.sum([sums[own.shape[0] :]])
         sums.log_().add_(bound)
         rows, cols = sums[: own.shape[0]], sums[own.shape[0] :]
     else:
         rows = kernels.online_lse(own, k, scale, mine, at.start)
-        cols = _online_columns(q, k, scale, seats) if both else rows.new_empty(0)
-    pos = rows.new_empty(0) if seats.shift is None else gather(kernels.partner_scores(own, k, scale, seats.shift, at.start))[0]
-    return gather(rows)[0], cols, pos
+        cols = _online_columns(q, k, scale, seats, ranks) if both else rows.new_empty(0)
+    pos = rows.new_empty(0) if seats.shift is None else ranks.gather(kernels.partner_scores(own, k, scale, seats.shift, at.start), n)
+    return ranks.gather(rows, n), cols, pos
 
 
-def _of_rows(seats: Seats, at: slice) -> Seats:
-    """`seats` for some rows alone."""
-    return seats if seats.row_skip is None or world() == 1 else seats._replace(row_skip=seats.row_skip[at])
+def _of_rows(seats: Seats, at: slice, ranks: Ranks) -> Seats:
+    """Cut `seats` to this rank's rows."""
+    return seats if seats.row_skip is None or ranks.count == 1 else seats._replace(row_skip=seats.row_skip[at])
 
 
-def _online_columns(q: Tensor, k: Tensor, scale: float | Tensor, seats: Seats) -> Tensor:
-    """The log-sum-exp of columns, which take the part of rows."""
-    (at,) = own_blocks(len(k), len(k))
+def _online_columns(q: Tensor, k: Tensor, scale: float | Tensor, seats: Seats, ranks: Ranks) -> Tensor:
+    """Return the log-sum-exp of columns, which take the part of rows."""
+    (at,) = ranks.own_blocks(len(k), len(k))
     shift = None if seats.shift is None else -seats.shift % len(q)
     turned = seats._replace(shift=shift, row_skip=seats.col_skip, col_skip=seats.row_skip)
-    return gather(_kernels().online_lse(k[at], q, scale, _of_rows(turned, at), at.start))[0]
+    return ranks.gather(_kernels().online_lse(k[at], q, scale, _of_rows(turned, at, ranks), at.start), len(k))
 
 
 def _size_of(*grads: Tensor) -> Tensor:
@@ -234,15 +240,15 @@ def _size_of(*grads: Tensor) -> Tensor:
 
 def _gradients(
     q: Tensor, k: Tensor, lse: tuple[Tensor, Tensor | None], weight: tuple[Tensor, Tensor, Tensor], scale: float | Tensor,
-    bound: float | None, seats: Seats, turned: bool, of_keys: bool,
+    bound: float | None, seats: Seats, turned: bool, of_keys: bool, ranks: Ranks,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Gradients by q and k, without scale. `turned`: k is q, and dL/ds comes with its transpose added: one product does."""
     kernels = _kernels()
     size = min(max(BLOCK_ROWS, BLOCK_BYTES // (2 * len(k)) // 128 * 128), len(q))
     buffer = q.new_empty(size, len(k))
-    dq = torch.empty_like(q) if world() == 1 else torch.zeros_like(q)
+    dq = torch.empty_like(q) if ranks.count == 1 else torch.zeros_like(q)
     dk = k.new_zeros(k.shape, dtype=torch.float32) if of_keys and not turned else None
-    for at in own_blocks(len(q), size):
+    for at in ranks.own_blocks(len(q), size):
         block = buffer[: at.stop - at.start]
         here = (lse[0][at], lse[1]), (weight[0][at], weight[1], weight[2])
         part = seats if seats.row_skip is None else seats._replace(row_skip=seats.row_skip[at])
@@ -250,7 +256,7 @@ def _gradients(
         torch.mm(block, k, out=dq[at])
         if dk is not None:
             dk = _add_product(dk, block.T, q[at])
-    sum_over_ranks([g for g in (dq, dk) if g is not None])
+    ranks.sum([g for g in (dq, dk) if g is not None])
     return dq, dk
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.core.ranks import gather, rank, sum_over_ranks, world
+from nearfar.core.sharing import check_same_on_ranks, on_this_rank_alone, sharing
 
 RowFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 
@@ -20,9 +20,9 @@ def rowmap(fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (
     (of one tensor, or of several in a tuple). No graph is kept: backward calls `fn` again, block by block, so
     that memory holds one block's intermediate results however many rows there are.
 
-    Over ranks every process calls it with the same tensors, computes its own share of the rows, and receives all
-    results; backward sums the gradients of rows and shared tensors over the ranks. The gradient is therefore
-    whole on every rank, as if there were one.
+    Within `shared_over_ranks` every rank calls it with the same tensors, computes its own share of the rows, and
+    receives all results; backward sums the gradients of rows and shared tensors over the ranks. The gradient is
+    therefore whole on every rank, as if there were one. Outside of it nothing passes between ranks.
 
     Shapes: each tensor of `rows` `(n, …)`; `shared` anything; result `(n, …)`. Integer tensors are welcome
     among both; integer results carry no gradient.
@@ -35,6 +35,7 @@ def rowmap(fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (
         raise UsageError(f"rowmap: rows must be tensors of one length, got lengths {[len(t) for t in rows]}")
     if block < 1:
         raise UsageError(f"rowmap: block must be at least 1, got {block}")
+    check_same_on_ranks("rowmap", (*rows, *shared))
     return _RowMap.apply(fn, len(rows), block, *rows, *shared)
 
 
@@ -43,10 +44,11 @@ class _RowMap(torch.autograd.Function):
     def forward(ctx, fn: RowFunction, row_count: int, block: int, first: Tensor, *others: Tensor):
         tensors = (first, *others)
         ctx.save_for_backward(*tensors)
-        ctx.fn, ctx.row_count, ctx.block = fn, row_count, block
-        spans = own_blocks(len(first), block)
-        blocks = [_as_tuple(fn(*(t[at] for t in tensors[:row_count]), *tensors[row_count:]), at) for at in spans]
-        results = [gather(torch.cat(parts))[0] for parts in zip(*blocks, strict=True)]
+        ctx.fn, ctx.row_count, ctx.block, ctx.ranks = fn, row_count, block, sharing()
+        spans = ctx.ranks.own_blocks(len(first), block)
+        with on_this_rank_alone():
+            blocks = [_as_tuple(fn(*(t[at] for t in tensors[:row_count]), *tensors[row_count:]), at) for at in spans]
+        results = [ctx.ranks.gather(torch.cat(parts), len(first)) for parts in zip(*blocks, strict=True)]
         ctx.mark_non_differentiable(*(r for r in results if not r.is_floating_point()))
         return tuple(results) if len(results) > 1 else results[0]
 
@@ -56,9 +58,9 @@ class _RowMap(torch.autograd.Function):
         tensors, row_count = list[Tensor](ctx.saved_tensors), ctx.row_count
         wanted = [k for k, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         grads = {k: torch.zeros_like(tensors[k]) for k in wanted}
-        for number, at in enumerate(own_blocks(len(tensors[0]), ctx.block)):
+        for number, at in enumerate(ctx.ranks.own_blocks(len(tensors[0]), ctx.block)):
             inputs = [(t[at] if k < row_count else t).detach().requires_grad_(k in grads) for k, t in enumerate(tensors)]
-            with torch.enable_grad():
+            with torch.enable_grad(), on_this_rank_alone():
                 results = _as_tuple(ctx.fn(*inputs), at)
             live = [(y, g[at]) for y, g in zip(results, result_grads, strict=True) if y.requires_grad]
             if not live:
@@ -70,7 +72,7 @@ class _RowMap(torch.autograd.Function):
             for k, grad in zip(wanted, found, strict=True):
                 if grad is not None:
                     (grads[k][at] if k < row_count else grads[k]).add_(grad)
-        sum_over_ranks(list(grads.values()))
+        ctx.ranks.sum(list(grads.values()))
         return (None, None, None, *(grads.get(k) for k in range(len(tensors))))
 
 
@@ -78,12 +80,6 @@ def refuse_second_derivative(what: str) -> None:
     """Called in backward: an error where a graph of the gradient itself is wanted, which would silently lack this part."""
     if torch.is_grad_enabled():
         raise NearfarError(f"{what} can be differentiated once only: backward was called with create_graph=True")
-
-
-def own_blocks(n: int, block: int) -> Iterator[slice]:
-    """This rank's share of n rows in blocks; one empty block where it has none, so that shapes are still known."""
-    start, stop = rank() * n // world(), (rank() + 1) * n // world()
-    return (slice(a, min(a + block, stop)) for a in range(start, max(stop, start + 1), block))
 
 
 def _as_tuple(results: Tensor | tuple[Tensor, ...], at: slice) -> tuple[Tensor, ...]:

@@ -49,6 +49,7 @@ def cross_entropy(S: Scores) -> Float[Tensor, " n"] | None:
         return half_cross_entropy(S)
     if not _suits_torch(S):
         return None
+    S.check_same_on_ranks("cross_entropy")
     if S.exclude_self:
         assert S.period is not None
         itself = torch.eye(len(S), dtype=torch.bool, device=S.query.device)
@@ -60,6 +61,7 @@ def cross_entropy_both_ways(S: Scores) -> Float[Tensor, ""] | None:
     """The mean over rows and over columns of a small square table of pairs, likewise."""
     if not _suits_torch(S) or S.exclude_self or len(S) != len(S.key):
         return None
+    S.check_same_on_ranks("cross_entropy_both_ways")
     table, target = S.table(), S.opposite
     return (F.cross_entropy(table, target) + F.cross_entropy(table.T, target)) / 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -12,7 +13,9 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from nearfar.core.arguments import check_positive, known_number
 from nearfar.core.errors import UsageError
+from nearfar.core.sharing import check_same_on_ranks, sharing
 from nearfar.scores import statistics
 from nearfar.scores.half import half_stats
 from nearfar.scores.relation import Relation, as_ids, same
@@ -34,11 +37,11 @@ _OF_COLUMNS = ("key", "col_id", "col_skip", "scale", "bias")
 class Scores:
     r"""\(S_{ij} = \text{scale} \cdot \text{score}(q_i, k_j) + \text{bias}\), with who is positive and who negative.
 
-    Built by `pairs`, `views`, `labelled`, `matched`, `listed`; then `S / tau`, `S * scale`, `S + bias`, `S.T`.
+    Built by `pairs`, `views`, `labelled`, `matched`, `listed`; then `S / tau`, `S * scale`, `S + bias`, `S - bias`, `-S`, `S.T`.
 
     Losses ask for row statistics: `S.stats(Scores.all_lse, Scores.pos_sum)` makes one pass over the table for all
     that is asked; `S.pos_sum` is short for one. A large table is never held: blocks of its rows are computed, and
-    again in backward, spread over the ranks. Statistics are differentiable once, in single precision at least.
+    again in backward; within `shared_over_ranks` ranks share the blocks. Statistics are differentiable once, in single precision at least.
 
     Column j is positive for row i where `row_id[i] == col_id[j]`; it is no candidate where it is the row itself
     (`exclude_self`) or where `row_skip[i] == col_skip[j]` without being positive (duplicates, known false
@@ -96,10 +99,18 @@ class Scores:
     __rmul__ = __mul__
 
     def __truediv__(self, tau: Scalar) -> Scores:
+        check_positive(tau=tau)
         return self * (1 / tau)
 
     def __add__(self, bias: Scalar) -> Scores:
         return replace(self, bias=self.bias + bias)
+
+    def __sub__(self, bias: Scalar) -> Scores:
+        return replace(self, bias=self.bias - bias)
+
+    def __neg__(self) -> Scores:
+        """Distances as scores, or scores as distances: the nearest become the farthest. There is no `lowest` any more."""
+        return self * -1
 
     @property
     def T(self) -> Scores:
@@ -118,11 +129,15 @@ class Scores:
 
     @property
     def lowest(self) -> Scalar:
-        """No score is smaller (for a positive scale)."""
+        """Lower bound of all scores; -inf where none is known. A learned scale counts as positive."""
+        scale = known_number(self.scale)
+        if scale is not None and scale <= 0:
+            return -math.inf if scale else self.bias
         return self.score.lowest * self.scale + self.bias
 
     def stats(self, *asked: Statistic) -> tuple[Tensor, ...]:
         """Row statistics, each `(n,)`: by a shorter way where there is one, the others in one pass over the table."""
+        self.check_same_on_ranks("stats")
         if self._is_half:
             return half_stats(self, asked)[0]
         with _full_precision(self.query.device.type):
@@ -136,12 +151,20 @@ class Scores:
 
     def stats_both_ways(self, *asked: Statistic) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The statistics of the rows, each `(n,)`, and of the columns, each `(m,)`: of one table where it is small."""
+        self.check_same_on_ranks("stats_both_ways")
         if self._is_half:
             return half_stats(self, asked, both=True)
         if self._is_small:
             scores = self._shared_scores()
             return self._reduce(scores, asked), self.T._reduce(scores.T, asked)
         return self.stats(*asked), self.T.stats(*asked)
+
+    def check_same_on_ranks(self, where: str) -> None:
+        """Raise an error if ranks that share this table describe different ones; see `shared_over_ranks`."""
+        if sharing().count > 1:
+            described = (getattr(self, name) for name in (*_OF_ROWS, *_OF_COLUMNS))
+            numbers = (torch.as_tensor(x, dtype=torch.float64) if isinstance(x, (int, float)) else x for x in described)
+            check_same_on_ranks(where, (*numbers, *self.score.parameters))
 
     def table(self) -> Float[Tensor, "n columns"]:
         """All scores, dense: shared columns, then each row's own."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Recipe, Rows, Similarity
 from nearfar.core.ranks import gather, rank, world
+from nearfar.core.sharing import shared_over_ranks
 from nearfar.train import returned
 from nearfar.train.buckets import Buckets
 from nearfar.train.graph import OnlyOnce, Recorder
@@ -89,10 +90,11 @@ class GradStep:
         return log, z
 
     def _objective(self, z: Embedded, step: int | None) -> dict[str, Tensor]:
-        """What the recipe makes of the global batch, differentiated."""
-        log = returned.objective(self.recipe, self.recipe.objective(self.net, z, self._key("objective", step)))
-        returned.must_depend(self.recipe, log["loss"])
-        log["loss"].backward()
+        """Compute the recipe's objective of the global batch and its gradient; ranks share the rows of its tables."""
+        with shared_over_ranks():
+            log = returned.objective(self.recipe, self.recipe.objective(self.net, z, self._key("objective", step)))
+            returned.must_depend(self.recipe, log["loss"])
+            log["loss"].backward()
         return log
 
     def _embed_first(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:

@@ -1,0 +1,77 @@
+"""Checks of arguments at the door of losses, scores and measures.
+
+Shapes and dtypes are checked always, which costs a microsecond. Values are checked where they can be read without
+waiting for a GPU and without touching a gradient.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+
+
+def check_rows(least_dims: int = 2, /, **named: Tensor) -> None:
+    """Raise `UsageError` unless all are floating-point tensors (n, …) with one n, which is at least 1."""
+    check_float(least_dims, **named)
+    for name, x in named.items():
+        if not len(x):
+            raise UsageError(f"`{name}` must not be empty, got the shape {tuple(x.shape)}")
+    check_lengths(**named)
+
+
+def check_float(least_dims: int = 2, /, **named: Tensor) -> None:
+    """Raise `UsageError` unless all are floating-point tensors of at least so many dimensions. They may be empty."""
+    for name, x in named.items():
+        if not isinstance(x, Tensor) or not x.is_floating_point():
+            found = str(x.dtype).removeprefix("torch.") if isinstance(x, Tensor) else type(x).__name__
+            raise UsageError(f"`{name}` must be a floating-point tensor, got {found}")
+        if x.dim() < least_dims:
+            wanted = ", ".join(["n", *"def"[: least_dims - 1]]) if least_dims > 1 else "n,"
+            raise UsageError(f"`{name}` must have the shape ({wanted}), one row for each sample, got {tuple(x.shape)}")
+
+
+def check_same_shape(**named: Tensor) -> None:
+    """Raise `UsageError` unless all are floating-point tensors (n, d) of one shape, with at least one row."""
+    check_rows(**named)
+    check_shapes(**named)
+
+
+def check_shapes(**named: Tensor) -> None:
+    """Raise `UsageError` unless all tensors have the same shape."""
+    if len({x.shape for x in named.values()}) > 1:
+        shapes = " and ".join(str(tuple(x.shape)) for x in named.values())
+        raise UsageError(f"{_names(named)} must have the same shape, got {shapes}")
+
+
+def check_lengths(**named: Tensor) -> None:
+    """Raise `UsageError` unless all tensors have the same number of rows."""
+    if len({len(x) for x in named.values()}) > 1:
+        raise UsageError(f"{_names(named)} must have the same number of rows, got {' and '.join(str(len(x)) for x in named.values())}")
+
+
+def check_flags(shape: tuple[int, ...], /, **named: Tensor) -> None:
+    """Raise `UsageError` unless all are tensors of truth values of this shape."""
+    for name, x in named.items():
+        if not isinstance(x, Tensor) or x.dtype.is_floating_point or x.dtype.is_complex or x.dtype.itemsize > 1 or x.shape != shape:
+            found = f"{x.dtype} of the shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+            raise UsageError(f"`{name}` must be a tensor of truth values of the shape {tuple(shape)}, got {found}")
+
+
+def check_positive(**named: float | Tensor) -> None:
+    """Raise `UsageError` unless all numbers are greater than 0, of those that `known_number` can read."""
+    for name, x in named.items():
+        value = known_number(x)
+        if value is not None and not value > 0:
+            raise UsageError(f"`{name}` must be positive, got {value:g}")
+
+
+def known_number(x: float | Tensor) -> float | None:
+    """Return the number; None for tensors on a GPU, which would be waited for, and for those with a gradient."""
+    if not isinstance(x, Tensor):
+        return float(x)
+    return None if x.device.type != "cpu" or x.requires_grad or x.numel() != 1 else float(x)
+
+
+def _names(named: dict[str, Tensor]) -> str:
+    return " and ".join(f"`{name}`" for name in named)
