@@ -192,3 +192,27 @@ def test_the_penalty_is_chosen_on_held_out_training_rows(digits):
     assert chosen_penalty(x, y, Key(3), (0.1, 100.0, 1e-3)) == max(accuracy, key=accuracy.__getitem__)
     with pytest.raises(NearfarError, match="a fifth of 4 rows is none"):
         chosen_penalty(x[:4], y[:4], Key(3))
+
+
+def test_the_penalty_is_not_chosen_on_fitted_rows(digits):
+    """With many wrong labels and columns of noise, a weak penalty is best on the rows it was fitted on and worse on others."""
+    x, y = digits[0][:200], digits[1][:200].clone()
+    random = torch.Generator().manual_seed(0)
+    x = torch.cat([x, torch.randn(len(x), 50, generator=random)], 1)
+    wrong = torch.rand(len(y), generator=random) < 0.25
+    y[wrong] = torch.randint(10, (int(wrong.sum()),), generator=random)
+    strong, weak = (linear_probe(x, y, x, y, C).accuracy for C in (0.01, 1.0))
+    assert strong < weak == 1.0
+    assert chosen_penalty(x, y, Key(3), (0.01, 1.0)) == 0.01
+
+
+def test_a_test_row_is_scored_independently_of_other_test_rows(digits):
+    """Features are scaled by the training split alone: rows far away in the test split change nothing."""
+    train, test_x, test_y = (digits[0][:500], digits[1][:500]), digits[2][:400], digits[3][:400]
+    far = 100 * test_x[:200] + 1000
+    parts = [(test_x[200:], test_y[200:]), (far, test_y[:200]), (torch.cat([far, test_x[200:]]), test_y)]
+    near, distant, both = (linear_probe(*train, *part, C=0.01) for part in parts)
+    assert both.accuracy == pytest.approx((near.accuracy + distant.accuracy) / 2)
+    assert (both.train_accuracy, both.iterations) == (near.train_accuracy, near.iterations)
+    near, distant, both = (few_labels(*train, *part, draws=2, key=Key(1)) for part in parts)
+    assert both.mean == pytest.approx((near.mean + distant.mean) / 2)

@@ -108,6 +108,20 @@ def test_a_graph_with_most_rows_deleted_still_finds_k():
     assert [sorted(rows) for rows in hits.rows] == [sorted(left[np.argsort(-_cosine(x[left], q))[:10]]) for q in x[:20]]
 
 
+@pytest.mark.parametrize("metric", METRICS)
+def test_cells_with_too_few_rows_still_give_k_neighbors(metric):
+    """The cells that a query looks into hold about a third of the rows, and two thirds are asked for."""
+    x, q = np.split(table(1010), [1000])
+    index = build(x, None, None, kind="ivf", metric=metric)
+    hits = index.search(q, 700)
+    probed = index.engine.inner.search(q, 700)[1]
+    assert (probed < 0).any(axis=1).all(), "FAISS alone marks missing neighbors by row -1"
+    for query, scores, rows in zip(q, hits.scores, hits.rows, strict=True):
+        expected = naive(dict(enumerate(x)), query, 700, metric)
+        assert set(rows.tolist()) == {row for _, row in expected}
+        assert scores == pytest.approx([score for score, _ in expected], abs=1e-4)
+
+
 def _cosine(x: np.ndarray, q: np.ndarray) -> np.ndarray:
     return x @ q / np.linalg.norm(x, axis=1) / np.linalg.norm(q)
 

@@ -72,6 +72,15 @@ def test_known_answers_never_change():
     assert key.permutation(8).tolist() == [6, 4, 3, 7, 5, 1, 2, 0]
 
 
+@pytest.mark.parametrize("n", [1000, 1_000_000])
+def test_permutations_rise_as_often_as_they_fall(n):
+    """Ties of a sort key with too few bits are left in rising order: a million rows notice 24 bits, a thousand notice 8."""
+    found = Key(4)("order").permutation(n)
+    assert np.array_equal(np.sort(found), np.arange(n))
+    rises = int((found[1:] > found[:-1]).sum())
+    assert abs(rises - (n - 1) / 2) < 4 * np.sqrt((n + 1) / 12), "four standard deviations"
+
+
 @pytest.mark.parametrize(("draw", "cdf"), [("uniform", stats.uniform.cdf), ("normal", stats.norm.cdf)])
 def test_distributions(draw, cdf):
     x = getattr(Key(5)(draw), draw)(np.arange(20_000), 5)

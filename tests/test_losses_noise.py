@@ -383,6 +383,15 @@ def test_proto_nce():
         proto_nce(S, v, [])
 
 
+def test_proto_nce_sends_no_gradient_to_prototypes():
+    v, prototypes = _randn(4, 3).requires_grad_(), _randn(3, 3, seed=4).requires_grad_()
+    clustering = (prototypes, torch.tensor([0.2, 0.3, 0.1], dtype=torch.float64), torch.tensor([2, 1, 0, 0]))
+    proto_nce(pairs(v, _randn(4, 3, seed=1)), v, [clustering]).sum().backward()
+    assert prototypes.grad is None
+    assert v.grad is not None
+    assert v.grad.abs().sum() > 0
+
+
 def test_concentration_agrees_with_a_loop():
     z, c = _randn(40, 3), _randn(6, 3, seed=1)
     at = torch.cdist(z, c).argmin(1)

@@ -353,6 +353,24 @@ def test_npids_noise_contrast_is_the_binary_one():
     assert session.recipe.objective(session.net, z, KEY("other")) != session.recipe.objective(session.net, z, KEY)
 
 
+def test_npids_partition_function_gets_no_gradient():
+    """By hand: the derivatives of the two logarithms with respect to the scores, with Z held constant."""
+    m = 50
+    session = session_of(NPID(dim=16, negatives=m, lam=0.0), batch=16)
+    bank, tau = session.net.bank.rows.double(), session.recipe.tau
+    n = len(bank)
+    f, ids = unit_rows(5, 16).requires_grad_(), torch.tensor([3, 1, 4, 1000, 5])
+    (found,) = torch.autograd.grad(session.recipe.objective(session.net, {"f": f, "id": ids}, KEY), f)
+    drawn = bank[KEY("noise").integers(torch.arange(m), n)]
+    partition = n * float((f.detach().double() @ drawn.T / tau).exp().mean())
+    expected = torch.zeros(5, 16, dtype=torch.float64)
+    for row, (v, i) in enumerate(zip(f.detach().double(), ids, strict=True)):
+        posterior = lambda u, v=v: 1 / (1 + m / n * partition / math.exp(float(u @ v) / tau))
+        along = (posterior(bank[i]) - 1) * bank[i] + sum(posterior(u) * u for u in drawn)
+        expected[row] = along / tau / 5
+    torch.testing.assert_close(found.double(), expected, rtol=1e-3, atol=1e-6)
+
+
 def test_npids_proximal_term_is_nothing_for_a_sample_that_did_not_move():
     ids = torch.tensor([7, 2, 9])
     plain, held = (session_of(NPID(dim=16, lam=lam), batch=16) for lam in (0.0, 2.0))

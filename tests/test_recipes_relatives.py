@@ -19,6 +19,7 @@ from nearfar.losses import whiten
 from nearfar.similarity.jigsaw import Jigsaw, lay_out, tiles
 from nearfar.similarity.labelled import Labelled, few
 from nearfar.similarity.presets import handwriting_views
+from nearfar.train.fit import Hook, train
 
 NOTHING = Net()
 KEY = Key(0)("objective", 0)
@@ -379,3 +380,40 @@ def test_the_three_phases_hand_on_what_they_learned(tmp_path, caplog):
     for ours, theirs in ((second.net.middle, first.net.middle), (third.net.teacher.module, second.net.classifier)):
         for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
             torch.testing.assert_close(p, q)
+
+
+# --- BYOL -----------------------------------------------------------------------------------------
+
+
+def momentum_of_the_paper(m: float, progress: float) -> float:
+    """Section 3.2 of arXiv:2006.07733: tau = 1 - (1 - tau_base) (cos(pi k / K) + 1) / 2."""
+    return 1 - (1 - m) * (math.cos(math.pi * progress) + 1) / 2
+
+
+@pytest.mark.parametrize(("progress", "rate"), [(0.0, 0.9), (1 / 3, 0.925), (0.5, 0.95), (2 / 3, 0.975), (1.0, 1.0)])
+def test_byols_momentum_rises_from_m_to_one(progress, rate):
+    assert momentum_of_the_paper(0.9, progress) == pytest.approx(rate)
+    net = tiny_session("byol", batch=8).net
+    before = [p.clone() for p in net.target.parameters()]
+    with torch.no_grad():
+        for p in net.online.parameters():
+            p.add_(1.0)
+    made("byol", m=0.9).update(net, {}, progress)
+    for p, was, online in zip(net.target.parameters(), before, net.online.parameters(), strict=True):
+        torch.testing.assert_close(p, rate * was + (1 - rate) * online)
+
+
+def test_byols_target_follows_the_online_network_in_every_step():
+    session = tiny_session("byol", batch=16, steps=4, lr=0.05, warmup=0.0)
+    target = [p.clone() for p in session.net.target.parameters()]
+
+    class Follow(Hook):
+        def step(self, session, values, z):
+            m = momentum_of_the_paper(session.recipe.m, session.step / 4)
+            for was, p, online in zip(target, session.net.target.parameters(), session.net.online.parameters(), strict=True):
+                assert m == 1 or not torch.equal(p, was)
+                was.mul_(m).add_((1 - m) * online.detach())
+                torch.testing.assert_close(p, was)
+
+    train(session, [Follow()])
+    assert session.step == 4

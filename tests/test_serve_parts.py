@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import struct
 import threading
@@ -15,12 +16,17 @@ from serving import png, small_run
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
 import nearfar
 from nearfar.app.serve.asked import _npy
 from nearfar.app.serve.cache import Cache
 from nearfar.app.serve.encode import Encoder
 from nearfar.app.serve.exact import Exact, Query, unit
-from nearfar.app.serve.guard import is_loopback
+from nearfar.app.serve.guard import Guard, is_loopback
 from nearfar.app.serve.limits import Limits, Refused
 from nearfar.app.serve.prepare import prepare
 from nearfar.app.serve.worker import Worker
@@ -192,3 +198,35 @@ def test_npy_headers_that_promise_more_than_there_is_are_refused():
 def test_loopback_addresses():
     assert all(map(is_loopback, ("localhost", "127.0.0.1", "127.9.9.9", "::1", "[::1]")))
     assert not any(map(is_loopback, ("0.0.0.0", "example.com", "10.0.0.1", "", "127.0.0.1.example.com")))
+
+
+def status_of_guarded_post(limit: int, parts: list[bytes], **headers: str) -> int:
+    """Send a body in parts to an app that reads all of it, through a guard with this limit. Return the status."""
+
+    async def read_body(request: Request) -> Response:
+        return Response(str(len(await request.body())))
+
+    guard = Guard(Starlette(routes=[Route("/", read_body, methods=["POST"])]), Limits(body=limit), token=None, local=False)
+    messages = [{"type": "http.request", "body": part, "more_body": i < len(parts) - 1} for i, part in enumerate(parts)]
+    sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": sent, "query_string": b""}
+    answers = []
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(message):
+        answers.append(message)
+
+    asyncio.run(guard(scope, receive, send))
+    return answers[0]["status"]
+
+
+@pytest.mark.parametrize("cut", [1, 60, 100])
+def test_the_body_limit_is_the_largest_body_that_passes(cut):
+    body = bytes(101)
+    whole, larger = [body[:cut], body[cut:100]], [body[:cut], body[cut:]]
+    assert status_of_guarded_post(100, whole, transfer_encoding="chunked") == 200
+    assert status_of_guarded_post(100, larger, transfer_encoding="chunked") == 413
+    assert status_of_guarded_post(100, whole, content_length="100") == 200
+    assert status_of_guarded_post(100, whole, content_length="101") == 413, "refused by its header alone"

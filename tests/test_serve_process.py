@@ -20,6 +20,8 @@ from serving import TOKEN, ask, png, serving, small_run, until, upload
 from test_serve_parts import bomb
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
+from nearfar.app.serve.guard import COOKIE, session_of
+from nearfar.app.serve.limits import Limits
 
 CLIENTS = 64
 SECONDS = 3.0
@@ -177,6 +179,38 @@ def test_who_may_ask(server):
     assert TOKEN not in cookie
     assert server.ask("GET", "/metrics", token=None, cookie=cookie.split(";")[0])[0] == 200
     assert server.ask("GET", "/health", host="rebound.example.com")[0] == 403
+
+
+def test_a_session_of_another_token_is_rejected(server):
+    for token, status in ((TOKEN, 200), ("another token", 401), ("", 401)):
+        assert server.ask("GET", "/metrics", token=None, cookie=f"{COOKIE}={session_of(token)}")[0] == status
+
+
+@pytest.mark.parametrize("path", ["/metrics/static/", "/explorer/static/main.js", "//static/", "/static", "/docs/static/docs/begin.js"])
+def test_only_paths_that_begin_with_static_need_no_token(server, path):
+    assert server.ask("GET", path, token=None)[0] == 401
+    assert server.ask("GET", "/static/docs/begin.js", token=None)[0] == 200
+
+
+def many_vectors(count: int, dim: int) -> tuple[bytes, str]:
+    return np.ones((count, dim), np.float32).tobytes(), "application/octet-stream"
+
+
+def test_the_item_limit_is_the_largest_number_that_passes(server):
+    """Texts and empty images get 422 for another reason, but only if their number passes."""
+    _, health = server.json("GET", "/health")
+    as_json = lambda body: (json.dumps(body).encode(), "application/json")
+    kinds = {
+        "rows": (lambda n: as_json({"rows": [0] * n}), 200),
+        "texts": (lambda n: as_json({"texts": ["a"] * n}), 422),
+        "images": (lambda n: as_json({"images": [""] * n}), 422),
+        "vectors": (lambda n: many_vectors(n, health["dim"]), 200),
+        "uploads": (lambda n: upload([b""] * n), 422),
+    }
+    for kind, (make, passes) in kinds.items():
+        at_limit, above = (make(Limits().items + extra) for extra in (0, 1))
+        assert server.ask("POST", "/search?k=1", at_limit[0], content_type=at_limit[1])[0] == passes, kind
+        assert server.ask("POST", "/search?k=1", above[0], content_type=above[1])[0] in (400, 413), kind
 
 
 @pytest.mark.parametrize(

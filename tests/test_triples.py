@@ -167,6 +167,20 @@ def test_a_single_file_is_split_by_key_and_no_test_name_is_new(tmp_path):
     assert not np.array_equal(other, test)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_names_that_occur_once_stay_in_the_training_split(seed):
+    """A ring of common names, half of its members with a neighbor that occurs nowhere else, and relations that occur once."""
+    ring = [(f"e{i}", "next", f"e{(i + 1) % 40}") for i in range(40)]
+    once = [(f"lone head {i}", "next", f"e{i}") for i in range(20)] + [(f"e{i}", "next", f"lone tail {i}") for i in range(20)]
+    rare = [(f"e{i}", f"rare {i}", f"e{i + 5}") for i in range(20)]
+    found = open_triples(ring + once + rare, seed=seed)
+    entities, relations = found.train.entities, found.train.relations
+    trained = {entities[i] for i in found.train.triples[:, [0, 2]].ravel()}, {relations[i] for i in found.train.triples[:, 1]}
+    assert trained == (set(entities), set(relations))
+    assert len(found.train.triples) + len(found.test.triples) == 100
+    assert len(found.test.triples) >= 3
+
+
 def test_the_standard_library_is_a_knowledge_graph():
     found = open_triples("python")
     names = found.train.entities
