@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -115,3 +117,38 @@ def largest_relative_error(a: dict[str, Tensor], b: dict[str, Tensor]) -> float:
     assert a.keys() == b.keys()
     scale = max(float(v.double().abs().max()) for v in a.values())  # truth values are numbers too
     return max(float((a[k].double() - b[k].double()).abs().max()) for k in a) / scale
+
+
+class DiskLog:
+    """Record of what `os` flushes and renames, in order. The real functions are called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.flushed: dict[Path, int] = {}
+        self.events: list[tuple[str, Path]] = []
+        self.real_fsync = os.fsync
+        monkeypatch.setattr(os, "fsync", self._fsync)
+        for name in ("rename", "replace"):
+            monkeypatch.setattr(os, name, functools.partial(self._rename, getattr(os, name)))
+
+    def _fsync(self, handle: int) -> None:
+        self.real_fsync(handle)
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        self.flushed[path] = os.fstat(handle).st_size
+        self.events.append(("flushed", path))
+
+    def _rename(self, real: Any, source: str | Path, target: str | Path) -> None:
+        source, target = Path(source).resolve(), Path(target).resolve()
+        written = [source, *source.iterdir()] if source.is_dir() else [source]
+        unflushed = [str(path) for path in written if self.flushed.get(path) != path.stat().st_size]
+        assert not unflushed, f"renamed to {target} before being flushed: {unflushed}"
+        real(source, target)
+        if source in self.flushed:
+            self.flushed[target] = self.flushed.pop(source)
+        self.events.append(("renamed", target))
+
+    def assert_flushed_around_rename(self, target: Path) -> None:
+        """Assert that the target was renamed, which asserts that it was flushed, and that its folder was flushed after that."""
+        target = target.resolve()
+        assert ("renamed", target) in self.events
+        after = self.events[self.events.index(("renamed", target)) :]
+        assert ("flushed", target.parent) in after, f"the folder {target.parent} is not flushed after the rename"

@@ -10,12 +10,13 @@ import shutil
 
 import pytest
 import torch
-from helpers import assert_same_tensors, stored, tiny_session
+from helpers import DiskLog, assert_same_tensors, stored, tiny_session
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nearfar
 from nearfar.core import NearfarError, UsageError
+from nearfar.core.files import atomic_write
 from nearfar.train import checkpoint
 from nearfar.train.fit import train
 
@@ -43,6 +44,20 @@ def test_loaded_is_what_was_saved(tmp_path):
     assert a["state"].keys() == b["state"].keys()
     for index in a["state"]:
         assert_same_tensors(a["state"][index], b["state"][index])
+
+
+def test_a_checkpoint_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
+    session = tiny_session("byol", steps=3, batch=32)
+    disk = DiskLog(monkeypatch)
+    disk.assert_flushed_around_rename(checkpoint.save(tmp_path, 0, session.net, session.optimizers, {}))
+
+
+def test_an_atomic_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
+    disk = DiskLog(monkeypatch)
+    with atomic_write(tmp_path / "file") as f:
+        f.write(b"some bytes")
+    disk.assert_flushed_around_rename(tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == b"some bytes"
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars"])

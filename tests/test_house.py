@@ -51,25 +51,33 @@ def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_claim_counts_its_own_seeds_and_names_rows_of_one_seed(monkeypatch):
+def result_row(recipe: str, seed: int, points: float) -> dict:
+    """A stored row whose trained encoder has this many points more than its baseline, in every column."""
+    results = [
+        {"representation": name, "baseline": name.startswith("un"), "few_labels": value, "linear": value, "knn": value}
+        for name, value in (("untrained encoder", 0.5), ("trained encoder", 0.5 + points / 100))
+    ]
+    return {"recipe": recipe, "method": recipe, "seed": seed, "results": results}
+
+
+def test_a_claim_counts_its_own_seeds_and_names_rows_of_one_seed(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     import status
 
-    def lines(change) -> list[str]:
-        def result(name: str):
-            path = ROOT / "benchmarks" / "results" / f"{name}.json"
-            return change(name, json.loads(path.read_text())) if path.exists() else None
+    rows = {"digits": {"rows": [result_row("pirl", 0, 10), *(result_row("simclr", seed, 10) for seed in range(3))]}}
+    rows |= {f"cifar/simclr-{seed}": result_row("simclr", seed, 45) for seed in range(3)}
+    rows |= {"cifar/supcon-0": result_row("supcon", 0, 45)}
 
-        return status.status(ROOT, result).splitlines()
+    def states(claim: str) -> list[str]:
+        lines = [line.strip("| ").split(" | ") for line in status.status(tmp_path, rows.get).splitlines()]
+        return [line[-1] for line in lines if line[0].startswith(claim)]
 
-    def less(name: str, found: dict) -> dict:
-        rows = [r for r in found["rows"] if r["recipe"] != "pirl" or r["seed"] == 0] if name == "digits" else []
-        return found | {"rows": rows} if rows else found
-
-    assert any("`pirl` on digits" in line and line.endswith("**open**: 1 of 3 seeds |") for line in lines(less))
-    there = lines(lambda name, found: found)
-    assert any("`supcon` on CIFAR-10" in line and "one seed" in line for line in there)
-    assert not any("`simclr` on CIFAR-10" in line and "one seed" in line for line in there)
+    assert states("`pirl` on digits") == ["**open**: 1 of 3 seeds"]
+    assert states("`simclr` on digits") == ["proven"]
+    assert [state.startswith("proven, one seed") for state in states("`supcon` on CIFAR-10")] == [True]
+    assert [state.startswith("proven, one seed") for state in states("`simclr` on CIFAR-10")] == [False] * 6
+    rows["cifar/supcon-1"] = result_row("supcon", 1, 45)
+    assert ["one seed" in state for state in states("`supcon` on CIFAR-10")] == [False]
 
 
 def test_tables_in_readme_and_docs_are_fresh():

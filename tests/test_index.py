@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import DiskLog
 
 import nearfar.index
 from nearfar.core import NearfarError, UsageError
@@ -278,6 +279,18 @@ def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_ol
     assert len(again) == 30
     again.add(table(5))
     assert sorted(p.name for p in folder.iterdir()) == ["deleted-2.npy", "items-2.arrow", "lock", "manifest.json", "vectors-2.faiss"]
+
+
+def test_an_index_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
+    disk = DiskLog(monkeypatch)
+    index = build(table(60), None, tmp_path / "index")
+    disk.assert_flushed_around_rename(tmp_path / "index")
+    disk.events.clear()
+    index.delete([3])
+    disk.assert_flushed_around_rename(tmp_path / "index" / "manifest.json")
+    renamed = disk.events.index(("renamed", tmp_path / "index" / "manifest.json"))
+    before = {path.name for what, path in disk.events[:renamed] if what == "flushed"}
+    assert {"vectors-2.faiss", "items-2.arrow", "deleted-2.npy"} <= before
 
 
 def test_two_writers_do_not_overwrite_each_other(folder):

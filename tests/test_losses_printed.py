@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
 import torch
 from torch.nn import functional as F
 
 from nearfar.losses import debiased, hard_negative, info_nce_in, n_pair, nt_xent, sigmoid, supcon
-from nearfar.scores import cosine, dot, labelled, listed, matched, pairs
+from nearfar.scores import cosine, labelled, listed, matched
 
 
 def _randn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -97,7 +98,12 @@ def test_hard_positives_are_drawn_from_the_positives():
 
 
 def test_n_pair_has_one_positive():
-    S = pairs(_randn(5, 3), _randn(5, 3, seed=1), score=dot)
-    assert S.pos_count.tolist() == [1] * 5
-    assert S.neg_count.tolist() == [4] * 5
-    assert n_pair(S.query, S.key) > 0
+    """The negatives of row i are the others' positives: j = i in the sum would add exp(0) = 1 to each row and bound the loss by log 2."""
+    a, b = _randn(5, 3), _randn(5, 3, seed=1)
+    terms = [[math.exp(sum(float(x * (y - z)) for x, y, z in zip(a[i], b[j], b[i], strict=True))) for j in range(5)] for i in range(5)]
+    rows = [math.log(1 + sum(term for j, term in enumerate(row) if j != i)) for i, row in enumerate(terms)]
+    printed = [math.log(1 + sum(row)) for row in terms]
+    assert float(n_pair(a, b)) == pytest.approx(sum(rows) / 5, rel=1e-9)
+    assert sum(printed) / 5 > sum(rows) / 5 + 0.1
+    apart = 20 * torch.eye(5, dtype=torch.float64)
+    assert float(n_pair(apart, apart)) == pytest.approx(0.0, abs=1e-9), "nothing is left where positives alone are alike"

@@ -14,15 +14,18 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch.nn.modules.module import register_module_forward_hook
 
 import nearfar
 from nearfar.app.api import embed, evaluate, report
+from nearfar.app.cli import main
 from nearfar.app.results import splits_of, views_of
 from nearfar.core import NearfarError, UsageError
 from nearfar.data import folder as folder_module
@@ -253,9 +256,41 @@ def test_chunks_with_batch_norm_are_warned_of_and_statistics_move_once(caplog):
     assert all(int(v) == 2 for v in tracked), "once for each of the two views"
 
 
-def test_determinism_ends_with_the_run():
-    nearfar.fit("simclr", preset="tiny", deterministic=True, **SMALL)
+@contextlib.contextmanager
+def determinism_of_forward_passes() -> Iterator[list[bool]]:
+    """List for every forward pass of any module whether torch allows deterministic algorithms alone."""
+    seen: list[bool] = []
+    hook = register_module_forward_hook(lambda *_: seen.append(torch.are_deterministic_algorithms_enabled()))
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+@pytest.mark.parametrize("flags", [["--deterministic"], []])
+def test_the_deterministic_flag_holds_during_the_steps(flags, tmp_path):
+    with determinism_of_forward_passes() as seen:
+        assert main(["fit", "simclr", "--tiny", "--steps", "2", "--batch", "8", "--out", str(tmp_path / "run"), *flags]) == 0
+    assert set(seen) == {bool(flags)}
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_determinism_ends_with_the_run(before):
+    """Also with a run that fails. A caller who has it switched on keeps it."""
+
+    class Fail(Hook):
+        def step(self, session, values, z):
+            assert torch.are_deterministic_algorithms_enabled()
+            raise RuntimeError("on purpose")
+
+    torch.use_deterministic_algorithms(before)
+    try:
+        with pytest.raises(RuntimeError, match="on purpose"):
+            nearfar.fit("simclr", preset="tiny", deterministic=True, hooks=[Fail()], **SMALL)
+        assert torch.are_deterministic_algorithms_enabled() == before
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_a_broken_file_in_a_worker_is_one_message(tmp_path, monkeypatch):
@@ -399,8 +434,6 @@ def test_machine_settings_and_the_place_of_the_data_may_change(tmp_path):
 
 
 def test_the_accept_changes_flag_needs_a_run_to_resume(tmp_path, capsys):
-    from nearfar.app.cli import main
-
     assert main(["fit", "simclr", "--tiny", "--accept-changes", "--out", str(tmp_path / "run")]) == 2
     assert "--accept-changes belongs to --resume" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

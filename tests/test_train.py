@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import nearfar
-from nearfar.core import Card, Key, NearfarError, Net, Plan, Recipe, Run, Similarity
+from nearfar.core import Card, Key, Machine, NearfarError, Net, Plan, Recipe, Run, Similarity
 from nearfar.heads import mlp
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity import Augment, handwriting_views
@@ -24,7 +24,7 @@ from nearfar.train.fit import Diverged, Hook, train
 from nearfar.train.loader import AHEAD, Steps, batches
 from nearfar.train.optim import LARS, make_optimizer
 from nearfar.train.schedule import learning_rate
-from nearfar.train.session import pick_device
+from nearfar.train.session import Session, pick_device
 
 IMAGES = (np.arange(48 * 64) * 37 % 251).astype(np.uint8).reshape(48, 8, 8)
 
@@ -193,6 +193,54 @@ def test_hooks_see_every_step_and_never_change_the_result():
     train(watched, [Counter()])
     assert seen == ["start", *((t, ["loss"], ["z0", "z1"]) for t in (1, 2, 3)), "stop"]
     assert_same_tensors(plain.net.state_dict(), watched.net.state_dict())
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant"])
+def test_a_step_takes_the_learning_rate_of_its_middle(schedule):
+    """By hand, with a warm-up over half of eight steps: neither the first nor the last step has a rate of zero."""
+    seen = []
+
+    class Rates(Hook):
+        def step(self, session, values, z):
+            seen.append((session.lr, *(group["lr"] for o in session.optimizers for group in o.param_groups)))
+
+    train(tiny_session("simclr", steps=8, batch=16, lr=0.8, warmup=0.5, schedule=schedule), [Rates()])
+    falling = [0.4 * (1 + math.cos(math.pi * share)) for share in (0.125, 0.375, 0.625, 0.875)]
+    expected = [0.1, 0.3, 0.5, 0.7] + (falling if schedule == "cosine" else [0.8] * 4)
+    assert [rates[0] for rates in seen] == pytest.approx(expected)
+    assert all(len(set(rates)) == 1 < len(rates) for rates in seen), "the optimizer took the rate that is reported"
+
+
+@dataclass(frozen=True)
+class Noting(SimCLR):
+    """Writes down the progress of each update and the first number of each refresh key, in buffers of the net."""
+
+    def build(self, sizes, encoder):
+        net = super().build(sizes, encoder)
+        net.register_buffer("progress", torch.zeros(12))
+        net.register_buffer("drawn", torch.zeros(3))
+        return net
+
+    def update(self, net, z, progress):
+        net.progress[net.progress.count_nonzero()] = progress
+
+    def refresh(self, net, data, encode_all, key, epoch):
+        net.drawn[epoch] = key.uniform(torch.zeros(1)).item()
+        return ()
+
+
+def test_update_receives_the_progress_after_its_step():
+    session = tiny_session("simclr", steps=4, batch=16)
+    session = Session(Noting(), session.run, Machine(), session.data, torch.device("cpu"))
+    train(session)
+    assert session.net.progress.tolist() == [0.25, 0.5, 0.75, 1.0] + [0.0] * 8
+
+
+def test_each_epoch_refreshes_with_a_key_of_its_own():
+    run = nearfar.fit(Noting(), data=IMAGES, steps=12, batch=8)
+    drawn = run.net.drawn.tolist()
+    assert len(set(drawn)) == 3
+    assert drawn == [Key(0)("refresh", epoch).uniform(torch.zeros(1)).item() for epoch in range(3)]
 
 
 def test_only_hooks_that_started_are_stopped():
