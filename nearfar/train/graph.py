@@ -93,12 +93,23 @@ class Recorder:
         except Exception as e:  # whatever it is, the step still runs without a graph; a real error shows itself there
             log.info("this step runs without a CUDA graph: %s", str(e).splitlines()[0] if str(e) else type(e).__name__)
             self.refused = True
+            end_capture_of_generators(device)
             for p in self.params:
                 p.grad = None
             return False
         self.grads = [(p, p.grad) for p in self.params if p.grad is not None]
         self.graph = graph
         return True
+
+
+def end_capture_of_generators(device: torch.device) -> None:
+    """Let torch's CUDA generator draw again after a recording that failed.
+
+    When CUDA ends a capture with an error, torch leaves its generator in capture mode: the next dropout in this process would raise
+    "Offset increment outside graph capture". The end of any successful capture resets the mode, so a trivial one is made.
+    """
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        torch.zeros(1, device=device)
 
 
 def _map(fn: Callable[[Tensor], Tensor], raw: Any) -> Any:
