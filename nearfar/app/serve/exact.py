@@ -14,6 +14,7 @@ from jaxtyping import Float32, Int64
 from nearfar.core.errors import MissingExtra
 from nearfar.index.exact import ExactSearch
 
+
 class Query(NamedTuple):
     """One request: its vectors and how many neighbours each shall have."""
 
