@@ -49,7 +49,7 @@ def test_spearman_orders_numbers_only():
     order = torch.arange(4.0)
     for broken in (torch.tensor([0.0, 1.0, 2.0, float("nan")]), torch.tensor([0.0, 1.0, 2.0, float("inf")])):
         for pair in ((order, broken), (broken, order)):
-            with pytest.raises(NearfarError, match="spearman, (first|second) values: 1 of 4 rows hold NaN or infinity"):
+            with pytest.raises(NearfarError, match=r"spearman, (first|second) values: 1 of 4 rows hold NaN or infinity"):
                 spearman(*pair)
 
 

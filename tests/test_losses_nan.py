@@ -100,9 +100,10 @@ OF_TABLES: dict[str, Callable[[Scores], Tensor]] = {
     **{
         name: getattr(L, name)
         for name in (
-            "batch_all", "batch_hard", "batch_hard_soft", "debiased", "dv_bound", "hard_negative", "info_nce", "info_nce_bound", "info_nce_in",
-            "jsd_bound", "lifted", "lifted_generalised", "lifted_smooth", "lmnn", "margin_based", "nwj_bound", "pair", "pair_of_squares",
-            "ranking", "ranking_nce", "semi_hard", "sigmoid", "spreading", "supcon",
+            "batch_all", "batch_hard", "batch_hard_soft", "debiased", "dv_bound", "hard_negative",
+            "info_nce", "info_nce_bound", "info_nce_in", "jsd_bound", "lifted", "lifted_generalised",
+            "lifted_smooth", "lmnn", "margin_based", "nwj_bound", "pair", "pair_of_squares", "ranking",
+            "ranking_nce", "semi_hard", "sigmoid", "spreading", "supcon",
         )
     },
     "binary_nce": lambda S: L.binary_nce(S, K),
@@ -119,16 +120,20 @@ OF_TABLES: dict[str, Callable[[Scores], Tensor]] = {
     "only_negatives": lambda S: L.info_nce(L.only_negatives(S, L.hardest_negatives(S, 1))),
     "hardest_negatives": lambda S: L.info_nce(L.only_negatives(S, L.hardest_negatives(S, 1))),
     "semi_hard_negatives": lambda S: L.info_nce(L.only_negatives(S, L.semi_hard_negatives(S, 1))),
-    "distance_weighted_negatives": lambda S: L.info_nce(L.only_negatives(S, L.distance_weighted_negatives(S, 1, key, torch.arange(len(S))))),
+    "distance_weighted_negatives": lambda S: L.info_nce(
+        L.only_negatives(S, L.distance_weighted_negatives(S, 1, key, torch.arange(len(S))))
+    ),
     "random_negatives": lambda S: L.info_nce(L.only_negatives(S, L.random_negatives(S, len(S.key), key, torch.arange(len(S))))),
     "with_negatives": lambda S: L.info_nce(L.with_negatives(S, mixed[: len(S)])),
 }  # fmt: skip
 """One loss for each exported function of a table; selections of candidates by a loss on what they select."""
-ONLY_NEGATIVES = {"log_partition"}
-"""These do not look at positives."""
-OWN_ONLY = {"nearest_positives", "only_positives", "only_negatives", "hardest_negatives", "semi_hard_negatives", "distance_weighted_negatives",
-            "random_negatives", "with_negatives"}  # fmt: skip
-"""These take shared columns only."""
+WITHOUT_OWN_POSITIVES = {"log_partition", "nearest_positives", "only_positives"}
+"""These do not look at the positives that are a row's own."""
+SELECTIONS = {
+    "nearest_positives", "only_positives", "only_negatives", "hardest_negatives", "semi_hard_negatives",
+    "distance_weighted_negatives", "random_negatives", "with_negatives",
+}  # fmt: skip
+"""These select among shared columns, which `listed` has none of."""
 
 
 @functools.cache
@@ -169,13 +174,13 @@ def test_a_nan_row_reaches_every_loss_of_a_table(name, path, monkeypatch):
     if path == "by the shortest way":
         monkeypatch.setattr(shortcuts, "WORTH_IT", 0)
         monkeypatch.setattr(shortcuts, "WORTH_IT_BY_HALVES", 0)
-    few = path != "whole" or name in OWN_ONLY
+    few = path != "whole" or name in SELECTIONS
     for score_name in ("cosine", "euclidean") if few else SCORES.keys() - {"learned", "SeparableCritic"}:
         expected: dict[Scores, Tensor] = {}
         for builder, clean, broken, rows in tables(score_name):
-            if (builder == "matched k" and name in ONLY_NEGATIVES | OWN_ONLY) or (builder == "listed pos" and name in ONLY_NEGATIVES):
+            if builder in ("matched k", "listed pos") and name in WITHOUT_OWN_POSITIVES:
                 continue
-            if builder.startswith("listed") and (name in OWN_ONLY or score_name != "cosine"):
+            if builder.startswith("listed") and (name in SELECTIONS or score_name != "cosine"):
                 continue
             block = 3 if path == "in blocks" else None
             try:
@@ -242,7 +247,7 @@ OF_VECTORS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "swapped_prediction": (L.swapped_prediction, (logits, more.softmax(1))),
     "swav": (lambda x, z, p: L.swav([x, z], p), (a, b, weights)),
     "translation_hinge": (L.translation_hinge, (one_each, of_neg)),
-    "triplet": (lambda *x: sum((L.triplet(*x, score=s) for s in (C.squared_euclidean, C.euclidean)), L.triplet(*x, score=C.cosine)), (a, b, c)),
+    "triplet": (lambda *x: L.triplet(*x) + L.triplet(*x, score=C.euclidean) + L.triplet(*x, score=C.cosine), (a, b, c)),
     "triplet_ratio": (L.triplet_ratio, (a, b, c)),
     "uda": (lambda x, z: L.uda(x, z, confidence=0.5), (logits, more)),
     "uniformity": (L.uniformity, (a,)),

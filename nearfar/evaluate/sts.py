@@ -87,7 +87,7 @@ def measure_sts(data: StsData, score: PairScore) -> Sts:
     first, second = ([text for *_, pairs in parts for text in side(pairs)] for side in (lambda p: p.first, lambda p: p.second))
     scores = score(first, second).double()
     if scores.shape != (len(first),):
-        raise NearfarError(f"a score of {len(first)} pairs must be {len(first)} numbers, got the shape {tuple(scores.shape)}")
+        raise NearfarError(f"a score of {len(first)} pairs must be {len(first)} finite numbers, got the shape {tuple(scores.shape)}")
     require_finite(scores, "scores of pairs")
     cut = scores.split([len(pairs) for *_, pairs in parts])
     predicted: dict[str, dict[str, Tensor]] = {name: {} for name in data}

@@ -119,7 +119,8 @@ class Exact(Engine):
 
     def copy(self) -> Engine:
         found = super().copy()
-        found.ready = None  # it looks at the vectors of this one
+        assert isinstance(found, Exact)
+        found.ready = None  # this one looks at the vectors of the original
         return found
 
     def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Found:

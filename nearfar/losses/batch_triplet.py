@@ -95,13 +95,15 @@ def semi_hard(S: Scores, margin: Number = 0.2) -> Float[Tensor, ""]:
 
     def sums(scores: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
         rising, order = torch.where(neg, scores.detach(), -math.inf).sort(1)
-        below = torch.searchsorted(rising, torch.where(pos, scores.detach(), -math.inf)) - 1  # -1 for all but positives
+        positives = torch.where(pos, scores.detach(), -math.inf)
+        below = torch.searchsorted(rising, positives) - 1  # -1 for all but positives
         nearest = order.gather(1, below.clamp_min(0))
         gap = scores - scores.gather(1, nearest)
         chosen = (below >= 0) & neg.gather(1, nearest) & (gap < margin)
-        # No comparison with NaN is true, and it is sorted last: such a positive, or any with such a negative, counts as NaN.
-        unknown = pos & (scores.isnan() | rising[:, -1:].isnan())
-        return torch.where(chosen, margin - gap, 0.0).masked_fill(unknown, math.nan).sum(1), chosen.sum(1).to(scores)
+        # No comparison with NaN is true, so that none is chosen. It is the largest in `amax` and in `sort`.
+        top = positives.amax(1)
+        unknown = top.isnan() | (rising[:, -1].isnan() & (top != -math.inf))
+        return torch.where(chosen, margin - gap, 0.0).sum(1).masked_fill(unknown, math.nan), chosen.sum(1).to(scores)
 
     total, count = by_rows(S, sums)
     return total.sum() / count.sum().clamp_min(1)
