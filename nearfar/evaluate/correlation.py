@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core import UsageError
+from nearfar.core import DataError
 from nearfar.core.arguments import check_rows
 
 
@@ -24,7 +24,7 @@ def spearman(
     for x in (a, b):
         if not torch.isfinite(x).all():  # NaN would be the largest of all values
             broken = int((~torch.isfinite(x)).sum())
-            raise UsageError(f"spearman: {broken} of {len(x)} values {'is' if broken == 1 else 'are'} NaN or infinity")
+            raise DataError(f"spearman: {broken} of {len(x)} values {'is' if broken == 1 else 'are'} NaN or infinity")
     weights = torch.ones(1, len(a), dtype=torch.float64, device=a.device) if counts is None else counts.double()
     r, q = (_centred_ranks(x, weights) for x in (a, b))
     covariance, of_r, of_q = ((weights * product).sum(1) for product in (r * q, r * r, q * q))
