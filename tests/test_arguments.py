@@ -297,6 +297,13 @@ def test_measures_name_wrong_arguments():
             call()
 
 
+def test_broken_features_are_not_a_wrong_request():
+    """A command ends with exit code 1 where a run has diverged: 2 is for mistakes in the command."""
+    with pytest.raises(ValueError, match="NaN or infinity") as refused:
+        evaluate.knn(A * math.nan, Y, B, Y)
+    assert refused.value.exit_code == 1  # type: ignore[attr-defined]
+
+
 def test_bm25_needs_at_least_one_passage_a_question():
     index = build_bm25(["a red fox", "a brown bear"])
     for k in (0, -3):

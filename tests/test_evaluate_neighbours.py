@@ -89,12 +89,12 @@ def test_nearest_finds_a_sample_itself_first(digits):
 def test_no_neighbour_and_no_temperature_are_refused(digits):
     train_x, train_y, test_x, test_y = digits
     for k in (0, -3):
-        with pytest.raises(NearfarError, match=f"k must be at least 1, got {k}"):
+        with pytest.raises(NearfarError, match=f"`k` must be at least 1, got {k}"):
             knn(train_x, train_y, test_x, test_y, k=k)
-        with pytest.raises(NearfarError, match=f"k must be at least 1, got {k}"):
+        with pytest.raises(NearfarError, match=f"`k` must be at least 1, got {k}"):
             nearest(train_x, test_x, k)
     for tau in (0.0, -0.1, float("nan")):
-        with pytest.raises(NearfarError, match="tau must be greater than 0"):
+        with pytest.raises(NearfarError, match="`tau` must be positive"):
             knn(train_x, train_y, test_x, test_y, tau=tau)
 
 

@@ -335,7 +335,7 @@ def test_crd():
     expected = [-math.log(h(t[i], s[i])) - sum(math.log(1 - h(b, s[i])) for b in bank) for i in range(3)]
     _assert_close(crd(s, t, bank, total, tau), expected)
     torch.testing.assert_close(crd(s, t, bank, total, tau), instance_nce(matched(s, t, against=bank) / tau, total=total, m=6, log_z=0.0))
-    with pytest.raises(UsageError, match="negative"):
+    with pytest.raises(UsageError, match="`against` must not be empty"):
         crd(s, t, bank[:0], total)
 
 

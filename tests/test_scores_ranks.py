@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,7 +67,7 @@ class Encoder(nn.Module):
         return self.f(x), self.log_tau.exp()
 
 
-def gradients_with_ddp(rank: int, share: slice, local_loss: bool) -> list[Tensor]:
+def gradients_with_ddp(share: slice, local_loss: bool = False, shared: bool = False) -> list[Tensor]:
     """Gradients of one step of a loop of DistributedDataParallel."""
     model = DistributedDataParallel(Encoder().double())
     a, b, _ = (x[share] for x in batch())
@@ -77,7 +78,9 @@ def gradients_with_ddp(rank: int, share: slice, local_loss: bool) -> list[Tensor
         order = torch.cat([all1[share], all1[: share.start], all1[share.stop :]])
         loss = info_nce(pairs(z0, order) / tau).mean()
     else:
-        loss = nt_xent(gather_with_gradient(z0), gather_with_gradient(z1), tau)
+        z0, z1 = gather_with_gradient(z0), gather_with_gradient(z1)
+        with shared_over_ranks() if shared else contextlib.nullcontext():
+            loss = nt_xent(z0, z1, tau) if not shared else info_nce(replace(views(z0, z1) / tau, block=3)).mean()
     loss.backward()
     return [p.grad for p in model.parameters() if p.grad is not None]
 
@@ -173,8 +176,9 @@ def work(rank: int, folder: str) -> None:
     table_module.DIRECT = 0
     found = {
         "local": local_values(BOTH[rank]),
-        "ddp": gradients_with_ddp(rank, BOTH[rank], False),
-        "ddp, local loss": gradients_with_ddp(rank, (slice(0, 6), slice(6, 12))[rank], True),
+        "ddp": gradients_with_ddp(BOTH[rank]),
+        "ddp, shared": gradients_with_ddp(BOTH[rank], shared=True),
+        "ddp, local loss": gradients_with_ddp((slice(0, 6), slice(6, 12))[rank], local_loss=True),
         "gathered labels": gather_with_gradient(torch.arange(ROWS[rank]) + 10 * rank),
         "accepted": accepted(rank),
     }
@@ -209,6 +213,7 @@ def test_ddp_with_gathered_rows_has_the_gradient_of_the_global_batch(ranks):
     assert len(alone) == 3
     for rank in ranks:
         torch.testing.assert_close(rank["ddp"], alone)
+        torch.testing.assert_close(rank["ddp, shared"], alone)
 
 
 def test_ddp_with_local_losses_has_the_gradient_of_their_mean(ranks):

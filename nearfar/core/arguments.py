@@ -6,6 +6,7 @@ waiting for a GPU and without touching a gradient.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
@@ -13,6 +14,9 @@ from nearfar.core.errors import UsageError
 
 def check_rows(least_dims: int = 2, /, **named: Tensor) -> None:
     """Raise `UsageError` unless all are floating-point tensors (n, …) with one n, which is at least 1."""
+    counts = {_count(x, least_dims) for x in named.values()}
+    if len(counts) == 1 and 0 not in counts:  # the usual case, in a microsecond
+        return
     check_float(least_dims, **named)
     for name, x in named.items():
         if not len(x):
@@ -67,10 +71,16 @@ def check_positive(**named: float | Tensor) -> None:
 
 
 def known_number(x: float | Tensor) -> float | None:
-    """Return the number; None for tensors on a GPU, which would be waited for, and for those with a gradient."""
+    """Return the number; None for tensors on a GPU, which would be waited for, for those with a gradient, and in torch.compile."""
     if not isinstance(x, Tensor):
         return float(x)
-    return None if x.device.type != "cpu" or x.requires_grad or x.numel() != 1 else float(x)
+    hidden = x.device.type != "cpu" or x.requires_grad or x.numel() != 1 or torch.compiler.is_compiling()
+    return None if hidden else float(x)
+
+
+def _count(x: Tensor, least_dims: int) -> int:
+    """Return the number of rows; 0 where there is something to refuse."""
+    return x.shape[0] if isinstance(x, Tensor) and x.is_floating_point() and x.dim() >= least_dims else 0
 
 
 def _names(named: dict[str, Tensor]) -> str:

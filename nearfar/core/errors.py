@@ -18,6 +18,10 @@ class UsageError(NearfarError, ValueError):
     exit_code = 2
 
 
+class DataError(NearfarError, ValueError):
+    """Wrong values, shapes or settings in what a measure was given, such as NaN in the features of a run."""
+
+
 class MissingExtra(UsageError):
     """An optional dependency is not installed."""
 

@@ -136,9 +136,10 @@ def _contents(tensors: Sequence[Tensor]) -> list[float]:
     sums, sizes = [0.0] * SLOTS, [0.0] * SLOTS
     for i, t in enumerate(tensors):
         rows = t.detach().reshape(len(t) if t.dim() else 1, -1)
-        rows = rows if rows.is_floating_point() else rows.double()
+        if rows.dtype not in (torch.float32, torch.float64):
+            rows = rows.float() if rows.is_floating_point() else rows.double()
         weight = 0.5 + (torch.arange(len(rows), device=t.device, dtype=torch.float64) * 0.6180339887498949) % 1
-        total = torch.stack([rows.sum(1, dtype=torch.float64) @ weight, torch.linalg.vector_norm(rows, 1, dtype=torch.float64)])
+        total = torch.stack([(weight.to(rows.dtype) @ rows).sum(), torch.linalg.vector_norm(rows, 1)])
         for slots, value in zip((sums, sizes), total.tolist(), strict=True):
             slots[i % SLOTS] += value
     return sums + sizes

@@ -9,7 +9,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import UsageError
+from nearfar.core import DataError, UsageError
 from nearfar.evaluate.inputs import as_features
 from nearfar.evaluate.knn import nearest
 from nearfar.evaluate.ties import expected_hit, places
@@ -36,7 +36,7 @@ def hits_at(
     """
     queries, keys = _directions(queries, "queries"), _directions(keys, "keys")
     if len(torch.unique(right[:, 0])) != len(queries):
-        raise UsageError("recall_at: every query needs a right key")
+        raise DataError("recall_at: every query needs a right key")
     right = right[right[:, 0].argsort(stable=True)].to(queries.device)
     hits = {k: [] for k in ks}
     for start in range(0, len(queries), AT_ONCE):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearfar.core import Key, UsageError
+from nearfar.core import DataError, Key
 from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 from nearfar.evaluate.probe import fit_linear
@@ -46,7 +46,7 @@ def few_labels(
     """
     for name, count in (("per_class", per_class), ("draws", draws)):
         if count < 1:
-            raise UsageError(f"`{name}` must be at least 1, got {count}")
+            raise DataError(f"`{name}` must be at least 1, got {count}")
     check_positive(C=C)
     train, test = as_features(train_x, "training features"), as_features(test_x, "test features")
     y, truth = as_labels(train_y, train, "training labels"), as_labels(test_y, test, "test labels")

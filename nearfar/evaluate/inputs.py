@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from nearfar.core import UsageError
+from nearfar.core import DataError
 
 TrainX = Float[Tensor, "n d"] | Float[np.ndarray, "n d"]
 TrainY = Integer[Tensor, " n"] | Integer[np.ndarray, " n"]
@@ -19,7 +19,7 @@ def as_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor,
     """Detached float32 rows on the device of the input; empty or non-finite ones are an error that names them."""
     rows = torch.as_tensor(x).detach().float()
     if rows.ndim != 2 or not rows.numel():
-        raise UsageError(f"{name}: expected a table of samples x width with at least one of each, got the shape {tuple(rows.shape)}")
+        raise DataError(f"{name}: expected a table of samples x width with at least one of each, got the shape {tuple(rows.shape)}")
     require_finite(rows, name)
     return rows
 
@@ -30,7 +30,7 @@ def require_finite(x: Float[Tensor, "n ..."], name: str) -> None:
     if finite.all():
         return
     broken = (~finite.flatten(1).all(1) if x.ndim > 1 else ~finite).nonzero()[:, 0]
-    raise UsageError(
+    raise DataError(
         f"{name}: {len(broken)} of {len(x)} rows hold NaN or infinity, the first is row {int(broken[0])}. "
         "Did the training diverge? Try a lower learning rate"
     )
@@ -40,7 +40,7 @@ def as_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> Int
     """int64 labels on the device of `rows`, one for each of them."""
     labels = _whole_numbers(y, name).to(rows.device).long()
     if labels.shape != (len(rows),):
-        raise UsageError(f"{name}: {len(rows)} samples need {len(rows)} labels, got the shape {tuple(labels.shape)}")
+        raise DataError(f"{name}: {len(rows)} samples need {len(rows)} labels, got the shape {tuple(labels.shape)}")
     return labels
 
 
@@ -48,7 +48,7 @@ def as_groups(groups: Tensor | np.ndarray, rows: Tensor, name: str = "groups") -
     """Which of `rows` is in which group, on their device."""
     found = _whole_numbers(groups, name).to(rows.device).bool()
     if found.ndim != 2 or len(found) != len(rows) or not found.shape[1]:
-        raise UsageError(f"{name}: expected a table of {len(rows)} samples x groups, got the shape {tuple(found.shape)}")
+        raise DataError(f"{name}: expected a table of {len(rows)} samples x groups, got the shape {tuple(found.shape)}")
     return found
 
 
@@ -59,7 +59,7 @@ def _whole_numbers(y: Tensor | np.ndarray, name: str) -> Tensor:
         found = None
     if found is None or found.is_floating_point() or found.is_complex():
         kind = getattr(y, "dtype", type(y).__name__)
-        raise UsageError(f"{name}: whole numbers are needed, got {kind}; np.unique(y, return_inverse=True)[1] numbers classes")
+        raise DataError(f"{name}: whole numbers are needed, got {kind}; np.unique(y, return_inverse=True)[1] numbers classes")
     return found
 
 

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import UsageError
+from nearfar.core import DataError
 from nearfar.evaluate.geometry import effective_rank, singular_values
 from nearfar.evaluate.inputs import as_features, require_finite
 
@@ -50,7 +50,7 @@ def cosine_moments(x: Float[Tensor, "n d"]) -> tuple[float, float]:
     """
     n = len(x)
     if n < 2:
-        raise UsageError(f"the cosine of pairs needs at least 2 rows, got {n}")
+        raise DataError(f"the cosine of pairs needs at least 2 rows, got {n}")
     require_finite(x, "embeddings")
     u = F.normalize(x.double(), dim=1)
     gram = u.T @ u if u.shape[1] < n else u @ u.T

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import UsageError
+from nearfar.core import DataError
 from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels
 
@@ -61,7 +61,7 @@ def nearest(train_x: TrainX, test_x: TestX, k: int) -> tuple[Float[Tensor, "m k"
 
 def _nearest_in_chunks(train: Tensor, test: Tensor, k: int) -> Iterator[tuple[Tensor, Tensor]]:
     if k < 1:
-        raise UsageError(f"`k` must be at least 1, got {k}")
+        raise DataError(f"`k` must be at least 1, got {k}")
     train = F.normalize(train, dim=1)
     for queries in F.normalize(test, dim=1).split(CHUNK):
         similarity, index = (queries @ train.T).topk(k, dim=1)

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Key, UsageError
+from nearfar.core import DataError, Key
 from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import as_features, as_groups
 
@@ -43,11 +43,11 @@ def multilabel(
     x = as_features(x)
     groups = as_groups(groups, x)
     if draws < 1:
-        raise UsageError(f"`draws` must be at least 1, got {draws}")
+        raise DataError(f"`draws` must be at least 1, got {draws}")
     labelled = groups.any(1).nonzero()[:, 0]
     count = round(share * len(labelled))
     if not 0 < count < len(labelled):
-        raise UsageError(f"a share of {share:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about")
+        raise DataError(f"a share of {share:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about")
     found = []
     for draw in range(draws):
         order = labelled[torch.from_numpy(key("draw", draw).permutation(len(labelled))).to(labelled.device)]

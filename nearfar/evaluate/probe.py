@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Key, UsageError
+from nearfar.core import DataError, Key
 from nearfar.core.arguments import check_positive
 from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 
@@ -72,7 +72,7 @@ def chosen_penalty(x: TrainX, y: TrainY, key: Key, candidates: Sequence[float] =
     labels = as_labels(y, rows, "training labels")
     order = torch.as_tensor(key("held out").permutation(len(rows)), device=rows.device)
     if len(rows) < 5:
-        raise UsageError(f"chosen_penalty: a fifth of {len(rows)} rows is none: 5 are needed at least")
+        raise DataError(f"chosen_penalty: a fifth of {len(rows)} rows is none: 5 are needed at least")
     held, kept = order[: len(rows) // 5], order[len(rows) // 5 :]
     return max(sorted(candidates), key=lambda C: linear_probe(rows[kept], labels[kept], rows[held], labels[held], C, scale).accuracy)
 

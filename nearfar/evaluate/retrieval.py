@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from nearfar.core import Key, UsageError
+from nearfar.core import DataError, Key
 from nearfar.evaluate.inputs import require_finite
 from nearfar.evaluate.sts import Difference
 
@@ -21,7 +21,7 @@ DRAWS_AT_ONCE = 500
 def top_k(found: Bool[Tensor, "q k"], at: int) -> Float64[Tensor, " q"]:
     """1 for a question with an answering passage among its first `at`, else 0. The mean is the top-k accuracy."""
     if not 1 <= at <= found.shape[1]:
-        raise UsageError(f"top-{at} accuracy needs a search of at least {max(at, 1)} passages, this one gave {found.shape[1]}")
+        raise DataError(f"top-{at} accuracy needs a search of at least {max(at, 1)} passages, this one gave {found.shape[1]}")
     return found[:, :at].any(1).double()
 
 
@@ -57,7 +57,7 @@ def paired_bootstrap(
     article are not independent). Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
     """
     if ours.shape != theirs.shape or not len(ours):
-        raise UsageError(f"paired_bootstrap: measures of the same questions are needed, got {len(ours)} and {len(theirs)}")
+        raise DataError(f"paired_bootstrap: measures of the same questions are needed, got {len(ours)} and {len(theirs)}")
     require_finite(ours, "paired_bootstrap, our measures")
     require_finite(theirs, "paired_bootstrap, their measures")
     difference = (ours - theirs).double()
