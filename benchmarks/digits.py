@@ -26,7 +26,7 @@ from nearfar.app.api import fit
 from nearfar.app.results import measure
 from nearfar.train.trained import Trained
 
-SETTINGS = {"preset": "tiny"}
+SETTINGS: dict[str, Any] = {"preset": "tiny"}
 AFTER = {"simclr-v2-finetune": "simclr-v2", "simclr-v2-distil": "simclr-v2-finetune"}
 """Methods of several phases: each begins with what the one before has learned, at the same seed."""
 

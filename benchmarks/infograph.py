@@ -37,7 +37,7 @@ from nearfar.train.fit import train
 from nearfar.train.session import Session
 
 PENALTIES = [10.0**k for k in range(-3, 4)]
-SETTINGS = {"preset": "paper"}
+SETTINGS: dict[str, Any] = {"preset": "paper"}
 Folds = list[tuple[np.ndarray, np.ndarray]]
 
 

@@ -34,7 +34,7 @@ from nearfar.encoders.diffusion import Diffusion, pagerank
 from nearfar.evaluate import fit_linear
 
 PENALTIES = [10.0**k for k in range(-3, 6)]
-SETTINGS = {"preset": "paper"}
+SETTINGS: dict[str, Any] = {"preset": "paper"}
 SHOWN = ("encoder", "steps", "lr", "weight_decay", "schedule")
 """Settings shown next to the mean accuracy."""
 ALPHA = 0.2
