@@ -7,6 +7,7 @@ stored where they are known.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import platform
 import re
@@ -144,6 +145,11 @@ class Training:
 
 def training_of(recipe: str | Recipe, settings: Mapping[str, Any] = MappingProxyType({}), preset: str | None = None) -> Training:
     """Return the recipe and the run that `nearfar.fit` trains with, given these settings."""
+    return _training_of(recipe, tuple(settings.items()), preset)
+
+
+@functools.cache
+def _training_of(recipe: str | Recipe, settings: tuple[tuple[str, Any], ...], preset: str | None) -> Training:
     chosen = understand(recipe, preset, None, dict(settings))
     return Training(chosen.recipe, chosen.run)
 

@@ -2,7 +2,7 @@
 
 Trained numbers differ between processors: sums in another order round differently, and training amplifies that. With AVX-512, AVX2 or
 neither, and with one thread or two, accuracies from 5 labels a class differ by at most 0.2 points, kNN by one of 359 test digits (0.28
-points), and geometry by 1 %. The tolerances are about twice that. Another temperature, augmentation, data order or initialization
+points), and geometry by 1.4 %. The tolerances are about twice that. Another temperature, augmentation, data order or initialization
 changes more. What is not trained must agree to 0.06 points: two of the 3,590 answers behind each accuracy from 5 labels a class.
 """
 
@@ -21,7 +21,7 @@ from stored_rows import load_script
 
 FEW_LABELS, ALL_LABELS, UNTRAINED = 0.004, 0.006, 0.0006
 """Tolerances of accuracies, as shares."""
-GEOMETRY = 0.02
+GEOMETRY = 0.03
 """Relative tolerance of alignment, uniformity, effective rank and spread."""
 MEASURES = ("alignment", "uniformity", "effective_rank", "spread")
 
