@@ -2,18 +2,20 @@
 
     python benchmarks/choose.py --stored                        from the results of digits.py and of claims/: nothing is trained
     python benchmarks/choose.py [--seeds 20,21,22]              fresh runs on digits
-    python benchmarks/choose.py --data CIFAR10 [--device cuda]  the same on CIFAR-10: its folder, or what --pack FILE.npz made of it
+    python benchmarks/choose.py --data CIFAR10 --device cuda    the same on CIFAR-10: its folder, or what --pack FILE.npz made of it
 
 Each variant is measured twice: without labels, as `nearfar choose` does, and with 5 labels a class and kNN. Spearman's and Kendall's
 correlation of the two orders are taken within a seed: over all variants, over the usable ones (those that beat the untrained encoder with
 5 labels a class), and over recipes at their usual settings, which is what `nearfar choose` tries. The score was settled among nine on
 the stored results, which therefore favour it; fresh runs do not. CIFAR-10: the first 10,000 training and 2,000 test images. Rows
-accumulate in benchmarks/results/choose.json: those that are there are not run again, and several processes may run at the same time.
+accumulate in benchmarks/results/choose.json: those that are there with today's settings are not run again, and several processes may
+run at the same time.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import statistics
 import tempfile
@@ -24,7 +26,8 @@ from typing import Any
 
 import torch
 from broken import StrongSimCLR, WeakSimCLR
-from common import RESULTS, add, known, write
+from common import add, is_measured, known, write
+from provenance import UNKNOWN, Training, agrees, provenance, training_of
 from scipy.stats import kendalltau, spearmanr
 from smallcifar import pack
 
@@ -65,11 +68,12 @@ PARTS: dict[str, Callable[[dict[str, Any]], bool]] = {
 }
 STORED = "digits, stored"
 KEPT = ("few_labels", "knn", "alignment", "uniformity", "effective_rank", "spread")
+COMPARED = ("variant", "seed", *KEPT)
 NOT_ALIKE = ("pirl", "supcon", "simclr-v2-finetune", "simclr-v2-distil")
 """Recipes that saw labels, and PIRL, whose alignment is that of an image and its jigsaw."""
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", default="digits")
     parser.add_argument("--seeds", default="20,21,22")
@@ -77,7 +81,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--stored", action="store_true")
     parser.add_argument("--pack", metavar="FILE.npz", help="write the images of CIFAR-10 that are used into one file, and nothing else")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     if args.pack:
         return print(pack(args.data, Path(args.pack)))
@@ -96,7 +104,7 @@ def fresh_rows(args: argparse.Namespace, folder: Path) -> None:
         data = str(pack(args.data, folder / "cifar.npz"))
     for seed in map(int, args.seeds.split(",")):
         for variant in VARIANTS:
-            if not any((r["data"], r["variant"], r["seed"]) == (name, variant, seed) for r in known("choose")):
+            if not is_measured("choose", is_current, data=name, variant=variant, seed=seed):
                 add("choose", row(name, variant, seed, data, args.device), ("data", "variant", "seed"), about)
 
 
@@ -105,27 +113,50 @@ def about(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def stored_rows() -> list[dict[str, Any]]:
-    """Recipes and settings that other benchmarks trained on digits, three seeds each (some claims one): seconds and settings are there."""
+    """Return what other benchmarks measured on digits. Methods with one view have no alignment and are left out."""
     found = []
-    for r in json.loads((RESULTS / "digits.json").read_text())["rows"]:
+    for r in known("digits"):
         by = {x["representation"]: x for x in r["results"]}
-        if r["recipe"] not in NOT_ALIKE:
-            found.append(stored_row(r["recipe"], r["seed"], by["trained encoder"], by["untrained encoder"]))
+        if r["recipe"] not in NOT_ALIKE and "alignment" in by["trained encoder"]:
+            found.append(stored_row(r, r["recipe"], by["trained encoder"], by["untrained encoder"]))
     for claim in ("byol", "head", "necessary"):
-        rows = json.loads((RESULTS / "claims" / f"{claim}.json").read_text())["rows"]
-        found += [stored_row(f"{claim}: {r['variant']}", r["seed"], r, r["untrained"]) for r in rows]
+        found += [stored_row(r, f"{claim}: {r['variant']}", r, r["untrained"]) for r in known(f"claims/{claim}")]
     return found
 
 
-def stored_row(variant: str, seed: int, trained: dict[str, Any], untrained: dict[str, Any]) -> dict[str, Any]:
+def stored_row(source: dict[str, Any], variant: str, trained: dict[str, Any], untrained: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of this benchmark with the numbers of another one's row."""
     before = {f"untrained_{name}": untrained[name] for name in ("few_labels", "knn")}
-    return {"data": STORED, "variant": variant, "seed": seed, **{name: trained[name] for name in KEPT}, **before}
+    found = {"data": STORED, "variant": variant, "seed": source["seed"], **{name: trained[name] for name in KEPT}, **before}
+    return found | provenance({"commit of the source": source["commit"]}, source.get("data_fingerprint", UNKNOWN))
+
+
+def settings(data: str, variant: str) -> dict[str, Any]:
+    """Return what a fresh run is trained with."""
+    return SETTINGS[data] | VARIANTS[variant][1]
+
+
+def training(data: str, variant: str) -> Training:
+    """Return all settings of a fresh run."""
+    return training_of(VARIANTS[variant][0], settings(data, variant))
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a fresh row has today's settings, or a stored row the numbers that its source has today."""
+    if row["data"] != STORED:
+        return agrees(row, settings(row["data"], row["variant"]), training(row["data"], row["variant"]))
+    return tuple(row[name] for name in COMPARED) in numbers_of_sources()
+
+
+@functools.cache
+def numbers_of_sources() -> set[tuple[Any, ...]]:
+    """Return what identifies a stored row, for each one that its source has today."""
+    return {tuple(row[name] for name in COMPARED) for row in stored_rows()}
 
 
 def row(name: str, variant: str, seed: int, data: str, device: str) -> dict[str, Any]:
-    recipe, changes = VARIANTS[variant]
     began = time.perf_counter()
-    trained = fit(recipe, data, seed=seed, device=device, **(SETTINGS[name] | changes))
+    trained = fit(VARIANTS[variant][0], data, seed=seed, device=device, **settings(name, variant))
     seconds, splits = time.perf_counter() - began, splits_of(trained, data)
     found = {"data": name, "variant": variant, "seed": seed, "seconds": round(seconds, 1), **label_free(trained, splits)}
     labels = [torch.as_tensor(part.labels) for part in (splits.train, splits.test)]
@@ -137,7 +168,7 @@ def row(name: str, variant: str, seed: int, data: str, device: str) -> dict[str,
         f"{name} {variant:26} seed {seed}: {seconds:.0f} s, 5 labels {100 * found['few_labels']:.1f}, kNN {100 * found['knn']:.1f}",
         flush=True,
     )
-    return found
+    return found | provenance(settings(name, variant), trained.fingerprint, training(name, variant))
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -8,12 +8,14 @@ the third step is shown beside: it is the same however the batch is cut. Writes 
 
 from __future__ import annotations
 
+import argparse
 import time
 from typing import Any
 
 import numpy as np
 import torch
 from common import write
+from provenance import GENERATED, agrees, provenance
 
 import nearfar
 from nearfar.train.fit import Hook
@@ -35,7 +37,20 @@ class Peak(Hook):
         self.ends.append(time.perf_counter())
 
 
+SETTINGS: dict[str, Any] = {**RUN, "cases": CASES}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored result has today's settings."""
+    return agrees(row, SETTINGS)
+
+
+def parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+
+
 def main() -> None:
+    parser().parse_args()
     images = np.random.default_rng(0).integers(0, 256, (24_000, 3, 32, 32), dtype=np.uint8)
     rows = []
     for batch, chunk in CASES:
@@ -46,7 +61,7 @@ def main() -> None:
         row = {"batch": batch, "chunk": chunk, "peak_gib": round(peak.gib, 2), "loss": peak.loss}
         rows.append(row | {"seconds_a_step": round(peak.ends[-1] - peak.ends[-2], 3)})
         print(rows[-1], flush=True)
-    print(f"written to {write('chunks', {'settings': RUN, 'results': rows})}")
+    print(f"written to {write('chunks', {'results': rows, **provenance(SETTINGS, GENERATED)})}")
 
 
 if __name__ == "__main__":

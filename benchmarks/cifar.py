@@ -1,6 +1,6 @@
 """CIFAR-10, ResNet-18, 200 epochs: one row a method and seed, beside the untrained encoder and raw pixels.
 
-    python benchmarks/cifar.py --data FOLDER --next [--seconds S] [--runs FOLDER]     the next missing row
+    python benchmarks/cifar.py --data FOLDER --next [--seconds 3000] [--runs FOLDER]  the next missing row
     python benchmarks/cifar.py --data FOLDER --only simclr:0                          this one
     python benchmarks/cifar.py --data FOLDER --trial simclr:0 --epochs 60 --set tau=0.5,lr=0.1
 
@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import RESULTS, changes, machine
+from common import changes, stored, write
+from provenance import DATA, provenance, training_of
 
 import nearfar
 from nearfar.core import Key
@@ -168,18 +169,17 @@ def neighbours_in_bank(trained: Trained, asked: torch.Tensor, labels: tuple) -> 
     return {"representation": WITH_BANK, "baseline": False, "knn": accuracy}
 
 
-def stored(name: str, seed: int) -> Path:
-    return RESULTS / "cifar" / f"{name}-{seed}.json"
+def is_measured(name: str, seed: int) -> bool:
+    """Return True if a row with today's settings and protocol is stored."""
+    row = stored(f"cifar/{name}-{seed}")
+    return bool(row) and is_current(row)
 
 
-def is_current(name: str, seed: int) -> bool:
-    """Whether there is a row, of today's settings and protocol."""
-    if not stored(name, seed).exists():
-        return False
-    row = json.loads(stored(name, seed).read_text())
-    known, wanted = row["hyper"] | row["run"], COMMON | METHODS[name]
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has today's settings and protocol."""
+    known, wanted = row["hyper"] | row["run"], COMMON | METHODS[row["method"]]
     measured_with_bank = any(x["representation"] == WITH_BANK for x in row["results"])
-    if row["protocol"]["linear"] != PROBE or (name in COMPARED) != measured_with_bank:
+    if row["protocol"]["linear"] != PROBE or (row["method"] in COMPARED) != measured_with_bank:
         return False
     return all(known.get(k) == v for k, v in wanted.items() if k not in ("epochs", "compile", "log_every"))
 
@@ -200,21 +200,19 @@ def row(name: str, seed: int, data: str, runs: Path, seconds: float | None) -> N
         "data": "CIFAR-10",
         "method": name,
         "seed": seed,
-        "machine": machine(),
         "seconds": round(took, 1),
         "images_a_second": round(rate),
     }
     result |= {"protocol": {"checkpoint": "last epoch", "split": "test", "k": K, "tau": TAU, "linear": PROBE}}
     result |= {"hyper": config["hyper"], "run": config["run"] | {"data": "cifar10"}}
     result["results"] = measure(name, found, data, pixels=(name, seed) == ROWS[0])
-    target = stored(name, seed)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps(result, indent=1) + "\n")
+    settings = COMMON | METHODS[name]
+    write(f"cifar/{name}-{seed}", result | provenance(settings, found.fingerprint, training_of(name, settings)))
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", required=True)
+    parser.add_argument("--data", default=str(DATA / "cifar10"))
     parser.add_argument("--next", action="store_true", help="the next row that has no result")
     parser.add_argument("--only", help="METHOD:SEED")
     parser.add_argument("--seconds", type=float, help="stop training after this time; the next call goes on")
@@ -222,11 +220,15 @@ def main() -> None:
     parser.add_argument("--trial", help="METHOD:SEED on the training images alone")
     parser.add_argument("--set", default="", help="for a trial: settings, as tau=0.5,lr=0.1")
     parser.add_argument("--epochs", type=float, default=60, help="for a trial")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     if args.trial:
         name, seed = args.trial.split(":")
         return trial(name, int(seed), args.data, args.epochs, changes(args.set))
-    missing = [r for r in ROWS if not is_current(*r)]
+    missing = [r for r in ROWS if not is_measured(*r)]
     if args.only:
         name, seed = args.only.split(":")
         missing = [(name, int(seed))]

@@ -1,89 +1,101 @@
-"""What every benchmark shares: results as JSON with the machine they were measured on."""
+"""Result files of the benchmarks: every row is stored with its provenance."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import json
-import os
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
+from provenance import FIELDS, rows_of
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def machine() -> dict[str, Any]:
-    """What the numbers were measured on; nothing that names a host."""
-    found: dict[str, Any] = {
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-    if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name()
-    return found
-
-
 def write(name: str, result: dict[str, Any]) -> Path:
-    RESULTS.mkdir(exist_ok=True)
+    """Store a result file. At least one object in it must have the fields of `provenance`."""
+    if not any(all(field in row for field in FIELDS) for row in rows_of(result)):
+        raise ValueError(f"{name}: no row has all of {', '.join(FIELDS)}. Merge provenance(settings, data_fingerprint) into it")
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **result}, indent=1) + "\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n")
     return path
 
 
 @contextlib.contextmanager
 def taking_turns() -> Iterator[None]:
-    """Processes that measure at the same time change results one after the other."""
+    """Hold the lock with which processes change results one after the other."""
     RESULTS.mkdir(exist_ok=True)
     with (RESULTS / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def known(name: str) -> list[dict[str, Any]]:
-    """The rows that are there."""
+def stored(name: str) -> dict[str, Any]:
+    """Return the content of a result file, empty if there is none."""
     path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text())["rows"] if path.exists() else []
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def known(name: str) -> list[dict[str, Any]]:
+    """Return the rows of a result file that is a list of rows."""
+    return stored(name).get("rows", [])
+
+
+def is_measured(name: str, is_current: Callable[[dict[str, Any]], bool], **by: Any) -> bool:
+    """Return True if a row with these values and today's settings is stored."""
+    return any(all(row[key] == value for key, value in by.items()) and is_current(row) for row in known(name))
 
 
 def add(name: str, row: dict[str, Any], by: Sequence[str], about: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add a row, instead of an earlier one with the same values of `by`, which also order the rows; all of them are returned.
+    """Store a row in place of an earlier one with the same values of `by`, and return all rows, ordered by them.
 
-    `about`: what is said of all rows beside them.
+    Args:
+        name: of the result file.
+        row: has the fields of `provenance`.
+        by: the fields that name a row.
+        about: returns what is stored next to all rows.
     """
+    check_row(name, row)
     with taking_turns():
-        rows = [r for r in known(name) if any(r[key] != row[key] for key in by)] + [{**row, "machine": machine()}]
+        rows = [r for r in known(name) if any(r[key] != row[key] for key in by)] + [row]
         rows.sort(key=lambda r: [r[key] for key in by])
         write(name, {**about(rows), "rows": rows})
     return rows
 
 
-def keep_part(name: str, part: str, found: dict[str, Any], settings: dict[str, Any], seeded: tuple[str, str, str]) -> None:
-    """A result of several parts, measured one at a time. `seeded` names the part with a row a seed, which replaces that of the same seed
-    and settings; the measure of its rows; and the title of the mean over those of these settings."""
+def check_row(name: str, row: Mapping[str, Any]) -> None:
+    """Refuse a row without provenance."""
+    missing = [field for field in FIELDS if field not in row]
+    if missing:
+        raise ValueError(f"{name}: the row has no {', '.join(missing)}. Merge provenance(settings, data_fingerprint) into it")
+
+
+def keep_part(name: str, part: str, found: dict[str, Any], seeded: tuple[str, str, str]) -> None:
+    """Store one part of a result whose parts are measured one at a time.
+
+    `seeded` names the part that has a row for each seed, the measure of its rows, and the title of its mean over rows of the same
+    settings. A row replaces that of the same seed and settings.
+    """
     rows, metric, title = seeded
+    check_row(name, found)
     with taking_turns():
-        path = RESULTS / f"{name}.json"
-        result = json.loads(path.read_text()) if path.exists() else {}
-        found = {**found, "machine": machine(), "settings": settings}
+        result = stored(name)
         if part == rows:
-            others = [r for r in result.get(rows, []) if r["seed"] != found["seed"] or r["settings"] != settings]
+            others = [r for r in result.get(rows, []) if r["seed"] != found["seed"] or r["settings"] != found["settings"]]
             result[rows] = sorted([*others, found], key=lambda r: r["seed"])
-            values = [r[metric] for r in result[rows] if r["settings"] == settings]
+            values = [r[metric] for r in result[rows] if r["settings"] == found["settings"]]
             result[title] = {"mean": mean(values), "std": stdev(values) if len(values) > 1 else None}
         else:
             result[part] = found
-        path.write_text(json.dumps(result, indent=1) + "\n")
+        write(name, result)
 
 
 def changes(text: str | None) -> dict[str, Any]:
-    """Settings on the command line, as in lr=1e-3,pool=cls: JSON where it is, else the text itself."""
+    """Parse settings of the command line, as in lr=1e-3,pool=cls. Values are JSON, or text."""
     return {name: _literal(value) for name, value in (pair.split("=", 1) for pair in (text or "").split(",") if pair)}
 
 
@@ -95,8 +107,10 @@ def _literal(text: str) -> Any:
 
 
 def gains_over(tables: Sequence[Mapping[str, Mapping[str, Any]]], metric: str, trained: str, floors: Sequence[str]) -> dict[str, Any]:
-    """Of one table of representations a seed: the means, and what training gained over each floor with the standard error of the paired
-    differences. Short: fewer than three seeds, or a floor over which it is not more than twice that error."""
+    """Return means over seeds, and the gain of training over each floor with its paired standard error.
+
+    `tables` holds for each seed the values of each representation. Short: fewer than three seeds, or a gain of at most twice its error.
+    """
     values = {who: [table[who][metric] for table in tables] for who in (trained, *floors)}
     found: dict[str, Any] = {"seeds": len(tables), **{who: mean(of) for who, of in values.items()}}
     short = len(tables) < 3

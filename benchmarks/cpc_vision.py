@@ -2,12 +2,14 @@
 
     python benchmarks/cpc_vision.py --data DATA [--seeds 0,1,2] [--device cuda]
 
-DATA: CIFAR-10's folder, or an .npz of some of its images (x_train, y_train, x_test, y_test), whose number the rows name.
-Rows accumulate in benchmarks/results/cpc_vision.json: those that are there are not run again unless --again is given.
-Protocol: trained on the training images without labels, last step; logistic regression on the mean of the patches' features,
-standardised, with all labels of the training images; accuracy on the test images. Floors in the same run: the same net before its first
-step, raw pixels. A row of the summary is short where training does not gain more than twice the paired standard error over both. Settings
-are looked at on a fifth of the training images only (--validate, which writes nothing).
+DATA: CIFAR-10's folder (default: $NEARFAR_DATA/cifar10, or ~/.cache/nearfar/cifar10), or an .npz of some of
+its images (x_train, y_train, x_test, y_test), whose number the rows name. Rows accumulate in
+benchmarks/results/cpc_vision.json: those that are there with today's settings are not run again unless
+--again is given. Protocol: trained on the training images without labels, last step; logistic regression on
+the mean of the patches' features, standardised, with all labels of the training images; accuracy on the test
+images. Floors in the same run: the same net before its first step, raw pixels. A row of the summary is short
+where training does not gain more than twice the paired standard error over both. Settings are looked at on a
+fifth of the training images only (--validate, which writes nothing).
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import add, changes, gains_over, known
+from common import add, changes, gains_over, is_measured
+from provenance import DATA, agrees, provenance, training_of
 
 import nearfar
 from nearfar.data import Images, open_data
@@ -31,9 +34,14 @@ SETTINGS = {
 TRAINED, FLOORS, METRICS = "trained encoder", ("untrained encoder", "raw pixels"), ("linear", "knn")
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has today's settings."""
+    return agrees(row, SETTINGS, training_of("cpc-vision", SETTINGS))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", required=True)
+    parser.add_argument("--data", default=str(DATA / "cifar10"))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -41,14 +49,18 @@ def main() -> None:
     parser.add_argument("--validate", action="store_true", help="print numbers of validation images and write nothing")
     parser.add_argument("--set", default="", help="other settings, as steps=200,nearest=1; the rows name them")
     parser.add_argument("--images", type=int, help="with --validate: only so many training images")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     changed = changes(args.set)
     data = within(args.data, args.images) if args.validate else args.data
     for seed in map(int, args.seeds.split(",")):
         if args.validate:
             show(row(seed, data, args.device, changed))
-        elif args.again or all(r["seed"] != seed for r in known("cpc_vision")):
+        elif args.again or not is_measured("cpc_vision", is_current, seed=seed):
             found = row(seed, data, args.device, changed)
             show(found)
             add("cpc_vision", found, ("seed",), lambda rows: {"summary": summary(rows)})
@@ -82,8 +94,8 @@ def compared(recipe: str, seed: int, data: Any, device: str, settings: dict) -> 
     return found | {
         "seconds_in_all": round(time.perf_counter() - began, 1),
         "loss": loss,
-        "settings": settings,
         "results": results,
+        **provenance(settings, trained.fingerprint, training_of(recipe, settings)),
     }
 
 

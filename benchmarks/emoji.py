@@ -3,8 +3,8 @@
     python benchmarks/emoji.py --trials [--seeds 0,1] [--device cuda] [--part 1/4]      select settings on validation emojis
     python benchmarks/emoji.py [--seeds 0,1,2] [--device cuda]                          measure on test emojis
 
-Rows accumulate in benchmarks/results/emoji.json and emoji_trials.json: those that are there are not run again unless --again is given,
-and several processes may run at the same time.
+Rows accumulate in benchmarks/results/emoji.json and emoji_trials.json: those that are there with today's settings are not run again unless
+--again is given, and several processes may run at the same time.
 Data: 1,911 emojis with their names, drawn by Google and by Twitter, in $NEARFAR_DATA/emoji or ~/.cache/nearfar/emoji.
 Protocol: one emoji in five, drawn by the seed, is for testing, with both drawings; trained from scratch on the others, last step.
 Recall at 1, 5 and 10 between drawings and names (any name of an emoji, any drawing of it counts), and from one vendor's drawing to the
@@ -18,16 +18,15 @@ trials the settings are those in COMMON; the stored rows were measured like that
 from __future__ import annotations
 
 import argparse
-import os
 import time
-from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
 import torch
-from common import add, known
+from common import add, is_measured, known
 from pictures import bootstrapped, gained, verdicts
+from provenance import DATA, FIELDS, agrees, provenance, training_of
 
 from nearfar.app.api import fit
 from nearfar.app.kinds.image import raw_images
@@ -39,7 +38,6 @@ from nearfar.data.captionsets import vendor_of
 from nearfar.evaluate.crossmodal import hits_at
 from nearfar.recipes import method
 
-DATA = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar")) / "emoji"
 COMMON: dict[str, Any] = {
     "image_size": 32, "encoder": "convnet", "text_encoder": "bag", "vocabulary": 2048, "length": 24, "batch": 128, "epochs": 50, "lr": 2e-3,
     "weight_decay": 0.1, "dropout": 0.3, "crop": 0.85, "prompts": ("{}",),
@@ -64,7 +62,13 @@ TRIALS: dict[str, dict[str, Any]] = {
 RECALLS = [f"to_{way}_{k}" for way in ("text", "image") for k in (1, 5, 10)]
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has today's settings of that name."""
+    settings = COMMON | TRIALS.get(row["setting"], {})
+    return row["setting"] in TRIALS and agrees(row, settings, training_of("clip", settings))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--trials", action="store_true", help="measure all settings on validation emojis")
     parser.add_argument("--seeds", default="0,1,2")
@@ -72,21 +76,25 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--part", default="1/1", help="i/n: of the trials, the i-th of n parts, for several processes at the same time")
     parser.add_argument("--again", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     seeds = [int(seed) for seed in args.seeds.split(",")]
     if args.trials:
         return try_all(args, seeds)
     name = best()
     for seed in seeds:
-        if args.again or not any((r["seed"], r.get("settings")) == (seed, name) for r in known("emoji")):
+        if args.again or not is_measured("emoji", is_current, seed=seed, setting=name):
             found = row(seed, name, args.device)
             show(found)
             add("emoji", found, ("seed",), lambda rows: about(rows, name))
 
 
 def about(rows: list[dict], name: str) -> dict:
-    own = [r for r in rows if r.get("settings") == name]
+    own = [r for r in rows if r["setting"] == name]
     return {"chosen": name, "settings": COMMON | TRIALS[name], "summary": summary(own), "verdicts": verdicts(own)}
 
 
@@ -94,25 +102,25 @@ def try_all(args: argparse.Namespace, seeds: list[int]) -> None:
     part, parts = map(int, args.part.split("/"))
     for seed in seeds:
         for name in list(TRIALS)[part - 1 :: parts]:
-            if args.again or not any((r["settings"], r["seed"]) == (name, seed) for r in known("emoji_trials")):
+            if args.again or not is_measured("emoji_trials", is_current, setting=name, seed=seed):
                 found = row(seed, name, args.device, validate=True)
                 show(found)
                 trained = next(r for r in found["results"] if r["representation"] == "trained encoders")
-                kept = {"settings": name, "seed": seed, "seconds": found["seconds"], **{k: trained[k] for k in RECALLS}}
-                add("emoji_trials", kept, ("settings", "seed"), lambda rows: {"settings": {n: COMMON | t for n, t in TRIALS.items()}})
+                kept = {name: value for name, value in found.items() if name in ("setting", "seed", "seconds", "resolved", *FIELDS)}
+                add("emoji_trials", kept | {k: trained[k] for k in RECALLS}, ("setting", "seed"), lambda rows: {})
 
 
 def best() -> str:
     """The settings with the largest mean recall on validation emojis, among those that were tried with most seeds."""
     tried: dict[str, list[float]] = {}
     for r in known("emoji_trials"):
-        tried.setdefault(r["settings"], []).append(mean(r[k] for k in RECALLS))
+        tried.setdefault(r["setting"], []).append(mean(r[k] for k in RECALLS))
     most = max((len(values) for values in tried.values()), default=0)
     return max((name for name, values in tried.items() if len(values) == most), key=lambda name: mean(tried[name]), default="as it was")
 
 
 def row(seed: int, name: str, device: str, validate: bool = False) -> dict:
-    source, settings = str(DATA), COMMON | TRIALS[name]
+    source, settings = str(DATA / "emoji"), COMMON | TRIALS[name]
     if validate:
         opened = inputs_for(method("clip").recipe()).open(source, Run(data=source, image_size=settings["image_size"], seed=seed))
         source = opened.train
@@ -127,10 +135,11 @@ def row(seed: int, name: str, device: str, validate: bool = False) -> dict:
     gains = {k: gained(hits, drawings["raw pixels"][k]) for k, hits in drawings["trained encoders"].items()}
     largest = int(np.bincount(train.labels).argmax())
     return {
-        "seed": seed, "settings": name, "seconds": round(seconds, 1), "steps": trained.step, "train": len(train.things),
+        "seed": seed, "setting": name, "seconds": round(seconds, 1), "steps": trained.step, "train": len(train.things),
         "test": len(test.things), "largest category": float((test.labels == largest).mean()), "protocol": found.table.protocol,
         "results": found.table.results, "bootstrap": bootstrapped(trained, found) | gains,
         "drawings": {who: {k: float(hits.mean()) for k, hits in of.items()} for who, of in drawings.items()},
+        **provenance(settings, trained.fingerprint, training_of("clip", settings)),
     }  # fmt: skip
 
 
@@ -145,7 +154,7 @@ def between_vendors(test: Captioned, vectors: torch.Tensor) -> dict[str, torch.T
 
 
 def show(found: dict) -> None:
-    print(f"{found['settings']}, seed {found['seed']}: {found['train']} emojis to learn from, {found['test']} to test on")
+    print(f"{found['setting']}, seed {found['seed']}: {found['train']} emojis to learn from, {found['test']} to test on")
     for r in found["results"]:
         numbers = "  ".join(f"{name} {100 * r[name]:.1f}" for name in (*found["protocol"]["accuracies"],))
         print(f"  {r['representation']:20} {numbers}")

@@ -9,6 +9,7 @@ colours, and the time until the first picture. The load of the machine is writte
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import sys
@@ -19,15 +20,13 @@ from typing import Any
 
 import numpy as np
 from common import write
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-from browser.conftest import CHROMIUM, FLAGS
-from serving import serving
+from provenance import GENERATED, agrees, provenance
 
 from nearfar.core import Key
 from nearfar.index import Items, build
 
 ROWS, DIM, ZOOMS, LIMIT = 100_000, 32, 40, 250.0
+SETTINGS = {"rows": ROWS, "dim": DIM, "zooms": ZOOMS}
 REDRAW = """async (zooms) => {
   const plot = document.querySelector(".plot"), frame = () => new Promise((done) => requestAnimationFrame(done)), times = [];
   for (let i = 0; i < zooms; i++) {
@@ -50,6 +49,8 @@ def clouds(folder: Path) -> Path:
 
 
 def measure(address: str) -> dict[str, Any]:
+    """Open the map in a headless browser and time redraws."""
+    from browser.conftest import CHROMIUM, FLAGS
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -76,12 +77,25 @@ def measure(address: str) -> dict[str, Any]:
     }
 
 
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored result has today's settings."""
+    return agrees(row, SETTINGS)
+
+
+def parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+
+
 def main() -> None:
+    parser().parse_args()
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+    from serving import serving
+
     with tempfile.TemporaryDirectory() as folder, serving(clouds(Path(folder)), "--map", "pca", token=None) as server:
         found = measure(server.address)
     busy = os.getloadavg()[0]
     print(f"{found['points']:,} points: median redraw {found['zoom_redraw_ms']['median']:.0f} ms (wanted: {LIMIT:.0f}); load {busy:.1f}")
-    print(f"written to {write('explorer', found | {'load_average': busy})}")
+    print(f"written to {write('explorer', found | {'load_average': busy} | provenance(SETTINGS, GENERATED))}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,8 @@
 
     python benchmarks/flickr8k.py --device cuda [--experiments scratch,minilm] [--seeds 0,1,2] [--validate]
 
-Rows accumulate in benchmarks/results/flickr8k.json: those that are there are not run again unless --again is given, and several
-processes may run at the same time.
+Rows accumulate in benchmarks/results/flickr8k.json: those that are there with today's settings are not run again unless --again is given,
+and several processes may run at the same time.
 Data: Flickr8k (8,091 photographs at 64 pixels, five captions each) in $NEARFAR_DATA/flickr8k or ~/.cache/nearfar/flickr8k; for the
 experiment `minilm`, a text tower with pre-trained weights in $NEARFAR_DATA/minilm.
 Protocol: the published split (6,000 to learn from, 1,000 to test on); last step; recall at 1, 5 and 10 both ways, an image among the
@@ -15,15 +15,14 @@ borrowed words (captions of the training photographs nearest in raw pixels), the
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import time
-from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import torch
-from common import add, known
+from common import add, is_measured
 from pictures import bootstrapped, verdicts
+from provenance import DATA, agrees, portable, provenance, training_of
 
 from nearfar.app.api import fit
 from nearfar.app.kinds.image_text import measured
@@ -33,7 +32,6 @@ from nearfar.data.arrays import How
 from nearfar.data.captionsets import read_flickr8k
 from nearfar.train.trained import Trained
 
-CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
 COMMON = {
     "encoder": "resnet18",
     "batch": 512,
@@ -47,11 +45,17 @@ COMMON = {
 SETTINGS = {
     "scratch": COMMON | {"text_encoder": "bert-mini", "vocabulary": 4096, "lr": 1e-3},
     "bag": COMMON | {"text_encoder": "bag", "vocabulary": 4096, "lr": 1e-3},
-    "minilm": COMMON | {"text_encoder": f"hf:{CACHE / 'minilm'}", "tokenizer": str(CACHE / "minilm"), "lr": 5e-4},
+    "minilm": COMMON | {"text_encoder": f"hf:{DATA / 'minilm'}", "tokenizer": str(DATA / "minilm"), "lr": 5e-4},
 }
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has today's settings."""
+    settings = SETTINGS[row["experiment"]]
+    return agrees(row, settings, training_of("clip", settings))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--experiments", default="scratch,bag")
     parser.add_argument("--seeds", default="0,1,2")
@@ -59,13 +63,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--validate", action="store_true", help="print numbers of the development images and write nothing")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     for name in args.experiments.split(","):
         if name not in SETTINGS:
             raise UsageError(f"--experiments {name}: there are {', '.join(SETTINGS)}")
         for seed in map(int, args.seeds.split(",")):
-            there = any((r["experiment"], r["seed"]) == (name, seed) for r in known("flickr8k"))
+            there = is_measured("flickr8k", is_current, experiment=name, seed=seed)
             if there and not args.again and not args.validate:
                 continue
             found = row(name, seed, args.device, args.validate)
@@ -77,15 +85,16 @@ def main() -> None:
 def about(rows: list[dict]) -> dict:
     names = dict.fromkeys(r["experiment"] for r in rows)
     judged = {name: verdicts([r for r in rows if r["experiment"] == name]) for name in names}
-    return {"settings": _portable(), "summary": summary(rows), "verdicts": judged}
+    return {"settings": portable(SETTINGS), "summary": summary(rows), "verdicts": judged}
 
 
 def row(name: str, seed: int, device: str, validate: bool) -> dict:
-    source = str(CACHE / "flickr8k")
+    source = str(DATA / "flickr8k")
     began = time.perf_counter()
     trained = fit("clip", source, seed=seed, device=device, **SETTINGS[name])
     seconds = round(time.perf_counter() - began, 1)
     made = {"experiment": name, "seed": seed, "seconds": seconds, "steps": trained.step}
+    made |= provenance(SETTINGS[name], trained.fingerprint, training_of("clip", SETTINGS[name]))
     if validate:
         return made | {"results": [on_development(trained)]}
     found = measure(trained)
@@ -94,7 +103,7 @@ def row(name: str, seed: int, device: str, validate: bool) -> dict:
 
 def on_development(trained: Trained) -> dict:
     """The trained encoders on the images for choosing settings; nothing of the test split is opened."""
-    found = read_flickr8k(CACHE / "flickr8k", How(trained.net.sizes["size"]), "flickr8k", test="dev").test
+    found = read_flickr8k(DATA / "flickr8k", How(trained.net.sizes["size"]), "flickr8k", test="dev").test
     return {"representation": "trained encoders"} | measured(found, trained.encode(found), trained.encode, ("a photo of a {}",))
 
 
@@ -116,11 +125,6 @@ def summary(rows: list[dict]) -> list[dict]:
         {"experiment": e, "metric": m, "representation": who, "mean": mean(v), "std": stdev(v) if len(v) > 1 else None, "seeds": len(v)}
         for (e, m, who), v in sorted(values.items())
     ]
-
-
-def _portable() -> dict:
-    """The settings without the folder of this machine."""
-    return json.loads(json.dumps(SETTINGS).replace(str(CACHE), "$NEARFAR_DATA"))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """ST-DIM on Atari games: which variables of a game's memory frozen features tell, beside the untrained encoder and the majority class.
 
     nearfar record pong --frames 100000 --to FOLDER/pong.games       (needs nearfar[control]; likewise breakout, ms_pacman)
-    python benchmarks/games.py --data FOLDER [--games pong,breakout] [--seeds 0,1,2] [--device cuda]
+    python benchmarks/games.py [--data FOLDER] [--games pong,breakout] [--seeds 0,1,2] [--device cuda]
 
-Rows accumulate in benchmarks/results/games.json: those that are there are not run again unless --again is given.
+FOLDER: default $NEARFAR_DATA/games, or ~/.cache/nearfar/games. Rows accumulate in benchmarks/results/games.json: those that are there
+with today's settings are not run again unless --again is given.
 Protocol: frames of a random policy, as many as the rows say. Seed s draws the episodes and the initialisation: three in five episodes
 train the encoder, without labels; three in ten teach a linear probe for each variable; one in ten is asked about, less the frames that
 occur among those that teach. Last step. F1 weighted by value, mean over categories of variables, variables of less than 0.6 nats left
@@ -20,10 +21,12 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from common import add, changes, gains_over, known
+from common import add, changes, gains_over, is_measured
+from provenance import DATA, agrees, provenance, training_of
 
 from nearfar.app.api import fit
 from nearfar.app.results import measure
@@ -40,9 +43,14 @@ FLOORS = ("untrained encoder", "majority class")
 TRAINED, METRICS = "trained encoder", ("f1", "f1 converged")
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has today's settings."""
+    return agrees(row, SETTINGS, training_of("st-dim", SETTINGS))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="the folder of GAME.games")
+    parser.add_argument("--data", type=Path, default=DATA / "games", help="the folder of GAME.games")
     parser.add_argument("--games", default="pong,breakout")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--device", default="auto")
@@ -51,13 +59,17 @@ def main() -> None:
     parser.add_argument("--validate", action="store_true", help="print numbers of validation episodes and write nothing")
     parser.add_argument("--set", default="", help="other settings, as steps=2000,lr=1e-3; the rows name them")
     parser.add_argument("--frames", type=int, help="with --validate: only so many frames, from the first on")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     changed = changes(args.set)
     for game in args.games.split(","):
         frames = None
         for seed in map(int, args.seeds.split(",")):
-            if not args.validate and not args.again and any((r["game"], r["seed"]) == (game, seed) for r in known("games")):
+            if not args.validate and not args.again and is_measured("games", is_current, game=game, seed=seed):
                 continue
             frames = frames or opened(args.data / f"{game}.games", args.frames if args.validate else None)
             if args.validate:
@@ -90,7 +102,8 @@ def row(game: str, seed: int, frames: Frames, device: str, changes: dict) -> dic
     return {
         "game": game, "seed": seed, "frames": len(frames), "seconds": round(seconds, 1),
         "seconds_in_all": round(time.perf_counter() - began, 1), "loss": last_loss(trained.metrics),
-        "settings": SETTINGS | changes, "protocol": found.protocol, "results": found.results,
+        "protocol": found.protocol, "results": found.results,
+        **provenance(SETTINGS | changes, trained.fingerprint, training_of("st-dim", SETTINGS | changes)),
     }  # fmt: skip
 
 

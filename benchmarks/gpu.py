@@ -11,7 +11,6 @@ beyond torch, transformers, numpy, scikit-learn, safetensors and Pillow; the gra
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -25,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import RESULTS, taking_turns, write
+from common import stored, taking_turns, write
+from provenance import CODE, UNKNOWN, agrees, portable, provenance
 from safetensors.torch import load_file
 
 from nearfar import fit, recipes
@@ -74,20 +74,22 @@ class Report:
         return [check["name"] for check in self.checks if not check["ok"]]
 
 
+SETTINGS = {"steps": STEPS, "kill_at": KILL_AT, "on images": ON_IMAGES, "on small data": ON_SMALL_DATA}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored checks have today's settings. Results of before name no settings, only the commit."""
+    return "settings" not in row or agrees(row, SETTINGS)
+
+
 def store(checks: Sequence[dict[str, Any]]) -> None:
     """Write the checks into the result file, together with those that other calls found at the same commit."""
     with taking_turns():
-        _store(checks)
-
-
-def _store(checks: Sequence[dict[str, Any]]) -> None:
-    commit = os.environ.get("NEARFAR_COMMIT", "unknown")
-    path = RESULTS / "gpu_checks.json"
-    before = json.loads(path.read_text()) if path.exists() else {}
-    known = before.get("checks", []) if before.get("commit") == commit else []
-    merged = {check["name"]: check for check in [*known, *checks]}
-    command = "python benchmarks/gpu.py --data cifar10"
-    write("gpu_checks", {"commit": commit, "command": command, "checks": [merged[name] for name in sorted(merged)]})
+        before = stored("gpu_checks")
+        known = before.get("checks", []) if before.get("commit") == CODE[0] else []
+        merged = {check["name"]: portable(check) for check in [*known, *checks]}
+        told = provenance(SETTINGS, UNKNOWN) | {"command": "python benchmarks/gpu.py --data cifar10"}
+        write("gpu_checks", {**told, "checks": [merged[name] for name in sorted(merged)]})
 
 
 def nearfar(*args: str | int | Path, kill_at: int | None = None) -> str:
@@ -219,13 +221,17 @@ def resumed_runs(data: str) -> dict[str, list[str | int | float]]:
     return {name: [*settings, *images] for name, settings in ON_IMAGES.items()} | small
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data", required=True, help="images to train on")
     parser.add_argument("--parts", type=lambda text: text.split(","), default=list(PARTS), help="some of " + ",".join(PARTS))
     parser.add_argument("--methods", type=lambda text: text.split(","), help="bf16 and replayed steps of these methods only")
     parser.add_argument("--jobs", type=int, default=4, help="processes at a time")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    args = parser().parse_args()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     report = Report()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,6 @@
 """What an index costs: recall@10 and queries a second of exact, hnsw and ivf, beside FAISS used directly, in the same run.
 
-    OMP_NUM_THREADS=1 python benchmarks/index.py [--seed N …] [--data clustered|gaussian] [--kind exact …] [--n 100000] [--quick]
+    OMP_NUM_THREADS=1 python benchmarks/index.py [--seed 0 1 2] [--data clustered|gaussian] [--kind exact hnsw] [--n 100000] [--quick]
 
 100,000 unit vectors of 128 dimensions, 1,000 queries in one call, cosine. `clustered`: 1,000 clusters of 16 dimensions each within
 128, a little noise (what encoders make); `gaussian`: no structure at all, the worst there is. The neighbours that count are those of
@@ -14,7 +14,6 @@ Prints a table and adds to benchmarks/results/index.json.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import tempfile
 import time
@@ -22,9 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
-from common import RESULTS, write
+from common import add
+from provenance import GENERATED, agrees, provenance
 
 from nearfar.index import KINDS, build, open_index
 from nearfar.index.kinds import BREADTH, BREADTH_BUILT, LINKS, PROBED, cells
@@ -56,7 +55,9 @@ def recall(found: np.ndarray, true: np.ndarray) -> float:
 
 
 def raw_index(kind: str, x: np.ndarray) -> tuple[Any, Any]:
-    """FAISS by itself, with the same settings."""
+    """Build a FAISS index with nearfar's settings."""
+    import faiss
+
     if kind == "exact":
         index, how = faiss.IndexFlatIP(WIDTH), None
     elif kind == "hnsw":
@@ -116,23 +117,35 @@ def measure(kind: str, x: np.ndarray, q: np.ndarray, true: np.ndarray) -> dict[s
     return row
 
 
-def keep(row: dict[str, Any], what: tuple[str, ...]) -> None:
-    """Add a row to the results, instead of an earlier one of the same; other runs may have added theirs in the meantime."""
-    path = RESULTS / "index.json"
-    rows = json.loads(path.read_text())["rows"] if path.exists() else []
-    rows = [r for r in rows if any(r[key] != row[key] for key in what)] + [row]
-    rows.sort(key=lambda r: [r[key] for key in what])
-    write("index", {"faiss": faiss.__version__, "faiss_threads": faiss.omp_get_max_threads(), "rows": rows})
+def about(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    import faiss
+
+    return {"faiss": faiss.__version__, "faiss_threads": faiss.omp_get_max_threads()}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
+def settings(kind: str) -> dict[str, Any]:
+    """Return the settings of one kind of index."""
+    of_kind = {"hnsw": {"links": LINKS, "breadth": BREADTH, "breadth_built": BREADTH_BUILT}, "ivf": {"probed": PROBED}}
+    return {"kind": kind, "rounds": ROUNDS, **of_kind.get(kind, {})}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row was measured with today's constants of its kind of index."""
+    return agrees(row, settings(row["kind"]))
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--data", choices=["clustered", "gaussian"], default="clustered")
     parser.add_argument("--kind", choices=KINDS, nargs="+", default=list(KINDS))
     parser.add_argument("--n", type=int, default=100_000)
     parser.add_argument("--quick", action="store_true", help="5,000 vectors, nothing is written")
-    given = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    given = parser().parse_args()
     n = 5_000 if given.quick else given.n
     for seed in given.seed:
         both = vectors(given.data, n + QUERIES, seed)
@@ -149,7 +162,7 @@ def main() -> None:
                 flush=True,
             )
             if not given.quick:
-                keep(row, (*what, "kind"))
+                add("index", row | provenance(settings(kind), GENERATED), (*what, "kind"), about)
 
 
 if __name__ == "__main__":

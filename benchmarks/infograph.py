@@ -1,8 +1,9 @@
 """InfoGraph on sets of small graphs: frozen embeddings, support vector machine, the files' 10 folds, beside simple counts.
 
-    python benchmarks/infograph.py --data ~/.cache/nearfar/tu [--sets MUTAG,PROTEINS,IMDBBINARY] [--seeds 5]
+    python benchmarks/infograph.py [--sets MUTAG,PROTEINS,IMDBBINARY] [--seeds 5]
 
-Rows accumulate in benchmarks/results/infograph.json: (set, seed) pairs that are there are not run again unless --again is given.
+--data: folder with a folder for each set; default $NEARFAR_DATA/tu, or ~/.cache/nearfar/tu. Rows accumulate in
+benchmarks/results/infograph.json: (set, seed) pairs that are there with today's settings are not run again unless --again is given.
 Protocol of the paper: the encoder sees all graphs without labels; a support vector machine learns from 9 folds and is counted on the
 tenth, its C chosen by 5-fold cross-validation within the 9; the mean over folds. Last step, where the authors' code reports the best
 epoch. Settings are those of the authors' code (`paper` of nearfar/recipes/graph/infograph.py), the same for every set. Features are
@@ -12,14 +13,14 @@ standardised over the training folds, for every row alike.
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import RESULTS, write
+from common import check_row, stored, write
+from provenance import DATA, agrees, provenance, training_of
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -36,6 +37,7 @@ from nearfar.train.fit import train
 from nearfar.train.session import Session
 
 PENALTIES = [10.0**k for k in range(-3, 4)]
+SETTINGS: dict[str, Any] = {"preset": "paper"}
 Folds = list[tuple[np.ndarray, np.ndarray]]
 
 
@@ -72,17 +74,25 @@ def summary(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
     return {"mean": float(np.mean(values)), "std": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0, "runs": len(values)}
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row was measured with today's `paper` preset."""
+    return agrees(row, SETTINGS, training_of("infograph", **SETTINGS))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with a folder for each set, with 10fold_idx in it")
+    parser.add_argument("--data", type=Path, default=DATA / "tu", help="folder with a folder for each set, with 10fold_idx in it")
     parser.add_argument("--sets", default="MUTAG")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--again", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
-    path = RESULTS / "infograph.json"
-    sets: dict[str, Any] = json.loads(path.read_text())["sets"] if path.exists() else {}
+    sets: dict[str, Any] = stored("infograph").get("sets", {})
     for name in args.sets.split(","):
         data, folds = read_graphs(args.data / name), read_folds(args.data / name)
         y = np.asarray(data.labels)
@@ -92,13 +102,16 @@ def main() -> None:
             entry = {"graphs": len(data), "majority": float(np.bincount(y).max() / len(y)), "floors": floors, "rows": []}
             print(name, {k: round(100 * v, 1) for k, v in floors.items()}, flush=True)
         for seed in range(args.seeds):
-            if any(row["seed"] == seed for row in entry["rows"]):
+            if any(row["seed"] == seed and is_current(row) for row in entry["rows"]):
                 continue
             began = time.perf_counter()
             untrained, trained, steps = embeddings(data, seed)
             seconds = round(time.perf_counter() - began, 1)
             found = {"untrained": accuracy(untrained, y, folds), "infograph": accuracy(trained, y, folds)}
-            entry["rows"].append({"seed": seed, "steps": steps, "seconds": seconds, **found})
+            row = {"seed": seed, "steps": steps, "seconds": seconds, **found}
+            row |= provenance(SETTINGS, data.fingerprint, training_of("infograph", **SETTINGS))
+            check_row("infograph", row)
+            entry["rows"] = sorted([r for r in entry["rows"] if r["seed"] != seed] + [row], key=lambda r: r["seed"])
             print(f"{name} seed {seed}: {100 * found['infograph']:.1f}, untrained {100 * found['untrained']:.1f}, {seconds} s", flush=True)
             entry["accuracy"] = {k: summary(entry["rows"], k) for k in ("untrained", "infograph")}
             sets[name] = entry

@@ -1,9 +1,10 @@
 """How fast are images read that do not fit into memory? nearfar's reading path beside bare Pillow loops, in the same run.
 
-    python benchmarks/jpegs.py [--images 1500] [--rounds 3] [--batch 64] [--size 224]
+    python benchmarks/jpegs.py [--images 600] [--rounds 5] [--batch 32] [--size 224]
 
-The files: CIFAR-10 images (laid out in ~/.cache/nearfar/cifar10) scaled to between 224 and 500 pixels a side, with noise that
-brings them to about the half byte a pixel of photographs, as JPEGs in a temporary folder. Files are in the page cache on all sides.
+The files: CIFAR-10 images (laid out in $NEARFAR_DATA/cifar10 or ~/.cache/nearfar/cifar10) scaled to between
+224 and 500 pixels a side, with noise that brings them to about the half byte a pixel of photographs, as JPEGs
+in a temporary folder. Files are in the page cache on all sides.
 
     one picture   open, decode, scale the whole to `size` pixels: one process, one bare loop
     two windows   open, decode, cut two random windows and scale each: what every loader for SimCLR must do
@@ -33,6 +34,7 @@ import numpy as np
 import torch
 from common import write
 from PIL import Image
+from provenance import DATA, agrees, provenance
 
 import nearfar.data.folder
 from nearfar.core import Key, Plan
@@ -40,7 +42,7 @@ from nearfar.data import Images, open_data
 from nearfar.similarity import simclr_views
 from nearfar.train.loader import Steps, batches
 
-SOURCE = Path.home() / ".cache" / "nearfar" / "cifar10"
+SOURCE = DATA / "cifar10"
 SHORTEST, LONGEST = 224, 500
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -138,13 +140,22 @@ def better(best: dict[str, Any] | None, rate: float, busy: float) -> dict[str, A
     return {"images_per_second": rate, "cpu_ms": busy}
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored result has the default settings of this script."""
+    return agrees(row, vars(parser().parse_args([])))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=int, default=1500)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--images", type=int, default=600)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--size", type=int, default=224)
-    config = vars(parser.parse_args())
+    return parser
+
+
+def main() -> None:
+    config = vars(parser().parse_args())
     nearfar.data.folder.MEMORY_LIMIT = 0  # as if the images did not fit
     with tempfile.TemporaryDirectory() as made:
         make_jpegs(Path(made), config["images"])
@@ -159,7 +170,8 @@ def main() -> None:
         print(
             "{:>24}{images_per_second:>7.0f} images/s ({ratio:.2f}x){cpu_ms:>7.2f} ms of CPU ({cpu_ratio:.2f}x)".format(name, **row) + held
         )
-    print(f"written to {write('jpegs', {'config': config, 'kilobytes': kilobytes, 'results': found})}")
+    told = provenance(config, open_data(SOURCE).train.fingerprint)
+    print(f"written to {write('jpegs', {'kilobytes': kilobytes, 'results': found, **told})}")
 
 
 if __name__ == "__main__":

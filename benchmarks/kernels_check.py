@@ -7,6 +7,7 @@ Prints one line a check; exit code 1 if one fails. How fast they are: benchmarks
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 import torch
@@ -56,7 +57,12 @@ def skipping(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return info_nce(pairs(a, b).skip(groups, groups) / 0.1).mean()
 
 
+def parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+
+
 def main() -> int:
+    parser().parse_args()
     for precision in WANTED:
         check("clip, 2048", lambda a, b: clip(a, b, 14.28), precision, unit(2048, 512, 0), unit(2048, 512, 1))
         check("clip, scale 100", lambda a, b: clip(a, b, 100.0), precision, unit(1024, 128, 0), unit(1024, 128, 1))

@@ -9,6 +9,7 @@ keys, guard, schedule, hooks. The keyed draws of the views are timed separately.
 
 from __future__ import annotations
 
+import argparse
 import gc
 import statistics
 import time
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import write
+from provenance import Training, agrees, provenance, training_of
 
 from nearfar import recipes
 from nearfar.core import Key, Machine, Similarity
@@ -28,6 +30,7 @@ from nearfar.train.optim import make_optimizer
 from nearfar.train.session import Session, build_net
 
 BATCH, STEPS, ROUNDS = 4, 100, 25
+SETTINGS = {"preset": "tiny", "batch": BATCH, "steps": STEPS, "rounds": ROUNDS}
 
 
 class Ready(Similarity):
@@ -100,7 +103,22 @@ def draws(slots: int = 256, numbers: int = 16) -> float:
     return (time.perf_counter() - began) * 10
 
 
+def training() -> Training:
+    """Return all settings of the training that is timed."""
+    return training_of("simclr", {"batch": BATCH, "steps": STEPS}, preset="tiny")
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored result has today's settings."""
+    return agrees(row, SETTINGS, training())
+
+
+def parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+
+
 def main() -> None:
+    parser().parse_args()
     data = open_data("digits").train.unlabelled()
     images = data.read(np.arange(BATCH)).float() / 255
     views = {"v0": images, "v1": images.flip(3)}
@@ -111,7 +129,7 @@ def main() -> None:
     print(f"nearfar {loop:.3f} ms a step, bare loop {plain:.3f} ms, the loop's own cost {own:.3f} ms (wanted: under 0.4)")
     print(f"keyed draws, 256 slots x 16 numbers: {draws():.3f} ms")
     path = write("loop", {
-        "batch": BATCH, "steps": STEPS, "rounds": ROUNDS, "nearfar_ms": loop, "bare_ms": plain, "own_ms": own, "limit_ms": 0.4,
+        **provenance(SETTINGS, data.fingerprint, training()), "nearfar_ms": loop, "bare_ms": plain, "own_ms": own, "limit_ms": 0.4,
         "draws_256x16_ms": draws(),
     })  # fmt: skip
     print(f"written to {path}")

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from common import write
 from peers import LARGEST, LOSSES, TAU, Loss, compiled, implementations
+from provenance import GENERATED, agrees, provenance
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -220,20 +221,35 @@ def extra_gigabytes(loss: Loss, inputs: Inputs) -> float:
     return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
-def main() -> None:
+def settings(device: str, quick: bool = False) -> dict[str, Any]:
+    """Return what is measured on a device."""
+    on_cpu = {"d": CPU_WIDTH, "n": [SMALL, LARGE], "losses": LOSSES, "threads": [1, 2]}
+    return {"temperature": TAU, "quick": quick, **(on_cpu if device == "cpu" else {"cases": GPU_CASES})}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a stored result has today's settings."""
+    return agrees(row, settings("cuda" if "gemm_tflops" in row else "cpu"))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="fewer rounds, and on CUDA only what fits in seconds")
     parser.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     if args.memory:
         return report_memory(args.memory[0], args.memory[1], int(args.memory[2]))
-    config = {"temperature": TAU, "quick": args.quick}
+    told = provenance(settings(args.device, args.quick), GENERATED)
     if args.device == "cpu":
-        path = write("losses_cpu", config | {"wanted_memory": WANTED_MEMORY, "results": on_cpu(args.quick)})
+        path = write("losses_cpu", told | {"wanted_memory": WANTED_MEMORY, "results": on_cpu(args.quick)})
     else:
         rate, rows = on_cuda(args.quick)
-        path = write("losses_gpu", config | {"gemm_tflops": round(rate, 1), "results": rows})
+        path = write("losses_gpu", told | {"gemm_tflops": round(rate, 1), "results": rows})
     print(f"written to {path}")
 
 

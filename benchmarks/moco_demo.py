@@ -1,6 +1,6 @@
 """MoCo as in its authors' demonstration on CIFAR-10, measured where they measure: kNN on the outputs of the head.
 
-    python benchmarks/moco_demo.py --data FOLDER [--seed 0] [--mean]
+    python benchmarks/moco_demo.py [--data FOLDER] [--seed 0] [--mean]
 
 The demonstration (github.com/facebookresearch/moco, colab/moco_cifar10_demo.ipynb, symmetric loss, 200 epochs) reports 85.3 % kNN.
 It *adds* the two losses of the symmetric form; nearfar's `symmetric` takes their mean. With SGD, twice the loss at learning rate 0.06
@@ -18,6 +18,7 @@ from typing import Any
 
 from cifar import TRAINED, WITH_HEAD, features, measured
 from common import add
+from provenance import DATA, agrees, provenance, training_of
 
 import nearfar
 from nearfar.core import Net
@@ -57,15 +58,31 @@ def measure(data: str, seed: int, scale: dict[str, float]) -> dict[str, Any]:
         WITH_HEAD: features(partial(trained.encode, tower="query"), splits.train, splits.test),
     }
     results = measured(found, (splits.train.labels, splits.test.labels))
-    return {"seed": seed, "seconds": seconds, "settings": {**METHOD, **TRAINING, **scale}, "results": results}
+    told = provenance(settings(scale), trained.fingerprint, training_of(DemoMoCo(**METHOD), {**TRAINING, **scale}))
+    return {"seed": seed, "seconds": seconds, "results": results, **told}
+
+
+def settings(scale: dict[str, float]) -> dict[str, Any]:
+    """Return the settings of a run with this learning rate and weight decay."""
+    return {**METHOD, **TRAINING, **scale}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has today's settings."""
+    scale = {"sum": SUM, "mean": MEAN}[row["loss"]]
+    return agrees(row, settings(scale), training_of(DemoMoCo(**METHOD), {**TRAINING, **scale}))
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data", default=str(DATA / "cifar10"), help="CIFAR-10")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mean", action="store_true", help="lr 0.06 and weight decay 5e-4 for the mean of the two losses")
+    return parser
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", required=True, help="CIFAR-10")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--mean", action="store_true", help="lr 0.06 and weight decay 5e-4 for the mean of the two losses")
-    args = parser.parse_args()
+    args = parser().parse_args()
     row = {"loss": "mean" if args.mean else "sum", **measure(args.data, args.seed, MEAN if args.mean else SUM)}
     add("moco_demo", row, by=("loss", "seed"), about=lambda rows: {"published kNN, head": PUBLISHED})
 

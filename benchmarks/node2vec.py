@@ -1,8 +1,10 @@
 """node2vec on BlogCatalog: macro- and micro-F1 of groups, beside vectors that nobody trained and the spectrum of the graph itself.
 
-    python benchmarks/node2vec.py --data ~/.cache/nearfar/blogcatalog floors
-    python benchmarks/node2vec.py --data ~/.cache/nearfar/blogcatalog run --seed 0      once for each seed
-    python benchmarks/node2vec.py --data ~/.cache/nearfar/blogcatalog choose --lr 0.1   by labels of half of the nodes only
+    python benchmarks/node2vec.py [--seed 0]            once for each seed
+    python benchmarks/node2vec.py floors
+    python benchmarks/node2vec.py choose --lr 0.1       by labels of half of the nodes only
+
+--data: default $NEARFAR_DATA/blogcatalog, or ~/.cache/nearfar/blogcatalog. The default settings are those of the stored rows.
 
 The protocol of the paper: half of the labelled nodes teach logistic regressions, one against the rest, which answer for the other half;
 of a node in k groups the k best-scored ones are its answer; ten draws, the same for all vectors; the last epoch is measured. Settings
@@ -20,6 +22,7 @@ from typing import Any
 
 import torch
 from common import keep_part
+from provenance import DATA, Training, agrees, provenance
 
 from nearfar.app.kinds.walks import degrees, spectral
 from nearfar.core import Key, Machine, Run
@@ -33,9 +36,26 @@ DRAWS = Key(0)("benchmark", "draws")
 """Names the label splits: the same for all vectors and seeds."""
 
 
-def session_of(graph: Graph, args: argparse.Namespace) -> Session:
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that a stored part keeps."""
+    return {name: value for name, value in vars(args).items() if name not in ("data", "what", "seed")}
+
+
+def chosen(args: argparse.Namespace) -> tuple[Node2Vec, Run]:
+    """Return the recipe and the run that these arguments describe."""
     recipe = Node2Vec(dim=args.dim, walk_length=args.walk_length, walks=args.walks, p=args.p, q=args.q, window=args.window)
-    run = Run(batch=args.batch, epochs=args.epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, seed=args.seed)
+    return recipe, Run(batch=args.batch, epochs=args.epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, seed=args.seed)
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a stored part has the default settings of this script."""
+    args = parser().parse_args([])
+    return agrees(row, settings(args), Training(*chosen(args)))
+
+
+def session_of(graph: Graph, args: argparse.Namespace) -> Session:
+    """Build a training session on the CPU."""
+    recipe, run = chosen(args)
     return Session(recipe, run, Machine(device="cpu"), graph, torch.device("cpu"))
 
 
@@ -69,24 +89,28 @@ def floors(graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
     return {name: judged(vectors, graph, args) for name, vectors in rows.items()}
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "floors", "choose"])
-    parser.add_argument("--data", type=Path, required=True, help="blogcatalog.mat, or the folder it is in")
+    parser.add_argument("what", nargs="?", default="run", choices=["run", "floors", "choose"])
+    parser.add_argument("--data", type=Path, default=DATA / "blogcatalog", help="blogcatalog.mat, or the folder it is in")
     parser.add_argument("--dim", type=int, default=128)
     parser.add_argument("--walk-length", type=int, default=80)
     parser.add_argument("--walks", type=int, default=10)
     parser.add_argument("--window", type=int, default=10)
     parser.add_argument("--p", type=float, default=0.25)
     parser.add_argument("--q", type=float, default=0.25)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--epochs", type=float, default=1)
-    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--epochs", type=float, default=6)
+    parser.add_argument("--lr", type=float, default=0.3)
     parser.add_argument("--C", type=float, default=1.0)
     parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     graph = open_edges(args.data)
     if args.what == "choose":
@@ -98,8 +122,8 @@ def main() -> None:
         vectors, took = trained(graph, args)
         found = {"seed": args.seed, **judged(vectors, graph, args), **took}
     print(json.dumps(found, indent=1))
-    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed")}
-    keep_part("node2vec", {"run": "runs"}.get(args.what, args.what), found, settings, ("runs", "macro", "macro-F1"))
+    found |= provenance(settings(args), graph.fingerprint, Training(*chosen(args)))
+    keep_part("node2vec", {"run": "runs"}.get(args.what, args.what), found, ("runs", "macro", "macro-F1"))
 
 
 if __name__ == "__main__":

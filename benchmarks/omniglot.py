@@ -19,7 +19,6 @@ alphabet that was held out for it, with seed 0: METHODS names what was tried.
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from collections.abc import Callable
 from functools import cache
@@ -29,8 +28,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import add, changes, gains_over, known
+from common import add, changes, gains_over, is_measured
 from PIL import Image
+from provenance import DATA, agrees, provenance, training_of
 from torch import Tensor
 
 import nearfar
@@ -39,7 +39,7 @@ from nearfar.evaluate.metric import equal_error_rate, recall_at_1
 from nearfar.scores import Score, cosine, euclidean
 from nearfar.train.trained import Trained
 
-DATA = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar")) / "omniglot"
+FOLDER = DATA / "omniglot"
 TRAINING, OTHERS, VALIDATION = "images_background_small1", "images_background_small2", "Korean"
 SIZE, PAIRS = 28, 10_000
 COMMON: dict[str, Any] = {"encoder": "convnet", "steps": 250, "batch": 128, "lr": 2e-3}
@@ -76,7 +76,7 @@ def drawing(path: Path) -> np.ndarray:
 def alphabets(part: str) -> dict[str, Drawings]:
     """By name; a character's name is that of its alphabet and its own."""
     found = {}
-    for folder in sorted(p for p in (DATA / part).iterdir() if p.is_dir()):
+    for folder in sorted(p for p in (FOLDER / part).iterdir() if p.is_dir()):
         paths = sorted(folder.glob("*/*.png"))
         found[folder.name] = torch.from_numpy(np.stack(list(map(drawing, paths))))[:, None], np.array([p.parent.as_posix() for p in paths])
     return found
@@ -90,10 +90,10 @@ def together(parts: dict[str, Drawings]) -> Drawings:
 def one_shot_runs() -> list[tuple[Tensor, Tensor, Tensor]]:
     """Of each run the drawings that are asked about, those that are shown, and which of these is right."""
     found = []
-    for folder in sorted(DATA.glob("run*")):
+    for folder in sorted(FOLDER.glob("run*")):
         pairs = [line.split() for line in (folder / "class_labels.txt").read_text().splitlines() if line]
         shown = sorted({b for _, b in pairs})
-        read = lambda names: torch.from_numpy(np.stack([drawing(DATA / name) for name in names]))[:, None]
+        read = lambda names: torch.from_numpy(np.stack([drawing(FOLDER / name) for name in names]))[:, None]
         found.append((read([a for a, _ in pairs]), read(shown), torch.tensor([shown.index(b) for _, b in pairs])))
     return found
 
@@ -168,7 +168,8 @@ def result(method: str, seed: int) -> None:
     settings = COMMON | METHODS[method]
     test, (trained, seconds) = unseen(), fit(method, seed, together(alphabets(TRAINING)), settings)
     results = {name: measured(encode, test, score) for name, (encode, score) in representations(method, trained).items()}
-    row = {"method": method, "seed": seed, "seconds": round(seconds, 1), "settings": settings, "results": results}
+    row = {"method": method, "seed": seed, "seconds": round(seconds, 1), "results": results}
+    row |= provenance(settings, trained.fingerprint, training_of(method, settings))
     add("omniglot", row, by=("method", "seed"), about=lambda rows: {"pictures": PICTURES, "summary": summary(rows)})
     print(f"{method}, seed {seed}, {seconds:.0f} s of the processor", flush=True)
     for name, found in results.items():
@@ -190,21 +191,30 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has today's settings."""
+    settings = COMMON | METHODS[row["method"]]
+    return agrees(row, settings, training_of(row["method"], settings))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--method", default=",".join(METHODS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--validate", action="store_true", help="judge on the validation alphabet, write nothing down")
     parser.add_argument("--set", help="with --validate: other settings, as in lr=1e-3,alpha=0.5")
     parser.add_argument("--again", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(1)
-    there = {(r["method"], r["seed"]) for r in known("omniglot") if r["settings"] == COMMON | METHODS[r["method"]]}
     for seed in map(int, args.seeds.split(",")):
         for method in args.method.split(","):
             if args.validate:
                 validate(method, seed, changes(args.set))
-            elif args.again or (method, seed) not in there:
+            elif args.again or not is_measured("omniglot", is_current, method=method, seed=seed):
                 result(method, seed)
 
 

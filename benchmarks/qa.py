@@ -29,7 +29,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import RESULTS, machine, write
+from common import stored, write
+from provenance import DATA, Training, agrees, provenance
 from qa_summary import halves, summarise
 
 from nearfar.app.kinds.reading import best_sentence
@@ -50,7 +51,7 @@ from nearfar.train.fit import train
 from nearfar.train.session import Session, pick_device
 from nearfar.train.trained import Trained
 
-CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
+PARTS = ("floors", "xquad", "trecqa", "reader")
 TOWERS = DPR(score="cosine", tau=0.05, pool="mean")
 READ_LENGTH = 256
 WINDOW, READ_WINDOW = 48, 40
@@ -59,10 +60,47 @@ READ = 200
 """Test questions of a fold that the reader is asked, the first ones in a keyed order."""
 
 
-def trained_on(recipe: Recipe, texts: Texts, args: argparse.Namespace, **settings: Any) -> tuple[Trained, float]:
-    """A recipe trained on texts, from the weights of the encoder; without `args.trains` as it is before its first step."""
+def settings(part: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Return what a part is trained with; of `floors`, nothing is trained."""
+    found: dict[str, Any] = {
+        "floors": {},
+        "xquad": {"length": 80, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5},
+        "trecqa": {"length": 64, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5},
+        "reader": {"length": 96, "batch": 16, "epochs": args.epochs or 2, "lr": 1e-4},
+    }[part]
+    return found | (asdict(TOWERS) if part in ("xquad", "trecqa") else {})
+
+
+def run_of(args: argparse.Namespace, **given: Any) -> Run:
+    """Return the settings of a run from the weights of the encoder."""
+    return Run(encoder=f"hf:{args.encoder}", seed=args.seed, weight_decay=0.0, warmup=0.1, precision=args.precision, **given)
+
+
+def given_to_run(part: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Return those settings of a part that its run has."""
+    return {name: value for name, value in settings(part, args).items() if name in ("length", "batch", "epochs", "lr")}
+
+
+def told(part: str, args: argparse.Namespace, data_fingerprint: str) -> dict[str, Any]:
+    """Return the provenance of a part."""
+    recipe = DPRReader() if part == "reader" else TOWERS
+    return provenance(settings(part, args), data_fingerprint, Training(recipe, run_of(args, **given_to_run(part, args))))
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a stored part has today's settings."""
+    args = parser().parse_args([])
+    for part in PARTS:
+        recipe = DPRReader() if part == "reader" else TOWERS
+        if agrees(row, settings(part, args), Training(recipe, run_of(args, **given_to_run(part, args)))):
+            return True
+    return False
+
+
+def trained_on(recipe: Recipe, texts: Texts, args: argparse.Namespace, **given: Any) -> tuple[Trained, float]:
+    """Train a recipe on texts from the weights of the encoder, or take no step without `args.trains`."""
     tokenizer = pretrained_tokenizer(args.encoder)
-    run = Run(encoder=f"hf:{args.encoder}", seed=args.seed, weight_decay=0.0, warmup=0.1, precision=args.precision, **settings)
+    run = run_of(args, **given)
     device = pick_device(args.device)
     session = Session(recipe, run, Machine(device=args.device), texts.tokenised(tokenizer, run.length), device)
     began = time.perf_counter()
@@ -137,15 +175,18 @@ def floors(args: argparse.Namespace) -> dict[str, Any]:
     """What needs no training. `random`: the towers with random weights, on XQuAD."""
     questions = read_questions(args.trecqa / "test.csv" if args.on == "trecqa" else args.xquad)
     before = towers_before(args, questions)
+    measured = {"measured": {args.on: told("floors", args, questions.pairs().fingerprint)}}
     if args.on == "random":
-        return {"random": {"random weights": ranks(questions, hits_of(similarities(random_towers(args, before), questions)).rows)}}
+        return measured | {
+            "random": {"random weights": ranks(questions, hits_of(similarities(random_towers(args, before), questions)).rows)}
+        }
     words = build_bm25(questions.passages)
     scores = {"BM25": np.stack([words.scores(q) for q in questions.questions]), "encoder before training": similarities(before, questions)}
     first, second = (hits_of(s) for s in scores.values())
     rows = {title: hits_of(s).rows for title, s in scores.items()}
     rows["BM25 + encoder before training, rank fusion"] = fuse(first, second, None, 100).rows
     rows["BM25 + encoder before training, half and half"] = fuse(first, second, 0.5, 100).rows
-    found: dict[str, Any] = {args.on: {title: ranks(questions, r) for title, r in rows.items()}}
+    found: dict[str, Any] = measured | {args.on: {title: ranks(questions, r) for title, r in rows.items()}}
     if args.on == "trecqa":
         lexical, dense = scores.values()
         scores["BM25 + encoder before training, half and half"] = standard(lexical) / 2 + standard(dense) / 2
@@ -166,8 +207,7 @@ def xquad(args: argparse.Namespace) -> dict[str, Any]:
     learn, choose, test = (questions.subset(part) for part in halves(questions, args.seed, args.fold))
     lexical = Lexical(build_bm25(questions.passages))
     pairs = windows(learn.pairs(mined(learn, lexical)), Key(args.seed)("windows"))
-    settings = {"length": 80, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5}
-    trained, seconds = trained_on(TOWERS, pairs, args, **settings)
+    trained, seconds = trained_on(TOWERS, pairs, args, **given_to_run("xquad", args))
     passages = vectors(trained, questions.passages, "passage")
     dense = [hits_of(vectors(trained, part.questions, "question") @ passages.T) for part in (choose, test)]
     by_words = [lexical.search(part.questions, 100) for part in (choose, test)]
@@ -178,7 +218,8 @@ def xquad(args: argparse.Namespace) -> dict[str, Any]:
         "BM25 + DPR, rank fusion": fuse(by_words[1], dense[1], None, 100).rows,
     }
     return {
-        "settings": settings | asdict(TOWERS), "train": len(learn), "test": len(test), "weight": weight, "train seconds": round(seconds, 1),
+        **told("xquad", args, pairs.fingerprint), "train": len(learn), "test": len(test), "weight": weight,
+        "train seconds": round(seconds, 1),
         "ranks": {title: ranks(test, r) for title, r in rows.items()},
     }  # fmt: skip
 
@@ -198,14 +239,14 @@ def judged_values(questions: Questions, scores: np.ndarray) -> dict[str, str]:
 def trecqa(args: argparse.Namespace) -> dict[str, Any]:
     learn, test = (read_questions(args.trecqa / f"{part}.csv") for part in ("train", "test"))
     wrong = [tuple(c for c in rows if c not in gold) for rows, gold in zip(learn.candidates, learn.gold, strict=True)]
-    settings = {"length": 64, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5}
-    trained, seconds = trained_on(TOWERS, learn.pairs(wrong), args, **settings)
+    pairs = learn.pairs(wrong)
+    trained, seconds = trained_on(TOWERS, pairs, args, **given_to_run("trecqa", args))
     words = build_bm25(test.passages)
     lexical = np.stack([words.scores(q) for q in test.questions])
     dense = similarities(trained, test)
     scores = {"DPR": dense, "BM25 + DPR, half and half": standard(lexical) / 2 + standard(dense) / 2}
     return {
-        "settings": settings | asdict(TOWERS), "train": len(learn), "train seconds": round(seconds, 1),
+        **told("trecqa", args, pairs.fingerprint), "train": len(learn), "train seconds": round(seconds, 1),
         "judged": {title: judged_values(test, s) for title, s in scores.items()},
         "ranks": {title: ranks(test, hits_of(s).rows) for title, s in scores.items()},
     }  # fmt: skip
@@ -215,8 +256,8 @@ def reader(args: argparse.Namespace) -> dict[str, Any]:
     questions = read_questions(args.xquad)
     learn, _, everything = (questions.subset(part) for part in halves(questions, args.seed, args.fold))
     test = everything.subset(np.sort(Key(args.seed)("read").permutation(len(everything))[:READ]))
-    settings = {"length": 96, "batch": 16, "epochs": args.epochs or 2, "lr": 1e-4}
-    trained, seconds = trained_on(DPRReader(), windows(learn.pairs(), Key(args.seed)("windows"), READ_WINDOW), args, **settings)
+    pairs = windows(learn.pairs(), Key(args.seed)("windows"), READ_WINDOW)
+    trained, seconds = trained_on(DPRReader(), pairs, args, **given_to_run("reader", args))
     first = Lexical(build_bm25(questions.passages)).search(test.questions, 1).rows[:, 0]
     gold = [questions.passages[g[0]] for g in test.gold]
     retrieved = [questions.passages[row] for row in first]
@@ -234,15 +275,16 @@ def reader(args: argparse.Namespace) -> dict[str, Any]:
     }
     found = {title: score_answers(answers, test.answers) for title, answers in said.items()}
     values = {t: {"EM": " ".join(f"{v:.0f}" for v in s.exact), "F1": " ".join(f"{v:.4f}" for v in s.f1)} for t, s in found.items()}
-    return {"settings": settings, "train": len(learn), "test": len(test), "train seconds": round(seconds, 1), "answers": values}
+    counts = {"train": len(learn), "test": len(test), "train seconds": round(seconds, 1)}
+    return {**told("reader", args, pairs.fingerprint), **counts, "answers": values}
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("floors", "xquad", "trecqa", "reader", "summary"))
-    parser.add_argument("--encoder", default=str(CACHE / "minilm"), help="folder of a text model with which the towers begin")
-    parser.add_argument("--xquad", type=Path, default=CACHE / "xquad" / "xquad.en.json")
-    parser.add_argument("--trecqa", type=Path, default=CACHE / "trecqa")
+    parser.add_argument("part", nargs="?", default="summary", choices=(*PARTS, "summary"))
+    parser.add_argument("--encoder", default=str(DATA / "minilm"), help="folder of a text model with which the towers begin")
+    parser.add_argument("--xquad", type=Path, default=DATA / "xquad" / "xquad.en.json")
+    parser.add_argument("--trecqa", type=Path, default=DATA / "trecqa")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--fold", type=int, default=0, choices=(0, 1))
     parser.add_argument("--on", default="xquad", choices=("xquad", "trecqa", "random"), help="of floors: what they are measured on")
@@ -250,26 +292,31 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16", choices=("fp32", "bf16"))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--name", default="qa", help="of the file of results")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     args.trains = True
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     began = time.perf_counter()
     result: dict[str, Any] | None = None
     if args.part != "summary":
         result = {"floors": floors, "xquad": xquad, "trecqa": trecqa, "reader": reader}[args.part](args)
-        result |= {"seed": args.seed, "fold": args.fold, "precision": args.precision, "encoder": Path(args.encoder).name}
-        result |= {"seconds": round(time.perf_counter() - began, 1), "machine": machine()}
-    path = RESULTS / f"{args.name}.json"
-    stored = json.loads(path.read_text()) if path.exists() else {}  # read last: another run may have added to it meanwhile
-    if result is not None:
-        if args.part == "floors":
-            stored["floors"] = stored.get("floors", {}) | result
-        else:
-            stored.setdefault(args.part, {})[f"seed {args.seed}, fold {args.fold}"] = result
-    if stored:
-        stored["summary"] = summarise(stored, args)
-        print(json.dumps(stored["summary"], indent=1))
-    print(write(args.name, {k: v for k, v in stored.items() if k != "machine"}))
+        named = {"seed": args.seed, "fold": args.fold, "precision": args.precision, "encoder": Path(args.encoder).name}
+        named |= {"seconds": round(time.perf_counter() - began, 1)}
+        (result["measured"][args.on] if args.part == "floors" else result).update(named)
+    found = stored(args.name)  # read last: another run may have added to it meanwhile
+    if args.part == "floors" and result is not None:
+        before = found.get("floors", {})
+        found["floors"] = before | result | {"measured": before.get("measured", {}) | result["measured"]}
+    elif result is not None:
+        found.setdefault(args.part, {})[f"seed {args.seed}, fold {args.fold}"] = result
+    if found:
+        found["summary"] = summarise(found, args)
+        print(json.dumps(found["summary"], indent=1))
+        if result is not None:
+            write(args.name, found)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
 import time
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 import torch
-from common import add, known, machine
+from common import add, is_measured, known
+from provenance import DATA, UNKNOWN, Training, agrees, provenance, training_of
 
 import nearfar
 from nearfar.core import Key
@@ -36,8 +36,7 @@ from nearfar.evaluate.sts import Encode, PairScore, cosine_of, measure_sts, read
 from nearfar.evaluate.transfer import measure_transfer
 from nearfar.train.trained import Trained
 
-CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
-WIKI, SENTEVAL = CACHE / "wiki-en", CACHE / "senteval"
+WIKI, SENTEVAL = DATA / "wiki-en", DATA / "senteval"
 COMMON: dict[str, Any] = {"precision": "bf16" if torch.cuda.is_available() else "fp32", "length": 32, "log_every": 100}
 METHODS: dict[str, dict[str, Any]] = {
     "bert": {
@@ -86,7 +85,7 @@ FROM_SCRATCH = ("bert", "quick-thought")
 TRAINED, BEGAN = "trained encoder", "masked language model"
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seeds", default="0,1,2")
@@ -95,13 +94,17 @@ def main() -> None:
     parser.add_argument("--transfer", default="", help="SentEval's tasks, with commas between them: TREC,MRPC,SST")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--trials", action="store_true", help="measure every setting that is tried, on STS-B's development pairs")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     for seed in map(int, "0" if args.trials else args.seeds.split(",")):
         for name in args.methods.split(","):
             if args.trials:
                 for setting in TRIALS.get(name, {}):
                     trial(name, seed, setting, args)
-            elif args.again or not any((r["method"], r["seed"]) == (name, seed) and is_current(r) for r in known("sentences")):
+            elif args.again or not is_measured("sentences", is_current, method=name, seed=seed):
                 found = row(name, seed, args)
                 show(found)
                 add("sentences", found, ("method", "seed"), lambda rows: {"settings": METHODS, "summary": summary(rows)})
@@ -116,19 +119,31 @@ def row(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     tasks = [task for task in args.transfer.split(",") if task]
     results = [measured(title, cosine_of(encode)) | transferred(encode, tasks) for title, encode in encoders.items()]
     return {
-        "method": name, "seed": seed, "seconds": round(seconds, 1), "machine": machine(), "steps": trained.step,
-        "settings": COMMON | METHODS[name] | settings, "results": [*results, *counted()],
+        "method": name, "seed": seed, "seconds": round(seconds, 1), "steps": trained.step, "results": [*results, *counted()],
+        **told(name, settings, trained),
     }  # fmt: skip
+
+
+def told(name: str, changes: dict[str, Any], trained: Trained) -> dict[str, Any]:
+    """Return the provenance of a run with these changes to the method's settings."""
+    settings = COMMON | METHODS[name] | changes
+    return provenance(settings, trained.fingerprint, training(name, settings))
+
+
+def training(name: str, settings: dict[str, Any]) -> Training:
+    """Return all settings of a run. The corpus is not a setting of the run."""
+    return training_of(name, {key: value for key, value in settings.items() if key != "corpus"})
 
 
 def trial(name: str, seed: int, setting: str, args: argparse.Namespace) -> None:
     """One of the settings that are tried, judged on STS-B's development pairs."""
-    if not args.again and any((r["method"], r["setting"]) == (name, setting) for r in known("sentences_trials")):
+    if not args.again and is_measured("sentences_trials", is_current, method=name, setting=setting):
         return
     trained = train(name, seed, args.runs, args.device, TRIALS[name][setting])
     found = measure_sts({"dev": {"dev": read_sts_benchmark(SENTEVAL, "dev")}}, cosine_of(trained.encode)).of("dev")
     print(f"{name}, {setting}: STS-B dev {100 * found:.2f}", flush=True)
-    add("sentences_trials", {"method": name, "setting": setting, "seed": seed, "STS-B dev": found}, ("method", "setting"), lambda rows: {})
+    row = {"method": name, "setting": setting, "seed": seed, "STS-B dev": found, **told(name, TRIALS[name][setting], trained)}
+    add("sentences_trials", row, ("method", "setting"), lambda rows: {})
 
 
 def chosen(name: str) -> dict[str, Any]:
@@ -138,9 +153,13 @@ def chosen(name: str) -> dict[str, Any]:
 
 
 def is_current(row: dict[str, Any]) -> bool:
-    """Whether a row is of today's settings; precision follows the machine."""
-    wanted = COMMON | METHODS[row["method"]] | chosen(row["method"])
-    return row["settings"] | {"precision": None} == wanted | {"precision": None}
+    """Return True if a row or a trial has today's settings, in any precision: that follows the machine."""
+    tried = TRIALS.get(row["method"], {})
+    if row.get("settings", UNKNOWN) == UNKNOWN or row.get("setting") not in (None, *tried):
+        return False
+    changed = tried[row["setting"]] if "setting" in row else chosen(row["method"])
+    wanted = COMMON | METHODS[row["method"]] | changed | {"precision": row["settings"]["precision"]}
+    return agrees(row, wanted, training(row["method"], wanted))
 
 
 def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any]) -> Trained:

@@ -26,10 +26,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import faiss
 import numpy as np
-from common import RESULTS, write
+from common import check_row, stored, write
 from PIL import Image
+from provenance import GENERATED, agrees, provenance
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from serving import Server, ask, serving, small_run
@@ -39,6 +39,8 @@ from nearfar.core import Key
 
 ROWS, DIM, QUERIES, K, ROUNDS = 100_000, 128, 1000, 10, 9
 CLIENTS = 64
+SECONDS = 60.0
+PARTS = ("index", "run", "load")
 FLOATS = "application/octet-stream"
 
 
@@ -59,6 +61,10 @@ def a_run(folder: Path) -> tuple[Path, list[str], np.ndarray]:
 
 
 def search_ratio(path: Path, flags: list[str], vectors: np.ndarray) -> dict[str, Any]:
+    """Search over HTTP and in this process, and return rates and their ratio."""
+    import faiss
+
+    faiss.omp_set_num_threads(1)
     times: dict[str, list[float]] = {"faiss": [], "served": []}
     work: dict[str, list[float]] = {"faiss": [], "served": []}
     with serving(path, "--map", "pca", *flags, token=None) as server, contextlib.closing(server.connect()) as connection:
@@ -156,25 +162,40 @@ def _together(server: Server, asked: list, serial: list, seconds: float) -> tupl
     return counts, waits
 
 
+def settings(part: str, seconds: float = SECONDS) -> dict[str, Any]:
+    """Return the settings of one part."""
+    if part == "load":
+        return {"clients": CLIENTS, "seconds": seconds}
+    return {"rows": ROWS, "dim": DIM, "queries": QUERIES, "k": K, "rounds": ROUNDS, "threads": 1}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a stored part has today's settings."""
+    return any(agrees(row, settings(part)) for part in PARTS)
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--part", choices=PARTS, help="measure one part; the others stay as the file has them")
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    return parser
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--part", choices=["index", "run", "load"], help="measure one part; the others stay as the file has them")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    given = parser.parse_args()
-    faiss.omp_set_num_threads(1)
-    path = RESULTS / "serve.json"
-    found = json.loads(path.read_text()) if path.exists() else {}
+    given = parser().parse_args()
+    found = stored("serve")
     parts = {
         "index": lambda folder: search_ratio(*an_index(folder)),
         "run": lambda folder: search_ratio(*a_run(folder)),
         "load": lambda folder: load(folder, given.seconds),
     }
-    for name in [given.part] if given.part else list(parts):
+    for name in [given.part] if given.part else PARTS:
         with tempfile.TemporaryDirectory() as folder:
             found[name] = parts[name](Path(folder)) | {"load_average": os.getloadavg()[0]}
+        found[name] |= provenance(settings(name, given.seconds), GENERATED)
+        check_row("serve", found[name])
         print(name, json.dumps(found[name]))
-    config = {"rows": ROWS, "dim": DIM, "queries": QUERIES, "k": K, "rounds": ROUNDS, "threads": 1}
-    print(f"written to {write('serve', {'config': config} | {name: found[name] for name in parts if name in found})}")
+    print(f"written to {write('serve', found)}")
 
 
 if __name__ == "__main__":

@@ -24,12 +24,12 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
 from common import add, changes, gains_over, known
+from provenance import DATA, Training, agrees, provenance, training_of
 
 from nearfar.app.api import fit
 from nearfar.app.results import measure
@@ -38,7 +38,6 @@ from nearfar.data import Splits, inputs_for
 from nearfar.data.sound import held_out
 from nearfar.recipes import method
 
-DATA = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
 RATE = 8000
 MEL = {"encoder": "mel", "lr": 1e-3}
 GRID: dict[str, dict[str, dict[str, Any]]] = {
@@ -78,7 +77,7 @@ Task = tuple[str, int, str]
 """Experiment, seed, and of a validation the name of its setting."""
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--experiments", default=",".join(GRID))
     parser.add_argument("--seeds", help="default: one for each speaker or fold, of validations the first three")
@@ -89,7 +88,11 @@ def main() -> None:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--again", action="store_true")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     tasks = wanted(args)
     if args.at_once:
@@ -110,9 +113,21 @@ def wanted(args: argparse.Namespace) -> list[Task]:
         found += [(name, seed, setting) for setting in (names if args.validate else ("",)) for seed in seeds]
     if args.again or args.set:
         return found
-    rows = [r for r in known("sound_validation" if args.validate else "sound") if r.get("settings") in GRID[r["experiment"]].values()]
+    rows = [r for r in known("sound_validation" if args.validate else "sound") if is_current(r)]
     there = {(r["experiment"], r["seed"], r["setting"] if args.validate else "") for r in rows}
     return [task for task in found if task not in there]
+
+
+def training(name: str, settings: dict[str, Any]) -> Training:
+    """Return all settings of a run."""
+    return training_of(name.split("/")[0], {"rate": RATE, **settings})
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a row has settings that are in today's grid."""
+    tried = GRID[row["experiment"]]
+    named = [tried[row["setting"]]] if row.get("setting") in tried else [] if "setting" in row else list(tried.values())
+    return any(agrees(row, settings, training(row["experiment"], settings)) for settings in named)
 
 
 def alone(task: Task, args: argparse.Namespace) -> bool:
@@ -152,9 +167,10 @@ def trained_and_measured(name: str, seed: int, settings: dict, source: object, d
     seconds = time.perf_counter() - began
     found = measure(trained, source)
     return {
-        "experiment": name, "seed": seed, "held_out": held_out(found.splits.test), "settings": settings, "seconds": round(seconds, 1),
+        "experiment": name, "seed": seed, "held_out": held_out(found.splits.test), "seconds": round(seconds, 1),
         "learned": {k: round(v, 4) for m in trained.metrics for k, v in m.items() if isinstance(v, float) and k not in ("time", "lr")},
         "protocol": found.table.protocol, "results": found.table.results,
+        **provenance(settings, trained.fingerprint, training(name, settings)),
     }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """A sentence encoder on the seven STS sets, beside floors that count words and letters, in one run.
 
-    python benchmarks/sts.py --encoder FOLDER [--data FOLDER] [--whiten K] [--transfer MR,TREC] [--name all-minilm]
+    python benchmarks/sts.py --encoder FOLDER --name all-minilm --whiten 256 --transfer CR,TREC,MRPC,MR [--data FOLDER]
 
 Protocol: cosine, Spearman, "all" (files of a year joined); the JSON also holds "mean", "wmean" and every file's number. Differences
 to the best floor by paired bootstrap over pairs (1,000 draws). Whitening is fitted on STS-B's training sentences, without
@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from common import write
+from provenance import DATA, agrees, provenance
 
 from nearfar.app.terminal import progress
 from nearfar.core import Key
 from nearfar.data.senteval import read_sts_benchmark
+from nearfar.data.stores import digest
 from nearfar.encoders.sentence import SentenceEncoder
 from nearfar.evaluate.isotropy import isotropy
 from nearfar.evaluate.lexical import ngram_jaccard, random_words, tf_idf_cosine
@@ -28,19 +30,29 @@ from nearfar.evaluate.sts import Encode, Sts, compare_sts, cosine_of, measure_st
 from nearfar.evaluate.transfer import measure_transfer
 from nearfar.heads.whiten import Whiten
 
-CACHE = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
+SETTINGS = {"encoder": "all-minilm", "whiten": 256, "transfer": ["CR", "TREC", "MRPC", "MR"], "seed": 0}
+"""Settings of the stored result, which the command above has."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored result has these settings."""
+    return agrees(row, SETTINGS)
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--encoder", required=True, help="a folder with a transformers or sentence-transformers text model")
-    parser.add_argument("--data", default=CACHE / "senteval", type=Path, help="SentEval's folder (holds STS, SICK, MR, …)")
+    parser.add_argument("--data", default=DATA / "senteval", type=Path, help="SentEval's folder (holds STS, SICK, MR, …)")
     parser.add_argument("--whiten", type=int, help="also measure the encoder whitened to this many directions")
     parser.add_argument("--transfer", default="", help="transfer tasks, with commas between them")
     parser.add_argument("--name", help="of the row and the file of results; default: the encoder's folder")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     name, key = args.name or Path(args.encoder).resolve().name, Key(args.seed)
     model = SentenceEncoder(args.encoder, args.device)
     encode = remembered(lambda texts: model.encode(texts, progress("texts")))
@@ -73,8 +85,11 @@ def main() -> None:
         "differences": differences(ours, floors, key),
         "isotropy": {title: dataclasses.asdict(measured) for title, measured in geometry.items()},
     }
-    if args.transfer:
-        result["transfer"] = transfer(args.data, encode, key, args.transfer.split(","))
+    tasks = [task for task in args.transfer.split(",") if task]
+    if tasks:
+        result["transfer"] = transfer(args.data, encode, key, tasks)
+    settings = {"encoder": name, "whiten": args.whiten, "transfer": tasks, "seed": args.seed}
+    result |= provenance(settings, digest("\n".join(sentences).encode()))
     print(write(f"sts_{name}", result))
 
 

@@ -1,6 +1,6 @@
 """How many images a second does `nearfar fit` train on, and what would the same model, views and loss reach in a bare loop?
 
-    python benchmarks/throughput.py [--batches 512,1024] [--steps 120] [--profile]
+    python benchmarks/throughput.py [--batches 512,1024] [--steps 300] [--profile]
 
 SimCLR, ResNet-18 with the CIFAR stem, bf16, channels-last, two views made on the GPU, SGD. `fit` is the whole thing: keyed order and
 views, metrics, checkpoints, guards. The bare loop keeps only what has to be there, as one CUDA graph: the batch drawn on the GPU,
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import write
+from provenance import GENERATED, agrees, provenance
 
 import nearfar
 from nearfar.core import Key, Rows, Run
@@ -94,13 +95,27 @@ def profile(images: np.ndarray, batch: int, compiled: bool) -> None:
     print(found.key_averages().table(sort_by="self_cuda_time_total", row_limit=40, max_name_column_width=70))
 
 
-def main() -> None:
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of a measurement."""
+    return {**RUN, "batches": args.batches, "steps": args.steps, "rounds": args.rounds}
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored result has the default settings of this script."""
+    return agrees(row, settings(parser().parse_args([])))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batches", default="512,1024")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--profile", action="store_true", help="where the time of the bare loop goes")
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     images = np.random.default_rng(0).integers(0, 256, (IMAGES, 3, 32, 32), dtype=np.uint8)
     rows = []
     for batch, compiled in itertools.product(map(int, args.batches.split(",")), (False, True)):
@@ -113,7 +128,7 @@ def main() -> None:
         rows.append({"batch": batch, "compile": compiled, "fit": round(fit), "bare": round(bare), "ratio": round(fit / bare, 3)})
         kind = "compiled" if compiled else "eager"
         print(f"batch {batch}, {kind:8}: fit {fit:7.0f} images/s, bare loop {bare:7.0f}, ratio {fit / bare:.3f}", flush=True)
-    print(f"written to {write('throughput', {'settings': RUN, 'steps': args.steps, 'results': rows})}")
+    print(f"written to {write('throughput', {'results': rows, **provenance(settings(args), GENERATED)})}")
 
 
 if __name__ == "__main__":

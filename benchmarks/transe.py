@@ -1,9 +1,12 @@
 """TransE on WN18 beside PyKEEN: the same triples, width, batch, corruptions, loss, kind of optimizer and threads, in one run.
 
-    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 quality --seed 0      filtered ranks of the test triples; once for each seed
-    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 floors                untrained vectors, and how often an entity occurs
-    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 speed                 triples a second, the two programs taking turns
-    python benchmarks/transe.py --data ~/.cache/nearfar/kg/WN18 choose --lr 0.3       ranks of validation triples, to choose settings by
+    python benchmarks/transe.py [--seed 0]            filtered ranks of the test triples; once for each seed
+    python benchmarks/transe.py floors                untrained vectors, and how often an entity occurs
+    python benchmarks/transe.py speed                 triples a second, the two programs taking turns
+    python benchmarks/transe.py choose --lr 0.3       ranks of validation triples, to choose settings by
+
+--data is the folder of WN18; default: $NEARFAR_DATA/kg/WN18, or ~/.cache/nearfar/kg/WN18. The default
+settings are those of the stored rows.
 
 Quality: both ends of every triple are asked for, known triples of all splits are left out, ties count as the mean of the places they
 share; the last epoch is measured. Speed: training triples over the time of training alone, warmed up, on as many threads as --threads
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import keep_part
+from provenance import DATA, Training, agrees, provenance
 
 from nearfar.core import Machine, Run
 from nearfar.data.triples import Triples, open_triples
@@ -30,10 +34,31 @@ from nearfar.recipes.graph.transe import TransE
 from nearfar.train.fit import train
 from nearfar.train.session import Session
 
+SETTINGS = ("dim", "gamma", "corruption", "batch", "epochs", "lr", "schedule")
+"""Arguments that a stored part keeps as its settings; the speed also keeps `SPEED`."""
+SPEED = ("rounds", "speed_epochs", "threads")
+
+
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings of one part."""
+    return {name: getattr(args, name) for name in (SETTINGS + SPEED if args.what == "speed" else SETTINGS)}
+
+
+def chosen(args: argparse.Namespace, seed: int, epochs: float) -> tuple[TransE, Run]:
+    """Return the recipe and the run that these arguments describe."""
+    recipe = TransE(dim=args.dim, gamma=args.gamma, corruption=args.corruption)
+    return recipe, Run(batch=args.batch, epochs=epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, schedule=args.schedule, seed=seed)
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a stored part has the default settings of this script."""
+    args = parser().parse_args(["speed" if "triples/s" in row else "quality"])
+    return agrees(row, settings(args), Training(*chosen(args, 0, args.epochs)))
+
 
 def session_of(data: Triples, args: argparse.Namespace, seed: int, epochs: float) -> Session:
-    recipe = TransE(dim=args.dim, gamma=args.gamma, corruption=args.corruption)
-    run = Run(batch=args.batch, epochs=epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, schedule=args.schedule, seed=seed)
+    """Build a training session on the CPU."""
+    recipe, run = chosen(args, seed, epochs)
     return Session(recipe, run, Machine(device="cpu"), data, torch.device("cpu"))
 
 
@@ -97,22 +122,26 @@ def speed(data: Triples, args: argparse.Namespace) -> dict[str, Any]:
     return {"triples/s": rounds, "nearfar / pykeen": ratio, "median": {clock: float(np.median(v)) for clock, v in ratio.items()}}
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["quality", "floors", "speed", "choose"])
-    parser.add_argument("--data", type=Path, required=True, help="a folder with train.txt, valid.txt and test.txt")
+    parser.add_argument("what", nargs="?", default="quality", choices=["quality", "floors", "speed", "choose"])
+    parser.add_argument("--data", type=Path, default=DATA / "kg" / "WN18", help="a folder with train.txt, valid.txt and test.txt")
     parser.add_argument("--dim", type=int, default=50)
-    parser.add_argument("--gamma", type=float, default=4.0)
+    parser.add_argument("--gamma", type=float, default=2.0)
     parser.add_argument("--corruption", default="uniform")
     parser.add_argument("--batch", type=int, default=4096)
-    parser.add_argument("--epochs", type=int, default=200)
-    parser.add_argument("--lr", type=float, default=0.3)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--schedule", default="cosine")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--speed-epochs", type=int, default=3)
-    args = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    args = parser().parse_args()
     torch.set_num_threads(args.threads)
     splits = open_triples(args.data)
     data, test = splits.train, splits.test.triples
@@ -122,8 +151,8 @@ def main() -> None:
     found = {"quality": lambda: quality(data, test, args), "floors": lambda: floors(data, test, args), "speed": lambda: speed(data, args)}
     measured = found[args.what]()
     print(json.dumps(measured, indent=1))
-    settings = {k: v for k, v in vars(args).items() if k not in ("data", "what", "seed", "rounds", "speed_epochs", "threads")}
-    keep_part("transe", args.what, measured, settings, ("quality", "hits10", "hits@10"))
+    measured |= provenance(settings(args), data.fingerprint, Training(*chosen(args, 0, args.epochs)))
+    keep_part("transe", args.what, measured, ("quality", "hits10", "hits@10"))
 
 
 if __name__ == "__main__":

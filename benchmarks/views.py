@@ -14,23 +14,20 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
+from typing import Any
 
 import torch
-from kornia import augmentation as K
+from common import write
+from provenance import GENERATED, agrees, provenance
 from torch import Tensor, nn
 
 from nearfar.core import Key
 from nearfar.similarity import Blur, Compose, Crop, Flip, Grey, Jitter
 
-RESULTS = Path(__file__).parent / "results" / "views.json"
 WARM_UP = 3
 
 
@@ -46,6 +43,9 @@ def ours(size: int) -> Callable[[Tensor], Tensor]:
 
 
 def kornias(size: int, cropping: str) -> Callable[[Tensor], Tensor]:
+    """Build kornia's pipeline with one of its two ways of cropping."""
+    from kornia import augmentation as K
+
     kernel = 2 * (size // 20) + 1
     return nn.Sequential(
         K.RandomResizedCrop((size, size), scale=(0.08, 1.0), ratio=(3 / 4, 4 / 3), cropping_mode=cropping),
@@ -67,12 +67,21 @@ def medians(pipelines: dict[str, Callable[[Tensor], Tensor]], x: Tensor, repeats
     return {name: statistics.median(t[WARM_UP:]) for name, t in times.items()}
 
 
-def main() -> None:
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if the stored result has the default settings of this script."""
+    return agrees(row, vars(parser().parse_args([])))
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--size", type=int, default=32)
     parser.add_argument("--repeats", type=int, default=50)
-    config = vars(parser.parse_args())
+    return parser
+
+
+def main() -> None:
+    config = vars(parser().parse_args())
     x = torch.rand(config["batch"], 3, config["size"], config["size"], generator=torch.Generator().manual_seed(0))
     torch.manual_seed(0)
     pipelines = {"nearfar": ours(config["size"])} | {f"kornia ({c})": kornias(config["size"], c) for c in ("slice", "resample")}
@@ -86,9 +95,7 @@ def main() -> None:
         results.append({"threads": threads, "ms": {name: round(t, 3) for name, t in ms.items()}, "ratio": round(ratio, 2)})
         print(f"{threads:>7}" + "".join(f"{t:>16.2f} ms" for t in ms.values()) + f"{ratio:>8.1f}x")
 
-    machine = {"cpus": os.cpu_count(), "processor": platform.machine(), "torch": torch.__version__, "kornia": version("kornia")}
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"config": config, "machine": machine, "results": results}, indent=2) + "\n")
+    print(f"written to {write('views', {'results': results, 'kornia': version('kornia'), **provenance(config, GENERATED)})}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """word2vec beside gensim: the same sentences, window, width, negatives, epochs, vocabulary and number of cores, in one run.
 
-    python benchmarks/word2vec.py --corpus ~/.cache/nearfar/wiki-en --judged ~/.cache/nearfar/wordeval [--threads 2]
+    python benchmarks/word2vec.py [--corpus WIKI] [--judged WORDEVAL] [--threads 2]
+
+WIKI and WORDEVAL are folders; default: wiki-en and wordeval in $NEARFAR_DATA or ~/.cache/nearfar.
 
 Measured are words a second (all words of the text, rare ones included, times epochs, over the time of training alone) and how well
 vectors agree with people about words: WordSim-353, SimLex-999 and Google's analogies. Floors: untrained vectors, and positive
@@ -18,17 +20,17 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # read when torch is import
 
 import argparse
 import dataclasses
-import json
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from common import RESULTS, write
+from common import stored, write
+from provenance import DATA, Training, agrees, provenance
 
 from nearfar import recipes
-from nearfar.core import Machine, Run
+from nearfar.core import Machine, Recipe, Run
 from nearfar.data.corpus import Corpus, corpus_of, sentence_lines, tokenise
 from nearfar.evaluate.words import Answers, agreement, analogies, read_analogies, read_judged
 from nearfar.train.fit import train
@@ -43,10 +45,28 @@ AMONG = 30_000
 """Analogies are asked and answered among the most frequent words, as is the custom."""
 
 
-def ours(name: str, corpus: Corpus, args: argparse.Namespace, seed: int, trained: bool = True) -> tuple[np.ndarray, float]:
-    torch.set_num_threads(min(args.threads, THREADS[name]))
+def settings(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the settings that are stored."""
+    found = {name: value for name, value in vars(args).items() if name not in ("corpus", "judged", "name", "methods")}
+    return found | {"nearfar": SETTLED, "torch threads": THREADS}
+
+
+def chosen(name: str, args: argparse.Namespace, seed: int) -> tuple[Recipe, Run]:
+    """Return the recipe and the run that these arguments describe."""
     recipe = recipes.method(METHODS[name][0]).recipe(dim=args.dim, window=args.window, negatives=args.negatives, subsample=args.subsample)
-    run = Run(epochs=args.epochs, optimizer="adagrad", warmup=0.0, seed=seed, **SETTLED[name])
+    return recipe, Run(epochs=args.epochs, optimizer="adagrad", warmup=0.0, seed=seed, **SETTLED[name])
+
+
+def is_current(row: dict[str, Any]) -> bool:
+    """Return True if a stored method, or the whole result, has the default settings of this script."""
+    args = parser().parse_args([])
+    return any(agrees(row, settings(args), Training(*chosen(name, args, 0))) for name in METHODS)
+
+
+def ours(name: str, corpus: Corpus, args: argparse.Namespace, seed: int, trained: bool = True) -> tuple[np.ndarray, float]:
+    """Train nearfar's vectors, and return them with the seconds of training."""
+    torch.set_num_threads(min(args.threads, THREADS[name]))
+    recipe, run = chosen(name, args, seed)
     session = Session(recipe, run, Machine(device="cpu"), corpus, torch.device("cpu"))
     began = time.perf_counter()
     if trained:
@@ -111,10 +131,12 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
     return {k: {"mean": float(np.mean(v)), "std": float(np.std(v, ddof=1)) if len(v) > 1 else None, "runs": v} for k, v in values.items()}
 
 
-def parse() -> argparse.Namespace:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpus", type=Path, required=True, help="a text file, or a folder of .txt files")
-    parser.add_argument("--judged", type=Path, required=True, help="folder with wordsim353.tsv, SimLex-999.txt and questions-words.txt")
+    parser.add_argument("--corpus", type=Path, default=DATA / "wiki-en", help="a text file, or a folder of .txt files")
+    parser.add_argument(
+        "--judged", type=Path, default=DATA / "wordeval", help="folder with wordsim353.tsv, SimLex-999.txt and questions-words.txt"
+    )
     parser.add_argument("--methods", default="skip-gram,cbow")
     parser.add_argument("--words", type=int, help="learn from the first sentences with so many words only")
     parser.add_argument("--dim", type=int, default=100)
@@ -124,9 +146,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--min-count", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--name", default="word2vec", help="the name of the file of results")
-    return parser.parse_args()
+    return parser
 
 
 def sentences_of(path: Path, words: int | None) -> list[list[str]]:
@@ -143,21 +165,19 @@ def sentences_of(path: Path, words: int | None) -> list[list[str]]:
 
 def measured_before(name: str, result: dict[str, Any]) -> dict[str, Any]:
     """The methods of an earlier run on the same text with the same settings: methods may be measured one at a time."""
-    path = RESULTS / f"{name}.json"
-    before = json.loads(path.read_text()) if path.exists() else {}
+    before = stored(name)
     same = all(before.get(what) == result[what] for what in ("corpus", "settings"))
     return before["methods"] if same else {}
 
 
 def main() -> None:
-    args = parse()
+    args = parser().parse_args()
     sentences = sentences_of(args.corpus, args.words)
     corpus = corpus_of(sentences, args.min_count, args.corpus.name)
     print(f"{corpus.read_words:,} words, {len(corpus):,} of them different and frequent enough")
     result: dict[str, Any] = {
         "corpus": {"name": args.corpus.name, "words": corpus.read_words, "vocabulary": len(corpus), "fingerprint": corpus.fingerprint},
-        "settings": {k: v for k, v in vars(args).items() if k not in ("corpus", "judged", "name", "methods")}
-        | {"nearfar": SETTLED, "torch threads": THREADS},
+        **provenance(settings(args), corpus.fingerprint),
         "floors": {
             "untrained": judge(ours("skip-gram", corpus, args, 0, trained=False)[0], corpus, args.judged),
             "PPMI-SVD": judge(ppmi_svd(corpus, args.window, args.dim), corpus, args.judged),
@@ -184,6 +204,7 @@ def main() -> None:
             "speed of nearfar / gensim": [a["words/s"] / b["words/s"] for a, b in pairs],
             "WordSim-353 of nearfar - gensim": means["nearfar"]["WordSim-353"]["mean"] - means["gensim"]["WordSim-353"]["mean"],
             "runs": runs,
+            **provenance(settings(args), corpus.fingerprint, Training(*chosen(method, args, 0))),
         }
         write(args.name, result)
 

@@ -15,8 +15,8 @@ UNCOMPARED = ("epochs", "compile", "log_every")
 
 
 def is_current(row: dict[str, Any]) -> bool:
-    """Return True if the script would not measure this row again."""
-    return cifar.is_current(row["method"], row["seed"])
+    """Return True if a row has the settings and the protocol of the script."""
+    return cifar.is_current(row)
 
 
 def changed_settings(row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -20,6 +20,7 @@ from claims_page import claims_pages
 from losses_page import gradients_figure, losses_page
 from results_page import results_page
 from status import gain, status
+from stored_rows_section import stored_rows
 
 from nearfar import recipes
 
@@ -61,7 +62,7 @@ def digits_table() -> str:
         return "_not measured yet_"
     columns = {"few_labels": "5 labels a class", "linear": "all labels", "knn": "kNN"}
     seconds = statistics.mean(r["seconds"] for r in found["rows"] if r["recipe"] == "simclr")
-    threads = found["machine"]["threads"]
+    threads = found["rows"][0]["machine"]["threads"]
     ours = f"**SimCLR**, {seconds:.0f} s on {threads} thread{'s' if threads > 1 else ''}"
     return markdown(["scikit-learn's digits", *columns.values()], accuracies(found, "simclr", columns, ours))
 
@@ -150,7 +151,7 @@ def _cifar_line(found: dict[str, Any], column: str, title: str) -> list[str]:
     rows = found["rows"]
     minutes = statistics.mean(r["seconds"] for r in rows) / 60
     seeds = f"{len(rows)} seed{'s' if len(rows) > 1 else ' only'}"
-    where = f"{found['settings']['steps']} steps, {minutes:.0f} min on {found['machine']['cores']} busy cores"
+    where = f"{found['settings']['steps']} steps, {minutes:.0f} min on {rows[0]['machine']['cores']} busy cores"
     what = f"`simclr` on CIFAR-10, small ConvNet, {where}, {title}, {seeds}"
     return [what, _against(rows, column), "`benchmarks/cifar_cpu.py`"]
 
@@ -183,7 +184,7 @@ def readme() -> str:
 
 
 def main() -> int:
-    pages = {"README.md": readme(), "docs/methods.md": methods_page(), "docs/status.md": status(ROOT, result)}
+    pages = {"README.md": readme(), "docs/methods.md": methods_page(), "docs/status.md": status(ROOT, result, stored_rows())}
     pages |= {"docs/results.md": results_page(ROOT, result, markdown)}
     pages |= {"docs/losses.md": losses_page(), "docs/losses.svg": gradients_figure()}
     pages |= claims_pages(ROOT, markdown, result("digits"))

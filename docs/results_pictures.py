@@ -23,7 +23,7 @@ def _selected(found: Found) -> str:
     settings = ", ".join(f"`{name}={value}`" for name, value in found["settings"].items() if name != "prompts")
     if found.get("selection") is None:
         return f"Settings: the defaults of the script ({settings}). No trials on validation emojis are stored."
-    tried = {row["settings"] for row in found["selection"]["rows"]}
+    tried = {row["setting"] for row in found["selection"]["rows"]}
     return f"Settings: *{found['chosen']}* ({settings}), the best of {len(tried)} tried on validation emojis."
 
 

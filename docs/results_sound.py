@@ -45,7 +45,7 @@ def _settings(found: Found, table: Table) -> str:
     lines = []
     for name in sorted({row["experiment"] for row in found["rows"]}):
         rows = [row for row in found["rows"] if row["experiment"] == name]
-        stored = [row["settings"] for row in rows if "settings" in row]
+        stored = [row["settings"] for row in rows if row.get("settings", "unknown") != "unknown"]
         grid = found["grid"][name]
         used = [setting for setting, values in grid.items() if values in stored]
         some = "" if len(stored) == len(rows) else f" (stored for {len(stored)} of {len(rows)} rows)"

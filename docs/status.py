@@ -263,7 +263,8 @@ NOTE = (
 )
 
 
-def status(root: Path, result: Result) -> str:
+def status(root: Path, result: Result, stored_rows: Sequence[str] = ()) -> str:
+    """Return the page. `stored_rows` are the lines of its section on provenance."""
     known = _tests(root / "tests")
     lines = ["# Status", "", "Made by `docs/generate.py` from the tests and from `benchmarks/results/`.", "", "## Held by a test", ""]
     lines += ["| claim | test |", "|---|---|"]
@@ -275,6 +276,7 @@ def status(root: Path, result: Result) -> str:
         state = "**open**" if found is None or value is None else _state(found, value > bound if more else value < bound, claim, result)
         shown = "–" if value is None else f"{value:.2f}"
         lines.append(f"| {claim} | {shown} | {'>' if more else '<'} {bound:g} | {state} |")
+    lines += ["", *stored_rows] if stored_rows else []
     lines += ["", *gpu_checks(result("gpu_checks"))]
     return "\n".join(lines) + "\n"
 

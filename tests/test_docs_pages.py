@@ -106,7 +106,7 @@ def test_emoji_page_reports_whether_trials_selected_the_settings(module, table):
     emoji = module("results_pictures").emoji
     found: dict[str, Any] = {"summary": [], "chosen": "wide", "settings": {"lr": 0.1, "prompts": ["{}"]}, "selection": None}
     assert "Settings: the defaults of the script (`lr=0.1`). No trials on validation emojis are stored." in emoji(found, table)
-    found["selection"] = {"rows": [{"settings": "wide"}, {"settings": "wide"}, {"settings": "deep"}]}
+    found["selection"] = {"rows": [{"setting": "wide"}, {"setting": "wide"}, {"setting": "deep"}]}
     assert "Settings: *wide* (`lr=0.1`), the best of 2 tried on validation emojis." in emoji(found, table)
 
 
@@ -168,7 +168,7 @@ def test_stored_runs_of_byol_support_the_claim_that_is_written_about_them(monkey
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     found = json.loads((RESULTS / "claims" / "byol.json").read_text())
-    assert found["claim"] == script.CLAIM
+    assert found["claim"] == script.CLAIM.text
 
     def mean(variant: str, of: Callable[[dict], float]) -> float:
         values = [of(row) for row in found["rows"] if row["variant"] == variant]

@@ -7,7 +7,7 @@ Every run sees the same number of images: small batches take more steps.
 
 from __future__ import annotations
 
-from claim import DIGITS, Variant, claim
+from claim import DIGITS, Claim, Variant
 
 from nearfar.recipes.vision.moco import MoCo
 from nearfar.recipes.vision.simclr import SimCLR
@@ -15,10 +15,19 @@ from nearfar.recipes.vision.simclr import SimCLR
 SEEN = 300 * 256
 BATCHES = (16, 32, 64, 128, 256, 512)
 
-if __name__ == "__main__":
-    variants = {}
+
+def variants() -> dict[str, Variant]:
+    """Return both methods at every batch size, each seeing the same number of images."""
+    found = {}
     for batch in BATCHES:
         settings = {"batch": batch, "steps": SEEN // batch, "lr": 2e-3 * (batch / 256) ** 0.5}
-        variants[f"SimCLR, batch {batch}"] = Variant(SimCLR(), settings, at=batch, group="SimCLR")
-        variants[f"MoCo, batch {batch}"] = Variant(MoCo(queue=1024), settings, at=batch, group="MoCo")
-    claim("batch", (__doc__ or "").splitlines()[0], variants, DIGITS, axis="batch (log)")
+        found[f"SimCLR, batch {batch}"] = Variant(SimCLR(), settings, at=batch, group="SimCLR")
+        found[f"MoCo, batch {batch}"] = Variant(MoCo(queue=1024), settings, at=batch, group="MoCo")
+    return found
+
+
+CLAIM = Claim("batch", (__doc__ or "").splitlines()[0], variants(), DIGITS, axis="batch (log)")
+parser, is_current = CLAIM.parser, CLAIM.is_current
+
+if __name__ == "__main__":
+    CLAIM.run()

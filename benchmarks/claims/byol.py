@@ -8,13 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from claim import DIGITS, Variant, claim
+from claim import DIGITS, Claim, Variant
 from torch import nn
 
 from nearfar.core import Net, Sizes
 from nearfar.recipes.vision.byol import BYOL
 
-CLAIM = (
+TEXT = (
     "The papers report that BYOL collapses without its predictor or its slow target (BYOL, table 5), and that it needs no batch "
     "normalization (arXiv:2010.10241). In these runs it keeps its accuracy without either one and scores below its untrained "
     "encoder without both. Without batch normalization it gains nothing over its untrained encoder; without batch normalization "
@@ -45,15 +45,18 @@ class WithNeither(WithoutPredictor, WithoutEma):
     """Two views through one network, told to be equal."""
 
 
+SMALL: dict[str, Any] = {"dim": 128, "hidden": 256}
+PLAIN = {"encoder": "convnet-gn"}
+VARIANTS = {
+    "BYOL": Variant(BYOL(**SMALL)),
+    "no predictor": Variant(WithoutPredictor(**SMALL)),
+    "no slow target": Variant(WithoutEma(**SMALL)),
+    "no predictor, no slow target": Variant(WithNeither(**SMALL)),
+    "no batch norm": Variant(BYOL(norm="layer", **SMALL), PLAIN),
+    "no batch norm, no predictor": Variant(WithoutPredictor(norm="layer", **SMALL), PLAIN),
+}
+CLAIM = Claim("byol", TEXT, VARIANTS, {**DIGITS, "batch": 128})
+parser, is_current = CLAIM.parser, CLAIM.is_current
+
 if __name__ == "__main__":
-    small: dict[str, Any] = {"dim": 128, "hidden": 256}
-    plain = {"encoder": "convnet-gn"}
-    variants = {
-        "BYOL": Variant(BYOL(**small)),
-        "no predictor": Variant(WithoutPredictor(**small)),
-        "no slow target": Variant(WithoutEma(**small)),
-        "no predictor, no slow target": Variant(WithNeither(**small)),
-        "no batch norm": Variant(BYOL(norm="layer", **small), plain),
-        "no batch norm, no predictor": Variant(WithoutPredictor(norm="layer", **small), plain),
-    }
-    claim("byol", CLAIM, variants, {**DIGITS, "batch": 128})
+    CLAIM.run()

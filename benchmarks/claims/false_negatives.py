@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claim import Variant, claim
+from claim import Claim, Variant
 
 from nearfar.core import Embedded, Key, Net, Views
 from nearfar.losses import info_nce
@@ -35,8 +35,11 @@ class NoFalseNegatives(SimCLR):
         return info_nce(views(z["z0"], z["z1"]).skip(same, same) / self.tau).mean()
 
 
+VARIANTS = {"SimCLR": Variant(SimCLR())}
+VARIANTS |= {f"debiased, eta = {eta:g}": Variant(DebiasedContrastive(eta=eta)) for eta in (0.05, 0.1, 0.2)}
+VARIANTS["false negatives left out (labels)"] = Variant(NoFalseNegatives())
+CLAIM = Claim("false_negatives", (__doc__ or "").splitlines()[0], VARIANTS)
+parser, is_current = CLAIM.parser, CLAIM.is_current
+
 if __name__ == "__main__":
-    variants = {"SimCLR": Variant(SimCLR())}
-    variants |= {f"debiased, eta = {eta:g}": Variant(DebiasedContrastive(eta=eta)) for eta in (0.05, 0.1, 0.2)}
-    variants["false negatives left out (labels)"] = Variant(NoFalseNegatives())
-    claim("false_negatives", (__doc__ or "").splitlines()[0], variants)
+    CLAIM.run()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from claim import Variant, claim
+from claim import Claim, Variant
 from torch import nn
 
 from nearfar.core import Net, Sizes
@@ -28,6 +28,9 @@ class WithHead(SimCLR):
         return Net(encoder=encoder, head=heads[self.head])
 
 
+NAMES: dict[str, Literal["none", "linear", "mlp"]] = {"no head": "none", "linear head": "linear", "MLP head": "mlp"}
+CLAIM = Claim("head", (__doc__ or "").splitlines()[0], {label: Variant(WithHead(head=head)) for label, head in NAMES.items()})
+parser, is_current = CLAIM.parser, CLAIM.is_current
+
 if __name__ == "__main__":
-    names: dict[str, Literal["none", "linear", "mlp"]] = {"no head": "none", "linear head": "linear", "MLP head": "mlp"}
-    claim("head", (__doc__ or "").splitlines()[0], {label: Variant(WithHead(head=head)) for label, head in names.items()})
+    CLAIM.run()

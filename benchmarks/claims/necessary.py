@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from claim import Variant, claim
+from claim import Claim, Variant
 from torch import Tensor
 
 from nearfar.core import Embedded, Key, Net
@@ -27,7 +27,10 @@ class AlignUniform(SimCLR):
         return 2 * ((1 - self.share) * alignment(z["z0"], z["z1"]) + self.share * spread)
 
 
+SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+VARIANTS = {f"share of uniformity {share:g}": Variant(AlignUniform(share=share), at=share) for share in SHARES}
+CLAIM = Claim("necessary", (__doc__ or "").splitlines()[0], VARIANTS, axis="share of uniformity")
+parser, is_current = CLAIM.parser, CLAIM.is_current
+
 if __name__ == "__main__":
-    shares = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-    variants = {f"share of uniformity {share:g}": Variant(AlignUniform(share=share), at=share) for share in shares}
-    claim("necessary", (__doc__ or "").splitlines()[0], variants, axis="share of uniformity")
+    CLAIM.run()

@@ -5,12 +5,15 @@ python benchmarks/claims/temperature.py
 
 from __future__ import annotations
 
-from claim import Variant, claim
+from claim import Claim, Variant
 
 from nearfar.recipes.vision.simclr import SimCLR
 
 TAUS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
+VARIANTS = {f"tau = {tau:g}": Variant(SimCLR(tau=tau), at=tau) for tau in TAUS}
+CLAIM = Claim("temperature", (__doc__ or "").splitlines()[0], VARIANTS, axis="temperature (log)")
+parser, is_current = CLAIM.parser, CLAIM.is_current
+
 if __name__ == "__main__":
-    variants = {f"tau = {tau:g}": Variant(SimCLR(tau=tau), at=tau) for tau in TAUS}
-    claim("temperature", (__doc__ or "").splitlines()[0], variants, axis="temperature (log)")
+    CLAIM.run()

@@ -9,11 +9,10 @@ left as it is. The small ConvNet on 10,000 images: some minutes a run on one cor
 from __future__ import annotations
 
 import itertools
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
-from claim import Variant, claim
+from claim import Claim, Variant
+from provenance import DATA
 from smallcifar import pack
 
 from nearfar.core import Net
@@ -39,10 +38,16 @@ class OneSided(SimCLR):
         return Augment((Compose(*ops), Compose()))
 
 
+def small_cifar() -> str:
+    """Return the file with part of CIFAR-10, and write it if it is missing."""
+    return str(pack(DATA / "cifar10", DATA / "cifar10-small.npz"))
+
+
+PAIRS = itertools.combinations_with_replacement(OPS, 2)
+VARIANTS = {a if a == b else f"{a} + {b}": Variant(OneSided(first=a, second=b)) for a, b in PAIRS}
+COMMON = {"data": "cifar10-small.npz", "steps": 200, "batch": 256, "lr": 2e-3}
+CLAIM = Claim("views", (__doc__ or "").splitlines()[0], VARIANTS, COMMON, source=small_cifar)
+parser, is_current = CLAIM.parser, CLAIM.is_current
+
 if __name__ == "__main__":
-    pairs = itertools.combinations_with_replacement(OPS, 2)
-    variants = {a if a == b else f"{a} + {b}": Variant(OneSided(first=a, second=b)) for a, b in pairs}
-    folder = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
-    data = pack(folder / "cifar10", folder / "cifar10-small.npz")
-    common = {"data": str(data), "steps": 200, "batch": 256, "lr": 2e-3}
-    claim("views", (__doc__ or "").splitlines()[0], variants, common)
+    CLAIM.run()
