@@ -4,8 +4,9 @@
 
 Prints one line per check and exits with code 1 if one fails. Each result is stored in benchmarks/results/gpu_checks.json as
 soon as it is known, next to the results of other checks at the same commit: the checks may be spread over several calls.
-IMAGES is a folder of CIFAR-10 or of image files; `none` leaves out the checks that need images. Needs a CUDA device and nothing
-beyond torch, transformers, numpy, scikit-learn, safetensors and Pillow; the graph checks also need torch-geometric.
+IMAGES is what `nearfar fit --data` takes, such as an .npz of some thousand images of CIFAR-10; `none` leaves out the checks that
+need images. Needs a CUDA device and nothing beyond torch, transformers, numpy, scikit-learn, safetensors and Pillow; the graph
+checks also need torch-geometric.
 """
 
 from __future__ import annotations
@@ -88,8 +89,7 @@ def store(checks: Sequence[dict[str, Any]]) -> None:
         before = stored("gpu_checks")
         known = before.get("checks", []) if before.get("commit") == CODE[0] else []
         merged = {check["name"]: portable(check) for check in [*known, *checks]}
-        told = provenance(SETTINGS, UNKNOWN) | {"command": "python benchmarks/gpu.py --data cifar10"}
-        write("gpu_checks", {**told, "checks": [merged[name] for name in sorted(merged)]})
+        write("gpu_checks", {**provenance(SETTINGS, UNKNOWN), "checks": [merged[name] for name in sorted(merged)]})
 
 
 def nearfar(*args: str | int | Path, kill_at: int | None = None) -> str:
