@@ -94,6 +94,8 @@ def semi_hard(S: Scores, margin: Number = 0.2) -> Float[Tensor, ""]:
     """
 
     def sums(scores: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+        if scores.shape[1] == 0:
+            return scores.new_zeros(len(scores)), scores.new_zeros(len(scores))
         rising, order = torch.where(neg, scores.detach(), -math.inf).sort(1)
         positives = torch.where(pos, scores.detach(), -math.inf)
         below = torch.searchsorted(rising, positives) - 1  # -1 for all but positives
