@@ -52,12 +52,13 @@ def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
 
 
 def result_row(recipe: str, seed: int, points: float) -> dict:
-    """A stored row whose trained encoder has this many points more than its baseline, in every column."""
+    """A row without settings whose trained encoder has this many points more than its baseline, in every column."""
     results = [
         {"representation": name, "baseline": name.startswith("un"), "few_labels": value, "linear": value, "knn": value}
         for name, value in (("untrained encoder", 0.5), ("trained encoder", 0.5 + points / 100))
     ]
-    return {"recipe": recipe, "method": recipe, "seed": seed, "results": results}
+    settings = {"hyper": {}, "run": {}, "protocol": {"linear": None}}
+    return {"recipe": recipe, "method": recipe, "seed": seed, "results": results, **settings}
 
 
 def test_a_claim_counts_its_own_seeds_and_names_rows_of_one_seed(tmp_path, monkeypatch):

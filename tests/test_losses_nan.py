@@ -256,8 +256,8 @@ OF_VECTORS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "whiten": (lambda z: L.whiten(z).sum(1), (a,)),
 }  # fmt: skip
 """Each loss of vectors, and the tensors of which every one is spoiled in turn."""
-NO_LOSSES = {"Clustering", "corrupt", "hard_batch", "positive_pairs"}
-"""A type, and functions that return whole numbers. (`hard_batch` selects by `hardest_negatives`.)"""
+NO_LOSSES = {"Clustering", "corrupt", "hard_batch", "mean_over_rows_with_positives", "positive_pairs"}
+"""A type, a mean of losses, and functions that return whole numbers. (`hard_batch` selects by `hardest_negatives`.)"""
 
 
 def test_every_loss_is_covered():

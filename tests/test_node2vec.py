@@ -83,9 +83,9 @@ def test_features_and_groups_are_checked_at_the_door():
         multilabel(broken, groups, key=Key(0))
     with pytest.raises(NearfarError, match="groups: expected a table of 60 samples x groups, got the shape"):
         as_groups(groups[:, 0], x)
-    with pytest.raises(NearfarError, match="draws must be at least 1"):
+    with pytest.raises(NearfarError, match="`draws` must be at least 1"):
         multilabel(x, groups, key=Key(0), draws=0)
-    with pytest.raises(NearfarError, match="C must be greater than 0"):
+    with pytest.raises(NearfarError, match="`C` must be positive"):
         multilabel(x, groups, key=Key(0), C=0.0)
 
 

@@ -252,17 +252,17 @@ def test_what_is_recorded_is_what_was_run(tmp_path):
 
 def test_a_recipe_file_imports_what_lies_beside_it(tmp_path, capsys):
     """Two folders may call different modules the same."""
-    text = OWN.replace("import torch\n", "import torch\nfrom common import NUMBER\n").replace(
+    text = OWN.replace("import torch\n", "import torch\nfrom beside_it import NUMBER\n").replace(
         "weight: float = 1.0", "weight: float = NUMBER"
     )
     for folder, number in (("a", 3.0), ("b", 4.0)):
         file = own_file(tmp_path / folder / "own.py", text)
-        (tmp_path / folder / "common.py").write_text(f"NUMBER = {number}\n")
+        (tmp_path / folder / "beside_it.py").write_text(f"NUMBER = {number}\n")
         assert recipes.method(str(file)).recipe().weight == number
         assert main(["fit", str(file), "--tiny", "--out", str(tmp_path / folder / "run"), "-q"]) == 0, capsys.readouterr().err
         assert RunFolder(tmp_path / folder / "run").config()["hyper"]["weight"] == number
     assert str(tmp_path / "a") not in sys.path
-    sys.modules.pop("common")
+    sys.modules.pop("beside_it")
 
 
 def test_card_and_report_print_a_command_that_repeats_the_run(tmp_path, capsys, monkeypatch):

@@ -93,7 +93,8 @@ class Recorder:
         except Exception as e:  # whatever it is, the step still runs without a graph; a real error shows itself there
             log.info("this step runs without a CUDA graph: %s", str(e).splitlines()[0] if str(e) else type(e).__name__)
             self.refused = True
-            end_capture_of_generators(device)
+            if device.type == "cuda":
+                end_capture_of_generators(device)
             for p in self.params:
                 p.grad = None
             return False

@@ -95,11 +95,13 @@ class CPCAudio(Recipe):
         for k, way in enumerate(net.ways, start=self.nearest):
             both = z["heard"][:, :-k] & z["heard"][:, k:]
             c, future = z["c"][:, :-k][both], z["z"][:, k:][both]
-            scores = pairs(c, future, score=bilinear(way))
-            clip = both.nonzero()[:, 0]
-            losses.append(info_nce(scores if self.own_clip else scores.skip(clip, clip)).mean() if len(c) else c.sum())
+            losses.append(self._info_nce(c, future, way, both.nonzero()[:, 0]) if len(c) else c.sum())
             information.append(math.log(max(1, len(c))) - losses[-1].detach())
         return {"loss": torch.stack(losses).mean(), "information_nearest": information[0], "information_ahead": information[-1]}
+
+    def _info_nce(self, c: Tensor, future: Tensor, way: Tensor, clip: Tensor) -> Tensor:
+        scores = pairs(c, future, score=bilinear(way))
+        return info_nce(scores if self.own_clip else scores.skip(clip, clip)).mean()
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
         z = net.encoder.states(x)
