@@ -22,7 +22,7 @@ from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity import Augment, handwriting_views
 from nearfar.train.fit import Diverged, Hook, train
 from nearfar.train.loader import AHEAD, Steps, batches
-from nearfar.train.optim import LARS, make_optimizer
+from nearfar.train.optim import LARS, forget, make_optimizer, start_momentum
 from nearfar.train.schedule import learning_rate
 from nearfar.train.session import Session, pick_device
 
@@ -87,6 +87,50 @@ def test_an_optimizer_owns_only_the_named_parts():
     net = Net(a=nn.Linear(2, 2), b=nn.Linear(2, 2))
     owned = {id(p) for g in make_optimizer(net, ("b",), Run()).param_groups for p in g["params"]}
     assert owned == {id(p) for p in net.b.parameters()}
+
+
+def fused_sgd(net: Net) -> torch.optim.SGD:
+    """The optimizer that runs on CUDA use. It works on CPUs too."""
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
+    start_momentum(optimizer)
+    return optimizer
+
+
+def test_fused_sgd_continues_after_a_refresh_forgets_a_part():
+    net = Net(encoder=nn.Linear(3, 3), classifier=nn.Linear(3, 2))
+    optimizer = fused_sgd(net)
+    net.classifier(net.encoder(torch.ones(4, 3))).square().sum().backward()
+    optimizer.step()
+    forget(optimizer, net, ("classifier",))
+    optimizer.step()
+    momentum = {p: optimizer.state[p]["momentum_buffer"] for p in net.parameters()}
+    assert all(torch.equal(momentum[p], p.grad) for p in net.classifier.parameters())
+    assert not any(torch.equal(momentum[p], p.grad) for p in net.encoder.parameters())
+
+
+def test_fused_sgd_accepts_a_first_gradient_in_a_later_step():
+    net = Net(first=nn.Linear(3, 2), later=nn.Linear(3, 2))
+    optimizer = fused_sgd(net)
+    net.first(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    net.later(torch.ones(4, 3)).sum().backward()
+    optimizer.step()
+    assert all(torch.equal(optimizer.state[p]["momentum_buffer"], p.grad) for p in net.later.parameters())
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw", "lars", "adagrad"])
+def test_a_forgotten_part_is_trained_as_by_a_new_optimizer(name):
+    nets = [Net(part=nn.Linear(3, 2)) for _ in range(2)]
+    optimizers = [make_optimizer(net, ("",), Run(optimizer=name)) for net in nets]
+    nets[0].part(torch.ones(4, 3)).square().sum().backward()
+    optimizers[0].step()
+    forget(optimizers[0], nets[0], ("part",))
+    nets[1].load_state_dict(nets[0].state_dict())
+    for net, optimizer in zip(nets, optimizers, strict=True):
+        optimizer.zero_grad()
+        net.part(torch.ones(4, 3)).square().sum().backward()
+        optimizer.step()
+    assert_same_tensors(nets[0].state_dict(), nets[1].state_dict())
 
 
 @dataclass(frozen=True)

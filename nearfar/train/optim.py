@@ -73,13 +73,27 @@ def _dense_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer
     if run.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=run.lr, fused=fused)
     if run.optimizer == "sgd":
-        return torch.optim.SGD(groups, lr=run.lr, momentum=run.momentum, fused=fused)
+        sgd = torch.optim.SGD(groups, lr=run.lr, momentum=run.momentum, fused=fused)
+        if fused:
+            start_momentum(sgd)
+        return sgd
     for g in groups:
         g["adapt"] = g["params"][0].ndim > 1
     return LARS(groups, lr=run.lr, momentum=run.momentum)
 
 
+def start_momentum(optimizer: Optimizer) -> None:
+    """Give every parameter a momentum of zero.
+
+    Torch's fused SGD fails if some parameters of a step have a momentum and others have none, as after a first gradient in a later step.
+    """
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+
+
 def forget(optimizer: Optimizer, net: Net, prefixes: tuple[str, ...]) -> None:
-    """Drop the optimizer's memory of parameters that a refresh has re-initialised."""
+    """Set the optimizer's state of parameters that a refresh has re-initialized to zero, as at the start."""
     for _, p in owned(net, prefixes) if prefixes else ():
-        optimizer.state.pop(p, None)
+        for value in optimizer.state.get(p, {}).values():
+            value.zero_()
