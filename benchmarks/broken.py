@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor
 
 from nearfar import recipes
-from nearfar.app.api import fit
+from nearfar.api.fit import fit
 from nearfar.core import Embedded, Key, Net, Recipe
 from nearfar.losses import alignment
 from nearfar.recipes.language.simcse_unsup import SimCSEUnsupervised
@@ -21,7 +21,7 @@ from nearfar.recipes.vision.byol import BYOL
 from nearfar.recipes.vision.moco_v2 import MoCoV2
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity import Augment, Compose, Crop, Rotate
-from nearfar.train.trained import Trained
+from nearfar.train.model import Trained
 
 Arrays = dict[str, np.ndarray]
 

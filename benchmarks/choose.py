@@ -31,9 +31,9 @@ from provenance import UNKNOWN, Training, agrees, provenance, training_of
 from scipy.stats import kendalltau, spearmanr
 from smallcifar import pack
 
-from nearfar.app.api import fit
-from nearfar.app.choose import label_free, label_free_scores
-from nearfar.app.results import splits_of
+from nearfar.api.choose import label_free, label_free_scores
+from nearfar.api.evaluate import splits_of
+from nearfar.api.fit import fit
 from nearfar.core import Key, Recipe
 from nearfar.evaluate import few_labels, knn
 from nearfar.recipes import names

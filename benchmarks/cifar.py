@@ -32,7 +32,7 @@ from nearfar.core import Key
 from nearfar.data import Images, open_data
 from nearfar.evaluate import chosen_penalty, knn, linear_probe
 from nearfar.train.fit import Hook
-from nearfar.train.trained import Trained
+from nearfar.train.model import Trained
 
 COMMON: dict[str, Any] = {
     "encoder": "resnet18", "batch": 512, "epochs": 200, "optimizer": "sgd", "lr": 0.3, "weight_decay": 5e-4, "warmup": 0.05,

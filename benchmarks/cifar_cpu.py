@@ -18,8 +18,8 @@ import torch
 from common import add
 from provenance import DATA, agrees, provenance, training_of
 
-from nearfar.app.api import fit
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit
 
 SETTINGS: dict[str, Any] = {"steps": 400, "batch": 256, "encoder": "convnet", "lr": 2e-3}
 

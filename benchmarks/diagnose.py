@@ -24,8 +24,8 @@ from broken import FAULTS, HEALTHY, Case
 from common import add, is_measured, known
 from provenance import agrees, provenance, training_of
 
-from nearfar.app.diagnose import diagnose
-from nearfar.app.results import splits_of
+from nearfar.api.diagnose import diagnose
+from nearfar.api.evaluate import splits_of
 from nearfar.core import Key
 from nearfar.evaluate import few_labels
 

@@ -22,9 +22,9 @@ from common import add, is_measured
 from provenance import agrees, provenance, training_of
 
 from nearfar import recipes
-from nearfar.app.api import fit
-from nearfar.app.results import measure
-from nearfar.train.trained import Trained
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit
+from nearfar.train.model import Trained
 
 SETTINGS: dict[str, Any] = {"preset": "tiny"}
 AFTER = {"simclr-v2-finetune": "simclr-v2", "simclr-v2-distil": "simclr-v2-finetune"}

@@ -28,14 +28,14 @@ from common import add, is_measured, known
 from pictures import bootstrapped, gained, verdicts
 from provenance import DATA, FIELDS, agrees, provenance, training_of
 
-from nearfar.app.api import fit
-from nearfar.app.kinds.image import raw_images
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit
 from nearfar.core import Run
 from nearfar.data import inputs_for
-from nearfar.data.captions import Captioned
-from nearfar.data.captionsets import vendor_of
-from nearfar.evaluate.crossmodal import hits_at
+from nearfar.data.image_text.dataset import Captioned
+from nearfar.data.image_text.readers import vendor_of
+from nearfar.evaluate.cross_modal import hits_at
+from nearfar.modalities.image import raw_images
 from nearfar.recipes import method
 
 COMMON: dict[str, Any] = {

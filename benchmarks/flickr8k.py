@@ -24,13 +24,13 @@ from common import add, is_measured
 from pictures import bootstrapped, verdicts
 from provenance import DATA, agrees, portable, provenance, training_of
 
-from nearfar.app.api import fit
-from nearfar.app.kinds.image_text import measured
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit
 from nearfar.core import UsageError
-from nearfar.data.arrays import How
-from nearfar.data.captionsets import read_flickr8k
-from nearfar.train.trained import Trained
+from nearfar.data.common.arrays import How
+from nearfar.data.image_text.readers import read_flickr8k
+from nearfar.modalities.image_text import measured
+from nearfar.train.model import Trained
 
 COMMON = {
     "encoder": "resnet18",

@@ -28,12 +28,12 @@ import torch
 from common import add, changes, gains_over, is_measured
 from provenance import DATA, agrees, provenance, training_of
 
-from nearfar.app.api import fit
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit
 from nearfar.core import Run
 from nearfar.data import inputs_for
-from nearfar.data.frames import Frames
-from nearfar.data.openframes import read_frames
+from nearfar.data.frames.dataset import Frames
+from nearfar.data.frames.load import read_frames
 from nearfar.recipes import method
 
 SETTINGS = {"encoder": "nature", "batch": 64, "steps": 20_000, "lr": 3e-4, "weight_decay": 0.0, "schedule": "cosine", "warmup": 0.02}

@@ -26,7 +26,7 @@ from common import add
 from provenance import GENERATED, agrees, provenance
 
 from nearfar.index import KINDS, build, open_index
-from nearfar.index.kinds import BREADTH, BREADTH_BUILT, LINKS, PROBED, cells
+from nearfar.index.engines import BREADTH, BREADTH_BUILT, LINKS, PROBED, cells
 
 WIDTH, QUERIES, K, ROUNDS = 128, 1_000, 10, 5
 

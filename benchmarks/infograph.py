@@ -27,11 +27,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from nearfar import recipes
-from nearfar.app.kinds.graph import GraphKind
 from nearfar.core import Machine
-from nearfar.data.graphs import Graphs
-from nearfar.data.graphtexts import read_folds
-from nearfar.data.opengraphs import read_graphs
+from nearfar.data.graphs.dataset import Graphs
+from nearfar.data.graphs.load import read_graphs
+from nearfar.data.graphs.readers import read_folds
+from nearfar.modalities.graphs import GraphKind
 from nearfar.train.encode import encode_all
 from nearfar.train.fit import train
 from nearfar.train.session import Session

@@ -36,7 +36,7 @@ from common import write
 from PIL import Image
 from provenance import DATA, agrees, provenance
 
-import nearfar.data.folder
+import nearfar.data.images.image_folder
 from nearfar.core import Key, Plan
 from nearfar.data import Images, open_data
 from nearfar.similarity import simclr_views
@@ -156,7 +156,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     config = vars(parser().parse_args())
-    nearfar.data.folder.MEMORY_LIMIT = 0  # as if the images did not fit
+    nearfar.data.images.image_folder.MEMORY_LIMIT = 0  # as if the images did not fit
     with tempfile.TemporaryDirectory() as made:
         make_jpegs(Path(made), config["images"])
         kilobytes = sum(path.stat().st_size for path in Path(made).iterdir()) / config["images"] / 1e3

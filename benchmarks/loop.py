@@ -23,10 +23,10 @@ from provenance import Training, agrees, provenance, training_of
 from nearfar import recipes
 from nearfar.core import Key, Machine, Similarity
 from nearfar.data import open_data
-from nearfar.evaluate.watch import CollapseWatch
+from nearfar.evaluate.training_hooks import CollapseWatch
 from nearfar.train.fit import train
 from nearfar.train.hooks import Metrics
-from nearfar.train.optim import make_optimizer
+from nearfar.train.optimizers import make_optimizer
 from nearfar.train.session import Session, build_net
 
 BATCH, STEPS, ROUNDS = 4, 100, 25

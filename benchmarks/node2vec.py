@@ -24,10 +24,10 @@ import torch
 from common import keep_part
 from provenance import DATA, Training, agrees, provenance
 
-from nearfar.app.kinds.walks import degrees, spectral
 from nearfar.core import Key, Machine, Run
-from nearfar.data.edges import Graph, open_edges
+from nearfar.data.walks.dataset import Graph, open_edges
 from nearfar.evaluate.multilabel import multilabel
+from nearfar.modalities.walks import degrees, spectral
 from nearfar.recipes.graph.node2vec import Node2Vec
 from nearfar.train.fit import train
 from nearfar.train.session import Session

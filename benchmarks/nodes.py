@@ -26,12 +26,12 @@ import torch
 from common import add, is_measured
 from provenance import DATA, UNKNOWN, agrees, provenance, training_of
 
-from nearfar.app.api import fit
-from nearfar.app.kinds.graph import NodeKind
-from nearfar.data.graphs import Nodes
-from nearfar.data.opennodes import read_nodes
+from nearfar.api.fit import fit
+from nearfar.data.graphs.dataset import Nodes
+from nearfar.data.graphs.load_nodes import read_nodes
 from nearfar.encoders.diffusion import Diffusion, pagerank
 from nearfar.evaluate import fit_linear
+from nearfar.modalities.graphs import NodeKind
 
 PENALTIES = [10.0**k for k in range(-3, 6)]
 SETTINGS: dict[str, Any] = {"preset": "paper"}

@@ -35,9 +35,9 @@ from torch import Tensor
 
 import nearfar
 from nearfar.core import Key
-from nearfar.evaluate.metric import equal_error_rate, recall_at_1
+from nearfar.evaluate.verification import equal_error_rate, recall_at_1
 from nearfar.scores import Score, cosine, euclidean
-from nearfar.train.trained import Trained
+from nearfar.train.model import Trained
 
 FOLDER = DATA / "omniglot"
 TRAINING, OTHERS, VALIDATION = "images_background_small1", "images_background_small2", "Korean"

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.app.kinds.base import Evaluation
-from nearfar.app.kinds.image import raw_images
-from nearfar.app.kinds.image_text import own_captions
 from nearfar.core import Key
-from nearfar.evaluate.crossmodal import borrowed_words, hits_at
+from nearfar.evaluate.cross_modal import borrowed_words, hits_at
 from nearfar.evaluate.retrieval import paired_bootstrap
-from nearfar.train.trained import Trained
+from nearfar.modalities.image import raw_images
+from nearfar.modalities.image_text import own_captions
+from nearfar.modalities.interface import Evaluation
+from nearfar.train.model import Trained
 
 
 def bootstrapped(trained: Trained, found: Evaluation) -> dict[str, dict[str, float]]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from nearfar.app.settings import understand
+from nearfar.api.settings import understand
 from nearfar.core import Recipe, Run
 
 ROOT = Path(__file__).resolve().parent.parent

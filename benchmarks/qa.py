@@ -33,23 +33,23 @@ from common import stored, write
 from provenance import DATA, Training, agrees, provenance
 from qa_summary import halves, summarise
 
-from nearfar.app.kinds.reading import best_sentence
 from nearfar.core import Key, Machine, Recipe, Run
-from nearfar.data.questions import Questions, read_questions
-from nearfar.data.text import Texts
-from nearfar.data.textrows import from_strings
-from nearfar.data.tokens import pretrained_tokenizer
-from nearfar.evaluate.answers import score_answers
-from nearfar.index.base import Hits
-from nearfar.index.lexical import build_bm25
-from nearfar.index.reader import Reader
-from nearfar.index.retrieve import Lexical, choose_weight, fuse, mined, searched
+from nearfar.data.common.text_rows import from_strings
+from nearfar.data.common.tokenizer import pretrained_tokenizer
+from nearfar.data.questions.dataset import Questions, read_questions
+from nearfar.data.text.dataset import Texts
+from nearfar.evaluate.squad_answers import score_answers
+from nearfar.index.bm25 import build_bm25
+from nearfar.index.interface import Hits
+from nearfar.index.passage_reader import Reader
+from nearfar.index.retrievers import Lexical, choose_weight, fuse, mined, searched
+from nearfar.modalities.passage_readers import best_sentence
 from nearfar.recipes.language.dpr import DPR
 from nearfar.recipes.language.dpr_reader import DPRReader
 from nearfar.train.encode import encode_all
 from nearfar.train.fit import train
+from nearfar.train.model import Trained
 from nearfar.train.session import Session, pick_device
-from nearfar.train.trained import Trained
 
 PARTS = ("floors", "xquad", "trecqa", "reader")
 TOWERS = DPR(score="cosine", tau=0.05, pool="mean")

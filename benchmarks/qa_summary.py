@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from nearfar.core import Key
-from nearfar.data.questions import Questions, read_questions
+from nearfar.data.questions.dataset import Questions, read_questions
 from nearfar.evaluate.retrieval import paired_bootstrap
 
 VALIDATION = 4

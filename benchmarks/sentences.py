@@ -30,11 +30,11 @@ from provenance import DATA, UNKNOWN, Training, agrees, provenance, training_of
 
 import nearfar
 from nearfar.core import Key
-from nearfar.data.senteval import ClassifiedPairs, read_snli, read_sts_benchmark
-from nearfar.evaluate.lexical import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.data.text.senteval import ClassifiedPairs, read_snli, read_sts_benchmark
+from nearfar.evaluate.lexical_baselines import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.evaluate.senteval_transfer import measure_transfer
 from nearfar.evaluate.sts import Encode, PairScore, cosine_of, measure_sts, read_sts_sets
-from nearfar.evaluate.transfer import measure_transfer
-from nearfar.train.trained import Trained
+from nearfar.train.model import Trained
 
 WIKI, SENTEVAL = DATA / "wiki-en", DATA / "senteval"
 COMMON: dict[str, Any] = {"precision": "bf16" if torch.cuda.is_available() else "fp32", "length": 32, "log_every": 100}

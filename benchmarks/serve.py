@@ -34,8 +34,8 @@ from provenance import GENERATED, agrees, provenance
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from serving import Server, ask, serving, small_run
 
-from nearfar.app.serve.exact import unit
 from nearfar.core import Key
+from nearfar.server.neighbors import unit
 
 ROWS, DIM, QUERIES, K, ROUNDS = 100_000, 128, 1000, 10, 9
 CLIENTS = 64

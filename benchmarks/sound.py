@@ -31,11 +31,11 @@ import torch
 from common import add, changes, gains_over, known
 from provenance import DATA, Training, agrees, provenance, training_of
 
-from nearfar.app.api import fit
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit
 from nearfar.core import Run
 from nearfar.data import Splits, inputs_for
-from nearfar.data.sound import held_out
+from nearfar.data.audio.dataset import held_out
 from nearfar.recipes import method
 
 RATE = 8000

@@ -19,16 +19,16 @@ import torch
 from common import write
 from provenance import DATA, agrees, provenance
 
-from nearfar.app.terminal import progress
+from nearfar.cli.terminal import progress
 from nearfar.core import Key
-from nearfar.data.senteval import read_sts_benchmark
-from nearfar.data.stores import digest
+from nearfar.data.common.stores import digest
+from nearfar.data.text.senteval import read_sts_benchmark
 from nearfar.encoders.sentence import SentenceEncoder
 from nearfar.evaluate.isotropy import isotropy
-from nearfar.evaluate.lexical import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.evaluate.lexical_baselines import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.evaluate.senteval_transfer import measure_transfer
 from nearfar.evaluate.sts import Encode, Sts, compare_sts, cosine_of, measure_sts, read_sts_sets, render_sts
-from nearfar.evaluate.transfer import measure_transfer
-from nearfar.heads.whiten import Whiten
+from nearfar.heads.whitening import Whiten
 
 SETTINGS = {"encoder": "all-minilm", "whiten": 256, "transfer": ["CR", "TREC", "MRPC", "MR"], "seed": 0}
 """Settings of the stored result, which the command above has."""

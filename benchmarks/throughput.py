@@ -25,9 +25,9 @@ from provenance import GENERATED, agrees, provenance
 import nearfar
 from nearfar.core import Key, Rows, Run
 from nearfar.recipes.vision.simclr import SimCLR
-from nearfar.train.compiled import compile_encoders
+from nearfar.train.compile_encoders import compile_encoders
 from nearfar.train.fit import Hook
-from nearfar.train.optim import make_optimizer
+from nearfar.train.optimizers import make_optimizer
 from nearfar.train.session import build_net
 
 IMAGES, WARM, ROUNDS = 50_000, 40, 3

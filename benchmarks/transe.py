@@ -28,8 +28,8 @@ from common import keep_part
 from provenance import DATA, Training, agrees, provenance
 
 from nearfar.core import Machine, Run
-from nearfar.data.triples import Triples, open_triples
-from nearfar.evaluate.linkpred import LinkPrediction, Score, frequency, link_prediction
+from nearfar.data.triples.dataset import Triples, open_triples
+from nearfar.evaluate.link_prediction import LinkPrediction, Score, frequency, link_prediction
 from nearfar.recipes.graph.transe import TransE
 from nearfar.train.fit import train
 from nearfar.train.session import Session

@@ -31,8 +31,8 @@ from provenance import DATA, Training, agrees, provenance
 
 from nearfar import recipes
 from nearfar.core import Machine, Recipe, Run
-from nearfar.data.corpus import Corpus, corpus_of, sentence_lines, tokenise
-from nearfar.evaluate.words import Answers, agreement, analogies, read_analogies, read_judged
+from nearfar.data.words.dataset import Corpus, corpus_of, sentence_lines, tokenise
+from nearfar.evaluate.word_similarity import Answers, agreement, analogies, read_analogies, read_judged
 from nearfar.train.fit import train
 from nearfar.train.session import Session
 

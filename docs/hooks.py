@@ -1,6 +1,6 @@
 """What the site needs beyond mkdocs: equations as MathML, and the pages that lie beside docs/ (README, changelog, contributing).
 
-Equations are drawn by the browser itself: no script, nothing from the net. One that `nearfar.app.mathml` cannot draw is a warning,
+Equations are drawn by the browser itself: no script, nothing from the net. One that `nearfar.reports.mathml` cannot draw is a warning,
 hence an error of `mkdocs build --strict`.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-from nearfar.app.mathml import UnknownLatex, to_mathml
+from nearfar.reports.mathml import UnknownLatex, to_mathml
 
 ROOT = Path(__file__).parent.parent
 BESIDE = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}

@@ -15,14 +15,14 @@ from typing import Any
 __version__ = "0.1.0"
 
 _WHERE = {
-    "fit": "nearfar.app.api",
-    "load": "nearfar.app.api",
-    "resume": "nearfar.app.api",
-    "evaluate_run": "nearfar.app.results",
-    "compare_runs": "nearfar.app.comparing",
-    "diagnose": "nearfar.app.diagnose",
-    "check": "nearfar.app.checking",
-    "choose": "nearfar.app.choose",
+    "fit": "nearfar.api.fit",
+    "load": "nearfar.api.fit",
+    "resume": "nearfar.api.fit",
+    "evaluate_run": "nearfar.api.evaluate",
+    "compare_runs": "nearfar.api.compare",
+    "diagnose": "nearfar.api.diagnose",
+    "check": "nearfar.api.check",
+    "choose": "nearfar.api.choose",
     "index_data": "nearfar.index",
     "open_index": "nearfar.index",
     "search": "nearfar.index",

@@ -6,7 +6,7 @@ import atexit
 import os
 import sys
 
-from nearfar.app.cli import main
+from nearfar.cli.main import main
 
 
 def _leave(code: int) -> None:

@@ -29,20 +29,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
-from nearfar.app.settings import Settings, understand
+from nearfar.api.settings import Settings, understand
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Rows, Similarity, Sizes, Views
-from nearfar.core.run import field_names
-from nearfar.data.accept import read_all
-from nearfar.data.inputs.base import OF_SOME_DATA
-from nearfar.data.inputs.image import ImageInputs
-from nearfar.data.stores import digest
+from nearfar.core.configs import field_names
+from nearfar.data.common.input_interface import OF_SOME_DATA
+from nearfar.data.common.stores import digest
+from nearfar.data.images.accept import read_all
+from nearfar.data.images.inputs import ImageInputs
 from nearfar.heads import mlp
 from nearfar.losses import nt_xent
-from nearfar.similarity.words import CutFeatures
+from nearfar.similarity.token_views import CutFeatures
 from nearfar.train.encode import encode_all
 from nearfar.train.fit import train
+from nearfar.train.model import donor_of
 from nearfar.train.session import Session, pick_device
-from nearfar.train.trained import donor_of
 
 WIDTH = 128
 """Of the hidden layers of the encoder of rows."""

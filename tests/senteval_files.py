@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from nearfar.data.senteval import STS_PARTS
+from nearfar.data.text.senteval import STS_PARTS
 
 TEXT = "a cat sat on the mat while two dogs ran across red fields and one bird sang its old song near some quiet water"
 WORDS = TEXT.split()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.core import NearfarError
-from nearfar.evaluate.answers import exact_match, f1, normalised, score_answers
+from nearfar.evaluate.squad_answers import exact_match, f1, normalised, score_answers
 
 WORDS = st.lists(
     st.sampled_from(["the", "a", "An", "Norman", "normans,", "“duke”", "1066", "10.66", "of", "the-the", "É"]), max_size=6

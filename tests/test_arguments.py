@@ -23,8 +23,8 @@ from torch import Tensor
 from nearfar import evaluate, losses
 from nearfar.core import Key, UsageError
 from nearfar.evaluate.correlation import spearman
-from nearfar.evaluate.metric import equal_error_rate, recall_at_1
-from nearfar.index.lexical import build_bm25
+from nearfar.evaluate.verification import equal_error_rate, recall_at_1
+from nearfar.index.bm25 import build_bm25
 from nearfar.scores import cosine, dot, euclidean, labelled, listed, matched, pairs, squared_euclidean, views
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "docs"))

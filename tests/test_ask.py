@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import nearfar
-from nearfar.app.asking import Passage, shown
-from nearfar.app.cli import main
-from nearfar.data.textrows import from_strings
+from nearfar.cli.ask import Passage, shown
+from nearfar.cli.main import main
+from nearfar.data.common.text_rows import from_strings
 from nearfar.index import open_index
-from nearfar.index.reader import Span
+from nearfar.index.passage_reader import Span
 
 PASSAGES = [
     "Rollo led the Vikings to Normandy.",

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import nearfar
-from nearfar.app.bulk import ShardFolder
-from nearfar.app.embedding import BATCH, SHARD, embed, shards_of
+from nearfar.api.embed import BATCH, SHARD, embed, shards_of
+from nearfar.api.ray_embedding import ShardFolder
 from nearfar.core import NearfarError, UsageError
 
 ROWS = 6 * SHARD + 700

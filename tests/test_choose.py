@@ -13,9 +13,9 @@ from scipy.stats import rankdata
 from sklearn.datasets import load_digits
 
 import nearfar
-from nearfar.app.choose import AGREEMENT, MEASURED, Trial, choose, label_free, label_free_scores, ranked
-from nearfar.app.cli import main
-from nearfar.app.results import splits_of
+from nearfar.api.choose import AGREEMENT, MEASURED, Trial, choose, label_free, label_free_scores, ranked
+from nearfar.api.evaluate import splits_of
+from nearfar.cli.main import main
 from nearfar.core import UsageError
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "choose.json"

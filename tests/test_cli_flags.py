@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.app.flags import Parser, field_docs, flags_of, read_value, show, type_name
+from nearfar.cli.flags import Parser, field_docs, flags_of, read_value, show, type_name
 from nearfar.core import Machine, Run, UsageError
 
 Norm = Literal["batch", "none"]

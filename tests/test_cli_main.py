@@ -17,8 +17,8 @@ import pytest
 
 import nearfar
 from nearfar import recipes
-from nearfar.app.cli import COMMANDS, main
-from nearfar.app.flags import flags_of
+from nearfar.cli.flags import flags_of
+from nearfar.cli.main import COMMANDS, main
 from nearfar.core import Machine, Run
 
 OWN = '''"""Own: two dimmed copies of an image are alike.
@@ -296,7 +296,7 @@ def on_terminal(monkeypatch):
 
     def seen(argv: list[str]) -> str:
         monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr("nearfar.app.terminal.WATCHED", 0.0)
+        monkeypatch.setattr("nearfar.cli.terminal.WATCHED", 0.0)
         leader, follower = pty.openpty()
         with os.fdopen(follower, "w") as terminal:
             monkeypatch.setattr(sys, "stderr", terminal)

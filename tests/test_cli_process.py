@@ -21,7 +21,7 @@ def test_help_and_version_are_quick_and_do_not_import_torch():
         seconds.append(time.perf_counter() - start)
         assert (answer.returncode, answer.stderr) == (0, "")
     assert min(seconds) < 0.5
-    probe = "import sys; from nearfar.app.cli import main; main(['--help']); sys.exit(len({'torch', 'numpy', 'rich'} & set(sys.modules)))"
+    probe = "import sys; from nearfar.cli.main import main; main(['--help']); sys.exit(len({'torch', 'numpy', 'rich'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", probe], stdout=subprocess.DEVNULL).returncode == 0
 
 
@@ -35,7 +35,7 @@ def test_a_reader_who_leaves_early_is_no_error():
 
 
 def test_without_rich_and_other_extras_everything_still_answers():
-    block = "import sys; sys.modules.update(dict.fromkeys(['rich', 'tyro', 'faiss', 'plotly'])); from nearfar.app.cli import main; "
+    block = "import sys; sys.modules.update(dict.fromkeys(['rich', 'tyro', 'faiss', 'plotly'])); from nearfar.cli.main import main; "
     calls = "print([main(['list', '--json']), main(['card', 'simclr']), main(['fit', 'simclr', '--help'])])"
     answer = subprocess.run([sys.executable, "-c", block + calls], capture_output=True, text=True)
     assert answer.stdout.endswith("[0, 0, 0]\n"), answer.stderr

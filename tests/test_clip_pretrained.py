@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.app.export import export
-from nearfar.app.results import evaluate
+from nearfar.api.evaluate import evaluate
 from nearfar.core import UsageError
-from nearfar.data.tokens import train_tokenizer
+from nearfar.data.common.tokenizer import train_tokenizer
+from nearfar.export import export
 
 transformers = pytest.importorskip("transformers")
 import tokenizers  # noqa: E402  (comes with transformers)

@@ -14,15 +14,15 @@ import torch
 from sklearn.datasets import load_digits
 from test_report import Page
 
-from nearfar.app import stored as stored_module
-from nearfar.app.api import fit, load
-from nearfar.app.cli import main
-from nearfar.app.comparing import compare_runs
-from nearfar.app.comparison_page import render_page, write_comparison
-from nearfar.app.results import measure
-from nearfar.app.stored import keep, measured, stored
+from nearfar.api import stored_results as stored_module
+from nearfar.api.compare import compare_runs
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit, load
+from nearfar.api.stored_results import keep, measured, stored
+from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.train.folder import RunFolder, training_seconds
+from nearfar.reports.comparison import render_page, write_comparison
+from nearfar.train.run_folder import RunFolder, training_seconds
 
 SMALL = {"steps": 3, "batch": 32, "lr": 2e-3}
 

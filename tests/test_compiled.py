@@ -15,7 +15,7 @@ from torch._inductor import config
 import nearfar
 from nearfar.encoders import ConvNet
 from nearfar.heads import split_batch_norm
-from nearfar.train.compiled import _options
+from nearfar.train.compile_encoders import _options
 
 FIT = """
 import sys, nearfar

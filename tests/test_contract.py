@@ -13,7 +13,7 @@ from helpers import assert_same_tensors, batch_for, gradients, largest_relative_
 import nearfar
 from nearfar import recipes
 from nearfar.core import Ema, Key, Machine, Run
-from nearfar.core.run import field_names
+from nearfar.core.configs import field_names
 from nearfar.train.fit import Hook, train
 from nearfar.train.loader import Steps
 from nearfar.train.step import frozen_statistics

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from nearfar.core import NearfarError, Run, UsageError
 from nearfar.data import inputs_for
-from nearfar.data.corpus import Corpus, corpus_of, open_corpus, sentence_lines, tokenise
-from nearfar.data.names import numbers, word_tokenizer
-from nearfar.data.tokens import Tokenizer
+from nearfar.data.common.names import numbers, word_tokenizer
+from nearfar.data.common.tokenizer import Tokenizer
+from nearfar.data.words.dataset import Corpus, corpus_of, open_corpus, sentence_lines, tokenise
 from nearfar.recipes import method
 
 ARTICLES = """# The cat

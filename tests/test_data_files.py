@@ -11,11 +11,11 @@ from image_files import everything, noise, save
 from PIL import Image
 from torch.utils.data import DataLoader
 
-import nearfar.data.folder as folder_module
+import nearfar.data.images.image_folder as folder_module
 from nearfar.core import UsageError
 from nearfar.data import open_data
-from nearfar.data.cut import shrink
-from nearfar.data.decode import opened
+from nearfar.data.images.crop_decoding import shrink
+from nearfar.data.images.decode import opened
 
 
 def test_read_from_files_equals_read_from_memory(tmp_path, monkeypatch):

@@ -11,10 +11,10 @@ import torch
 from image_files import everything, noise, save
 from PIL import Image
 
-import nearfar.data.folder as folder_module
+import nearfar.data.images.image_folder as folder_module
 from nearfar.core import UsageError
 from nearfar.data import open_data, read_all
-from nearfar.data.stores import file_mark
+from nearfar.data.common.stores import file_mark
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
-import nearfar.data.images as images_module
+import nearfar.data.images.dataset as images_module
 from nearfar.core import UsageError
 from nearfar.data import Images, open_data
-from nearfar.data.stores import InMemory
+from nearfar.data.common.stores import InMemory
 
 GREY = np.random.default_rng(0).integers(0, 256, (20, 6, 6), dtype=np.uint8)
 COLOUR = np.random.default_rng(1).integers(0, 256, (20, 6, 6, 3), dtype=np.uint8)

@@ -9,19 +9,19 @@ import pytest
 import torch
 
 from nearfar.core import NearfarError
-from nearfar.data.captions import Captioned, with_captions
-from nearfar.data.corpus import corpus_of
-from nearfar.data.edges import graph_of
-from nearfar.data.frames import Frames
-from nearfar.data.graphs import Graphs, Nodes, store_of
-from nearfar.data.images import Images
-from nearfar.data.lines import numbered_lines
-from nearfar.data.missing import missing
-from nearfar.data.names import numbers
-from nearfar.data.sound import Sounds, SoundStore
-from nearfar.data.stores import InMemory
-from nearfar.data.text import Texts, TextStore
-from nearfar.data.triples import open_triples
+from nearfar.data.audio.dataset import Sounds, SoundStore
+from nearfar.data.common.lines import numbered_lines
+from nearfar.data.common.missing import missing
+from nearfar.data.common.names import numbers
+from nearfar.data.common.stores import InMemory
+from nearfar.data.frames.dataset import Frames
+from nearfar.data.graphs.dataset import Graphs, Nodes, store_of
+from nearfar.data.image_text.dataset import Captioned, with_captions
+from nearfar.data.images.dataset import Images
+from nearfar.data.text.dataset import Texts, TextStore
+from nearfar.data.triples.dataset import open_triples
+from nearfar.data.walks.dataset import graph_of
+from nearfar.data.words.dataset import corpus_of
 
 IDS = np.array([2, 0, 1])
 LABELS = np.array([1, 0, 1])

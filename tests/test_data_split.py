@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nearfar.core import Key, UsageError
 from nearfar.data import open_data
-from nearfar.data.split import draw_test_ids
+from nearfar.data.common.splits import draw_test_ids
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (60, 4, 4), dtype=np.uint8)
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.app.api import fit
-from nearfar.app.cli import main
-from nearfar.app.diagnose import AILMENTS, Diagnosis, diagnose, findings
+from nearfar.api.diagnose import AILMENTS, Diagnosis, diagnose, findings
+from nearfar.api.fit import fit
+from nearfar.cli.main import main
 from nearfar.core import Key
-from nearfar.evaluate.diagnosis import (
+from nearfar.evaluate.health_measures import (
     TWIN,
     match_rate,
     meeting_twin,

@@ -10,18 +10,18 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.app.cli import main
-from nearfar.app.kinds.questions import found_by, questions_of
-from nearfar.app.kinds.reading import best_sentence
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.cli.main import main
 from nearfar.core import Key, Net, Rows, UsageError
-from nearfar.data.textrows import from_strings
-from nearfar.data.tokens import train_tokenizer
+from nearfar.data.common.text_rows import from_strings
+from nearfar.data.common.tokenizer import train_tokenizer
+from nearfar.index.bm25 import build_bm25
 from nearfar.index.build import build
-from nearfar.index.lexical import build_bm25
-from nearfar.index.reader import Reader
-from nearfar.index.retrieve import Lexical, encode_questions
+from nearfar.index.passage_reader import Reader
+from nearfar.index.retrievers import Lexical, encode_questions
 from nearfar.losses import dpr
+from nearfar.modalities.passage_readers import best_sentence
+from nearfar.modalities.questions import found_by, questions_of
 from nearfar.recipes.language.dpr import DPR
 from nearfar.recipes.language.dpr_reader import DPRReader
 from nearfar.similarity.questions import Answered, Asked, numbers

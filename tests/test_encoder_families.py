@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from nearfar.core import UsageError
-from nearfar.data.arrays import How
-from nearfar.data.bounce import bounce
-from nearfar.data.captionsets import digits_captions
-from nearfar.data.corpus import corpus_of
-from nearfar.data.graphs import Graphs, Nodes, store_of
-from nearfar.data.textrows import from_strings
-from nearfar.data.tokens import train_tokenizer
-from nearfar.data.tones import tones
+from nearfar.data.common.arrays import How
+from nearfar.data.common.text_rows import from_strings
+from nearfar.data.common.tokenizer import train_tokenizer
+from nearfar.data.graphs.dataset import Graphs, Nodes, store_of
+from nearfar.data.image_text.readers import digits_captions
+from nearfar.data.samples.bounce import bounce
+from nearfar.data.samples.tones import tones
+from nearfar.data.words.dataset import corpus_of
 from nearfar.encoders import FAMILIES, Family, make_encoder, resolve_encoder
 
 LINES = ["one text", "another text", "a third one"]

@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from nearfar.core import NearfarError
 from nearfar.evaluate import knn, nearest
-from nearfar.evaluate.inputs import as_labels
+from nearfar.evaluate.input_checks import as_labels
 from nearfar.evaluate.knn import CHUNK
 
 

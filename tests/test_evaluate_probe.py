@@ -13,8 +13,8 @@ from torch import nn
 
 from nearfar.core import Key, NearfarError
 from nearfar.evaluate import OnlineProbe, chosen_penalty, few_labels, fit_linear, linear_probe, probe
-from nearfar.evaluate.few import draw
-from nearfar.evaluate.inputs import standardised
+from nearfar.evaluate.few_labels import draw
+from nearfar.evaluate.input_checks import standardised
 
 
 @pytest.fixture(scope="module")

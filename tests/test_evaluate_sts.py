@@ -14,9 +14,9 @@ from scipy import stats
 from senteval_files import write_senteval
 
 from nearfar.core import Key, NearfarError
-from nearfar.data.senteval import STS_SETS, GradedPairs, read_sts
+from nearfar.data.text.senteval import STS_SETS, GradedPairs, read_sts
 from nearfar.evaluate.correlation import spearman
-from nearfar.evaluate.lexical import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.evaluate.lexical_baselines import ngram_jaccard, random_words, tf_idf_cosine
 from nearfar.evaluate.sts import compare_sts, cosine_of, measure_sts, read_sts_sets, render_sts
 
 REAL = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser() / "senteval"

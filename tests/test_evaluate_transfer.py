@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score as sklearn_f1
 
 from nearfar.core import Key, NearfarError, UsageError
-from nearfar.data.senteval import read_mrpc, read_sst
-from nearfar.evaluate import transfer
-from nearfar.evaluate.transfer import (
+from nearfar.data.text.senteval import read_mrpc, read_sst
+from nearfar.evaluate import senteval_transfer as transfer
+from nearfar.evaluate.senteval_transfer import (
     PENALTIES,
     TRANSFER_TASKS,
     cross_validated,

@@ -9,7 +9,7 @@ import torch
 from scipy.stats import spearmanr
 
 from nearfar.core import NearfarError, UsageError
-from nearfar.evaluate.words import Answers, Judged, agreement, analogies, read_analogies, read_judged
+from nearfar.evaluate.word_similarity import Answers, Judged, agreement, analogies, read_analogies, read_judged
 
 WORDSIM = "# The WordSimilarity-353 Collection\n# Word 1\tWord 2\tHuman (mean)\nlove\tsex\t6.77\nTiger\tcat\t7.35\n\nplane\tcar\t5.77\n"
 COMBINED = "Word 1,Word 2,Human (mean)\nlove,sex,6.77\ntiger,cat,7.35\n"

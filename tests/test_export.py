@@ -14,15 +14,15 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.app.cli import main
-from nearfar.app.export import TARGETS, export
+from nearfar.cli.main import main
 from nearfar.core import UsageError
+from nearfar.export import TARGETS, export
 
 TEXTS = ["A first text.", "And another one, which is a good deal longer than the first was", "", "Third: 3rd"]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> dict[str, nearfar.train.trained.Trained]:
+def runs(tmp_path_factory) -> dict[str, nearfar.train.model.Trained]:
     """Runs of two steps, by what they encode with."""
     folder = tmp_path_factory.mktemp("runs")
     sentences = [f"Sentence {i} of the document speaks of the number {i * i}." for i in range(120)]

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from PIL import Image
 from sklearn.metrics import f1_score
 
-from nearfar.app.cli import main
+from nearfar.cli.main import main
 from nearfar.core import Key, NearfarError, Run, UsageError
 from nearfar.data import inputs_for
-from nearfar.data.bounce import bounce
-from nearfar.data.frames import Frames, Recorded, teach_and_test
-from nearfar.data.openframes import read_frames, read_recording
-from nearfar.data.ram import GAMES, categories, category_mean, variables_of
-from nearfar.data.record import IDLE, SKIP, emulator, record
-from nearfar.data.recording import BLOCK, Recording, open_recording, writing
-from nearfar.data.stores import InMemory
+from nearfar.data.common.stores import InMemory
+from nearfar.data.frames.atari_ram import GAMES, categories, category_mean, variables_of
+from nearfar.data.frames.dataset import Frames, Recorded, teach_and_test
+from nearfar.data.frames.load import read_frames, read_recording
+from nearfar.data.frames.play import IDLE, SKIP, emulator, record
+from nearfar.data.frames.readers import BLOCK, Recording, open_recording, writing
+from nearfar.data.samples.bounce import bounce
 from nearfar.evaluate import atari_probe
-from nearfar.evaluate.variables import entropy, informative, told_by_majority, told_by_probes
+from nearfar.evaluate.state_variables import entropy, informative, told_by_majority, told_by_probes
 from nearfar.recipes import method
 
 HEADER = {"game": "none", "height": 6, "width": 5, "samples": 4, "ram": 3, "variables": {"ball_x": 1, "score": 2}}
@@ -105,7 +105,7 @@ def test_every_flipped_bit_and_every_missing_end_is_noticed(small, tmp_path):
 def test_a_writer_that_is_killed_or_fails_leaves_nothing_under_the_name(tmp_path):
     code = (
         "import sys, numpy as np\n"
-        "from nearfar.data.recording import writing\n"
+        "from nearfar.data.frames.readers import writing\n"
         "with writing(sys.argv[1], {}) as writer:\n"
         "    writer.begin_episode()\n"
         "    while True:\n"
@@ -432,7 +432,7 @@ def test_a_games_score_is_the_mean_over_categories():
 
 def test_training_on_a_ball_that_bounces_pays():
     import nearfar
-    from nearfar.app.results import measure
+    from nearfar.api.evaluate import measure
 
     trained = nearfar.fit("st-dim", preset="tiny", steps=100)
     table = measure(trained).table

@@ -13,8 +13,8 @@ from torch import nn
 
 from nearfar.core import Key, Rows
 from nearfar.similarity import simclr_views
-from nearfar.train import graph
-from nearfar.train.graph import CannotRecord, OnlyOnce, Recorder
+from nearfar.train import cuda_graph as graph
+from nearfar.train.cuda_graph import CannotRecord, OnlyOnce, Recorder
 
 
 def test_a_key_of_one_step_cannot_be_drawn_from_while_recording():

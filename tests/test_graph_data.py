@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from nearfar.core import NearfarError, Run, UsageError
-from nearfar.data.graphs import Graphs, store_of
-from nearfar.data.graphtexts import read_folds
-from nearfar.data.inputs.graph import GraphInputs, NodeInputs
-from nearfar.data.opengraphs import open_graphs, read_graphs
-from nearfar.data.opennodes import open_nodes, read_nodes
+from nearfar.data.graphs.dataset import Graphs, store_of
+from nearfar.data.graphs.inputs import GraphInputs, NodeInputs
+from nearfar.data.graphs.load import open_graphs, read_graphs
+from nearfar.data.graphs.load_nodes import open_nodes, read_nodes
+from nearfar.data.graphs.readers import read_folds
 
 TRIANGLE_AND_TAIL = np.array([[0, 1, 2, 2], [1, 2, 0, 3]])
 TWO_GRAPHS = "2\n3 1\n0 1 1\n5 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n"

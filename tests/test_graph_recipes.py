@@ -13,17 +13,17 @@ from helpers import tiny_session
 from torch.nn import functional as F
 
 import nearfar
-from nearfar.app.api import embed, report
-from nearfar.app.embedding import SHARD
-from nearfar.app.kinds.graph import GraphKind, NodeKind, counted
-from nearfar.app.results import measure
+from nearfar.api.embed import SHARD
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import embed, report
 from nearfar.core import Key, Rows, UsageError
-from nearfar.data.graphs import Graphs
-from nearfar.data.opengraphs import read_graphs
-from nearfar.data.opennodes import open_nodes, read_nodes
+from nearfar.data.graphs.dataset import Graphs
+from nearfar.data.graphs.load import read_graphs
+from nearfar.data.graphs.load_nodes import open_nodes, read_nodes
 from nearfar.encoders import make_encoder
 from nearfar.encoders.graph import GCN, GIN, sum_nodes
-from nearfar.encoders.sparse import multiply
+from nearfar.encoders.sparse_products import multiply
+from nearfar.modalities.graphs import GraphKind, NodeKind, counted
 from nearfar.recipes.graph.dgi import DGI
 from nearfar.recipes.graph.infograph import InfoGraph
 from nearfar.similarity.graphs import Corrupted

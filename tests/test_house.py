@@ -87,8 +87,8 @@ def test_tables_in_readme_and_docs_are_fresh():
 
 
 def test_readme_names_only_commands_and_flags_that_exist():
-    from nearfar.app.cli import COMMANDS
-    from nearfar.app.commands import fit_parser
+    from nearfar.cli.commands import fit_parser
+    from nearfar.cli.main import COMMANDS
     from nearfar.recipes import method
 
     text = (ROOT / "README.md").read_text()
@@ -109,7 +109,7 @@ def test_training_needs_neither_rich_nor_transformers_nor_pyarrow_nor_tensorboar
     code = (
         "import sys\n"
         "for name in ('rich', 'transformers', 'pyarrow', 'tensorboard', 'plotly', 'faiss', 'tyro'): sys.modules[name] = None\n"
-        "from nearfar.app.cli import main\n"
+        "from nearfar.cli.main import main\n"
         "code = main(['fit', 'simclr', '--tiny', '--steps', '2', '--batch', '16', '--out', 'run'])\n"
         "sys.exit(code or main(['eval', 'run']))\n"
     )

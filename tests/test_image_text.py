@@ -12,19 +12,19 @@ import torch
 from PIL import Image
 
 import nearfar
-from nearfar.app.kinds.image_text import Shown
-from nearfar.app.results import evaluate
+from nearfar.api.evaluate import evaluate
 from nearfar.core import Key, NearfarError, Rows, Run, UsageError
-from nearfar.data.arrays import How
-from nearfar.data.captions import Grouped
-from nearfar.data.captionsets import DIGITS
-from nearfar.data.inputs.image_text import ImageTextInputs
-from nearfar.data.opencaptions import open_captioned, read_captioned
-from nearfar.data.textrows import BrokenRow
-from nearfar.evaluate.crossmodal import borrowed_words, class_vectors, hits_at, recall_at, zero_shot
+from nearfar.data.common.arrays import How
+from nearfar.data.common.text_rows import BrokenRow
+from nearfar.data.image_text.dataset import Grouped
+from nearfar.data.image_text.inputs import ImageTextInputs
+from nearfar.data.image_text.load import open_captioned, read_captioned
+from nearfar.data.image_text.readers import DIGITS
+from nearfar.evaluate.cross_modal import borrowed_words, class_vectors, hits_at, recall_at, zero_shot
+from nearfar.modalities.image_text import Shown
 from nearfar.similarity.augment import Augment
-from nearfar.similarity.captions import Described
 from nearfar.similarity.compose import Compose
+from nearfar.similarity.image_text import Described
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0)}
 

@@ -15,8 +15,8 @@ from helpers import DiskLog
 import nearfar.index
 from nearfar.core import NearfarError, UsageError
 from nearfar.index import KINDS, METRICS, Items, Model, build, check_target, open_index, read_query
-from nearfar.index.folder import locked
-from nearfar.index.kinds import choose
+from nearfar.index.engines import choose
+from nearfar.index.index_folder import locked
 
 
 def table(n: int = 400, d: int = 12, seed: int = 0) -> np.ndarray:
@@ -268,7 +268,7 @@ def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_ol
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nearfar.index.local._write_items", full)
+        patch.setattr("nearfar.index.local_index._write_items", full)
         with pytest.raises(NearfarError, match=r"cannot write the index .*No space left"):
             build(table(5), None, tmp_path / "new")
         index = open_index(folder)

@@ -16,9 +16,9 @@ from PIL import Image
 from nearfar.core import NearfarError, UsageError
 from nearfar.data import open_data, open_texts
 from nearfar.index import Items, build, items_of, model_of, read_query
-from nearfar.index.model import fingerprint
-from nearfar.index.query import read_vectors
-from nearfar.train.trained import Trained
+from nearfar.index.model_identity import fingerprint
+from nearfar.index.queries import read_vectors
+from nearfar.train.model import Trained
 
 
 def untrained(name: str = "simclr", **changes) -> Trained:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearfar.app.serve.exact import Exact, Query
 from nearfar.index import METRICS, build, open_index
+from nearfar.server.neighbors import Exact, Query
 
 K = 5
 

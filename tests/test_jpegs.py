@@ -17,7 +17,7 @@ from image_files import everything, noise, save
 from PIL import Image
 
 import nearfar
-import nearfar.data.folder as folder_module
+import nearfar.data.images.image_folder as folder_module
 from nearfar.core import Key, Plan, UsageError
 from nearfar.data import Images
 from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter, PadCrop, simclr_views, swav_views

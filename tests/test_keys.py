@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from nearfar.core import Key
-from nearfar.core.keys import _kernels
+from nearfar.core.random_key import _kernels
 
 seeds = st.integers(0, 2**63 - 1)
 slots = st.lists(st.integers(0, 2**62), min_size=1, max_size=20).map(lambda s: np.array(s, dtype=np.int64))
@@ -116,8 +116,9 @@ def test_nothing_is_drawn_where_nothing_is_asked_for(slots):
 
 KERNEL = """
 import torch
-from nearfar.core import Key, hashing
-from nearfar.core.keys import _kernels, _signed
+from nearfar.core import Key
+from nearfar.core import gpu_hashing as hashing
+from nearfar.core.random_key import _kernels, _signed
 slots = torch.cat([torch.arange(700), torch.tensor([2**62, 2**40 + 1, -5])])
 for word, columns in ((Key(5)("crop").word, 3), (Key(0)("flip").word, 1), (1, 7), (2**64 - 1, 2)):
     key = type("Named", (Key,), {"word": word})(0)

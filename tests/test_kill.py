@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from helpers import assert_same_tensors, stored
 
-from nearfar.app.cli import main
-from nearfar.train.folder import RunFolder
+from nearfar.cli.main import main
+from nearfar.train.run_folder import RunFolder
 
 STEPS = 60
 

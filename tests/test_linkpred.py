@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.core import NearfarError
-from nearfar.evaluate import linkpred
-from nearfar.evaluate.linkpred import filtered_ranks, frequency, link_prediction
+from nearfar.evaluate import link_prediction as linkpred
+from nearfar.evaluate.link_prediction import filtered_ranks, frequency, link_prediction
 
 
 def oracle(score, triples, known, entities):

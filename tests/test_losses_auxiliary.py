@@ -17,7 +17,7 @@ from nearfar.losses.flow import flow_nll
 from nearfar.losses.hybrid import hybrid
 from nearfar.losses.lre import lre
 from nearfar.losses.mlm import mlm
-from nearfar.losses.sbert import sbert_features, sbert_regression, sbert_softmax
+from nearfar.losses.sentence_bert import sbert_features, sbert_regression, sbert_softmax
 
 
 def _randn(*shape: int, seed: int = 0) -> torch.Tensor:

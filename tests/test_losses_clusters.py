@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from nearfar.core import Key, UsageError
 from nearfar.losses.deepcluster import deepcluster
 from nearfar.losses.swav import sinkhorn, swapped_prediction, swav
-from nearfar.losses.whitening import w_mse, whiten
+from nearfar.losses.w_mse import w_mse, whiten
 from nearfar.scores import cosine
 
 KEY = Key(0)

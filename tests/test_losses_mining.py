@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from nearfar.core import Key, UsageError
 from nearfar.losses import debiased, info_nce
 from nearfar.losses.batch_triplet import batch_hard
-from nearfar.losses.batches import hard_batch, positive_pairs
 from nearfar.losses.corrupt import corrupt
+from nearfar.losses.hard_batches import hard_batch, positive_pairs
 from nearfar.losses.hinge import ranking, translation_hinge
 from nearfar.losses.margin import margin_based
 from nearfar.losses.mining import (

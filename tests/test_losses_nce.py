@@ -24,7 +24,7 @@ from nearfar.losses import (
     sigmoid,
     soft_nearest_neighbours,
     supcon,
-)  # fmt: skip
+)
 from nearfar.scores import Scores, cosine, dot, labelled, listed, matched, pairs, squared_euclidean, views
 
 ROW_LOSSES = {

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.app.mathml import UnknownLatex, equation, to_mathml
+from nearfar.reports.mathml import UnknownLatex, equation, to_mathml
 
 ARITY = {"mfrac": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 

@@ -14,8 +14,8 @@ from test_index import naive, table
 
 from nearfar.core import MissingExtra, NearfarError, UsageError
 from nearfar.index import METRICS, Items, Model, build, check_target, open_index
-from nearfar.index.milvus import MilvusIndex
-from nearfar.index.store import Store, is_store, parse_store
+from nearfar.index.milvus_address import Store, is_store, parse_store
+from nearfar.index.milvus_index import MilvusIndex
 
 NAMES = ["plain.png", 'with "quotes"', "back\\slash", "zwölf 漢字", "new\nline", "twice", "twice"]
 

@@ -13,7 +13,7 @@ from helpers import assert_same_tensors, stored
 from PIL import Image
 
 import nearfar
-from nearfar.app.cli import main
+from nearfar.cli.main import main
 
 FIT = ["--steps", "2", "--batch", "8"]
 

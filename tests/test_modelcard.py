@@ -9,10 +9,10 @@ import pytest
 from huggingface_hub import ModelCard
 
 import nearfar
-from nearfar.app import api
-from nearfar.app.cli import main
-from nearfar.app.modelcard import _model_index, write_card
+from nearfar.api import fit as api
+from nearfar.cli.main import main
 from nearfar.evaluate import Table
+from nearfar.reports.model_card import _model_index, write_card
 
 TINY = {"preset": "tiny", "steps": 3, "batch": 16}
 

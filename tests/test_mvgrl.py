@@ -12,9 +12,9 @@ from helpers import tiny_session
 from torch.nn import functional as F
 
 import nearfar
-from nearfar.app.api import embed
+from nearfar.api.fit import embed
 from nearfar.core import Key, UsageError
-from nearfar.data.opennodes import read_nodes
+from nearfar.data.graphs.load_nodes import read_nodes
 from nearfar.encoders.diffusion import Diffusion, heat, pagerank
 from nearfar.encoders.graph import GCN
 from nearfar.recipes.graph.mvgrl import MVGRL

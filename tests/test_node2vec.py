@@ -11,11 +11,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
 import nearfar
-from nearfar.app.cli import main
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.cli.main import main
 from nearfar.core import Key, NearfarError, UsageError
-from nearfar.data.edges import graph_of, open_edges
-from nearfar.evaluate.inputs import as_groups
+from nearfar.data.walks.dataset import graph_of, open_edges
+from nearfar.evaluate.input_checks import as_groups
 from nearfar.evaluate.multilabel import multilabel, one_against_rest, top_k_f1
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.app.cli import main
+from nearfar.cli.main import main
 from nearfar.core import Key, Recipe, Rows
 from nearfar.data import open_data
 from nearfar.scores import Scores, Statistic

@@ -17,11 +17,11 @@ from test_compare_runs import images
 
 import nearfar
 from nearfar import recipes
-from nearfar.app.cli import main
-from nearfar.app.results import measure
-from nearfar.app.stored import keep
+from nearfar.api.evaluate import measure
+from nearfar.api.stored_results import keep
+from nearfar.cli.main import main
 from nearfar.core import UsageError
-from nearfar.train.folder import RunFolder
+from nearfar.train.run_folder import RunFolder
 
 SMALL = {"data": "digits", "steps": 2, "batch": 16}
 QUICK = {"draws": 2, "per_class": 2}

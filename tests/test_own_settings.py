@@ -7,7 +7,7 @@ import torch
 
 import nearfar
 from nearfar import recipes
-from nearfar.app.cli import main
+from nearfar.cli.main import main
 from nearfar.core import Key, Net, UsageError
 from nearfar.recipes.vision.barlow_twins import BarlowTwins
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nearfar.core import Key, Net, UsageError
 from nearfar.encoders import make_encoder, resolve_encoder
-from nearfar.heads.rows import RowsAbove
+from nearfar.heads.rows_above import RowsAbove
 from nearfar.losses import info_nce
 from nearfar.recipes.control.st_dim import STDIM, told_apart
 from nearfar.recipes.vision.cpc_vision import CPCVision, told_below

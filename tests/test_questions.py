@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from nearfar.core import UsageError
-from nearfar.data.joined import join, mark
-from nearfar.data.opentext import open_texts
-from nearfar.data.questions import docstring_questions, read_questions
-from nearfar.data.textrows import BrokenRow
-from nearfar.data.tokens import train_tokenizer
+from nearfar.data.common.text_rows import BrokenRow
+from nearfar.data.common.tokenizer import train_tokenizer
+from nearfar.data.questions.dataset import docstring_questions, read_questions
+from nearfar.data.questions.joined_rows import join, mark
+from nearfar.data.text.load import open_texts
 
 NORMANS = "The Normans gave their name to Normandy, a region in France."
 ROLLO = "Their leader Rollo swore fealty. Rollo was a Viking."

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nearfar.core import Key, Net, UsageError
 from nearfar.encoders import HuggingFaceImage, make_encoder
-from nearfar.encoders.maps import map_widths, with_maps
+from nearfar.encoders.feature_maps import map_widths, with_maps
 from nearfar.recipes.vision.amdim import AMDIM, mean_square, one_place, soft_clipped
 from nearfar.recipes.vision.dim import DIM
 

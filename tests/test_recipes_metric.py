@@ -16,10 +16,10 @@ from torch.nn import functional as F
 import nearfar
 from nearfar import recipes
 from nearfar.core import Key, Net, Plan, Recipe, Rows, UsageError
-from nearfar.data import folder as folder_module
 from nearfar.data import open_data
-from nearfar.evaluate.metric import equal_error_rate, recall_at_1
-from nearfar.recipes.metric import MetricLearning
+from nearfar.data.images import image_folder as folder_module
+from nearfar.evaluate.verification import equal_error_rate, recall_at_1
+from nearfar.recipes.metric_learning import MetricLearning
 from nearfar.scores import cosine, euclidean, labelled
 from nearfar.similarity import handwriting_views
 from nearfar.similarity.augment import Augment

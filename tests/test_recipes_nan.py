@@ -9,7 +9,7 @@ from helpers import tiny_session
 from nearfar import recipes
 from nearfar.core import Net, Recipe
 from nearfar.train.fit import Diverged, Hook, train
-from nearfar.train.optim import owned
+from nearfar.train.optimizers import owned
 
 LEARNING = [name for name in recipes.names() if recipes.method(name).recipe.trains]
 

@@ -17,8 +17,8 @@ from nearfar import recipes
 from nearfar.core import Key, Net, Recipe, Rows, UsageError
 from nearfar.losses import whiten
 from nearfar.similarity.jigsaw import Jigsaw, lay_out, tiles
-from nearfar.similarity.labelled import Labelled, few
-from nearfar.similarity.presets import handwriting_views
+from nearfar.similarity.labels import Labelled, few
+from nearfar.similarity.view_presets import handwriting_views
 from nearfar.train.fit import Hook, train
 
 NOTHING = Net()

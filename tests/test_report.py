@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from nearfar.app.charts import Line, decades, line_chart, number, scatter, thinned, ticks
-from nearfar.app.report import ReportContent, find_neighbours, render, write_report
-from nearfar.app.sprites import sprite_sheet
 from nearfar.core import Card, Key, UsageError
 from nearfar.evaluate import Features, compare, project, raw_pixels, spectrum
+from nearfar.modalities.sprites import sprite_sheet
+from nearfar.reports.charts import Line, decades, line_chart, number, scatter, thinned, ticks
+from nearfar.reports.report import ReportContent, find_neighbours, render, write_report
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "br", "img", "hr", "input", "link"}

@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nearfar
-from nearfar.app.cli import main
+from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.data.opentext import open_texts
-from nearfar.data.questions import Questions, read_questions
-from nearfar.data.textrows import from_strings
+from nearfar.data.common.text_rows import from_strings
+from nearfar.data.questions.dataset import Questions, read_questions
+from nearfar.data.text.load import open_texts
 from nearfar.index import build
-from nearfar.index.base import Hits
-from nearfar.index.lexical import build_bm25, load_bm25, tokenise
-from nearfar.index.reader import Reader, best_span
-from nearfar.index.retrieve import Dense, Hybrid, Lexical, choose_weight, encode_questions, fuse, mined, searched
+from nearfar.index.bm25 import build_bm25, load_bm25, tokenise
+from nearfar.index.interface import Hits
+from nearfar.index.passage_reader import Reader, best_span
+from nearfar.index.retrievers import Dense, Hybrid, Lexical, choose_weight, encode_questions, fuse, mined, searched
 
 PASSAGES = (
     "Rollo led the Vikings to Normandy.",
@@ -97,7 +97,7 @@ def test_a_damaged_bm25_is_refused_by_name(tmp_path, name):
 
 
 def test_a_bm25_of_another_format_is_refused(tmp_path):
-    from nearfar.index.lexical import _seal
+    from nearfar.index.bm25 import _seal
 
     build_bm25(PASSAGES).save(tmp_path)
     body = json.loads((tmp_path / "bm25.json").read_text())["body"] | {"format": 99}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import nearfar
 from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Rows, Sizes, UsageError, Views
-from nearfar.data.tokens import pretrained_tokenizer
+from nearfar.data.common.tokenizer import pretrained_tokenizer
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity.augment import Augment
 

@@ -24,13 +24,13 @@ from PIL import Image
 from torch.nn.modules.module import register_module_forward_hook
 
 import nearfar
-from nearfar.app.api import embed, evaluate, report
-from nearfar.app.cli import main
-from nearfar.app.results import splits_of, views_of
+from nearfar.api.evaluate import splits_of, views_of
+from nearfar.api.fit import embed, evaluate, report
+from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.data import folder as folder_module
-from nearfar.data.inputs import INPUTS
-from nearfar.data.inputs.base import OF_SOME_DATA
+from nearfar.data.common.input_interface import OF_SOME_DATA
+from nearfar.data.common.inputs import INPUTS
+from nearfar.data.images import image_folder as folder_module
 from nearfar.train.fit import Hook
 
 SMALL = {"steps": 2, "batch": 8}
@@ -82,7 +82,7 @@ def test_wrong_settings_are_errors_in_python_too(tmp_path):
 def test_inputs_name_the_settings_that_they_read(place):
     """A setting that is read and not named would be refused."""
     module, name = place.split(".")
-    inputs = getattr(importlib.import_module(f"nearfar.data.inputs.{module}"), name)
+    inputs = getattr(importlib.import_module(f"nearfar.data.{module}.inputs"), name)
     source = inspect.getsource(sys.modules[inputs.__module__])
     assert set(inputs.reads) == {setting for setting in OF_SOME_DATA if f"run.{setting}" in source}
 

@@ -17,8 +17,8 @@ from image_files import noise, save
 from PIL import Image
 
 import nearfar
-from nearfar.app.api import fit, load
-from nearfar.app.cli import main
+from nearfar.api.fit import fit, load
+from nearfar.cli.main import main
 
 
 @pytest.fixture(scope="module")

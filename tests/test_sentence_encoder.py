@@ -11,7 +11,7 @@ import torch
 from senteval_files import WORDS, sentence
 
 from nearfar.core import UsageError
-from nearfar.data.senteval import read_sts_benchmark
+from nearfar.data.text.senteval import read_sts_benchmark
 from nearfar.encoders.sentence import SentenceEncoder
 from nearfar.evaluate.sts import cosine_of, measure_sts
 

@@ -11,7 +11,7 @@ import pytest
 from senteval_files import sentence, write, write_senteval
 
 from nearfar.core import UsageError
-from nearfar.data.senteval import (
+from nearfar.data.text.senteval import (
     STS_PARTS,
     STS_SETS,
     read_mrpc,

@@ -20,20 +20,20 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 from fastapi.responses import Response
 
 import nearfar
-from nearfar.app import explorer, maps
-from nearfar.app.explorer import health, runs
-from nearfar.app.explorer.columns import category, clusters, crowding, known_columns
-from nearfar.app.explorer.health import curves, diagnostics, views
-from nearfar.app.explorer.routes import Explorer
-from nearfar.app.explorer.runs import moved, place, runs_in, turned
-from nearfar.app.explorer.tasks import Tasks, answered
-from nearfar.app.serve.collection import IndexCollection, RunCollection
-from nearfar.app.serve.command import open_collection
-from nearfar.app.serve.exact import Query
-from nearfar.app.serve.limits import Refused
-from nearfar.app.serve.service import Service
+from nearfar.cli.serve import open_collection
 from nearfar.core import NearfarError, UsageError
 from nearfar.index import Items, build, model_of, open_index
+from nearfar.server import explorer
+from nearfar.server.collection import IndexCollection, RunCollection
+from nearfar.server.explorer import health, maps, runs
+from nearfar.server.explorer.columns import category, clusters, crowding, known_columns
+from nearfar.server.explorer.health import curves, diagnostics, views
+from nearfar.server.explorer.routes import Explorer
+from nearfar.server.explorer.runs import moved, place, runs_in, turned
+from nearfar.server.explorer.tasks import Tasks, answered
+from nearfar.server.limits import Refused
+from nearfar.server.neighbors import Query
+from nearfar.server.service import Service
 
 PAGE = Path(explorer.__file__).parent
 
@@ -155,7 +155,7 @@ class Points(RunCollection):
     """Vectors that are served without a run."""
 
     def __init__(self, features: np.ndarray):
-        from nearfar.app.serve.exact import Exact
+        from nearfar.server.neighbors import Exact
 
         self.features, self.rows, self.exact = features, np.arange(len(features)), Exact(features)
 
@@ -269,7 +269,7 @@ def test_the_pages_scripts_import_only_each_other_and_never_write_markup():
 
 def test_without_the_extra_the_error_names_it(folder):
     code = (
-        f"import sys; sys.modules['fastapi'] = None; from nearfar.app.cli import main; sys.exit(main(['serve', {str(folder / 'run')!r}]))"
+        f"import sys; sys.modules['fastapi'] = None; from nearfar.cli.main import main; sys.exit(main(['serve', {str(folder / 'run')!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.returncode == 2

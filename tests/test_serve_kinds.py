@@ -15,17 +15,17 @@ from PIL import Image
 from serving import png, serving, until, upload
 
 import nearfar
-from nearfar.app.diagnose import diagnose
-from nearfar.data.soundfiles import resampled
-from nearfar.data.tones import tones
+from nearfar.api.diagnose import diagnose
+from nearfar.data.audio.readers import resampled
+from nearfar.data.samples.tones import tones
 from nearfar.index import index_data, open_index
 from nearfar.train.encode import encode_all
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
-from nearfar.app.serve.asked import Asked
-from nearfar.app.serve.collection import RunCollection
-from nearfar.app.serve.exact import Query
-from nearfar.app.serve.service import Service
+from nearfar.server.collection import RunCollection
+from nearfar.server.neighbors import Query
+from nearfar.server.requests import Asked
+from nearfar.server.service import Service
 
 soundfile = pytest.importorskip("soundfile", reason="the extra audio is not installed")
 
@@ -161,7 +161,7 @@ def test_a_healthy_run_on_captions_is_looked_at_and_has_no_finding(pictured):
 
 
 def test_an_index_of_pictures_is_searched_with_words_on_the_command_line(pictured, tmp_path, capsys):
-    from nearfar.app.cli import main
+    from nearfar.cli.main import main
 
     run, trained = pictured
     index_data(run, "digits-captions", tmp_path / "index")

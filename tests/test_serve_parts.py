@@ -22,14 +22,14 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import nearfar
-from nearfar.app.serve.asked import _npy
-from nearfar.app.serve.cache import Cache
-from nearfar.app.serve.encode import Encoder
-from nearfar.app.serve.exact import Exact, Query, unit
-from nearfar.app.serve.guard import Guard, is_loopback
-from nearfar.app.serve.limits import Limits, Refused
-from nearfar.app.serve.prepare import prepare
-from nearfar.app.serve.worker import Worker
+from nearfar.server.cache import Cache
+from nearfar.server.encoder import Encoder
+from nearfar.server.guard import Guard, is_loopback
+from nearfar.server.limits import Limits, Refused
+from nearfar.server.neighbors import Exact, Query, unit
+from nearfar.server.requests import _npy
+from nearfar.server.sample_inputs import prepare
+from nearfar.server.worker import Worker
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,8 @@ from serving import TOKEN, ask, png, serving, small_run, until, upload
 from test_serve_parts import bomb
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
-from nearfar.app.serve.guard import COOKIE, session_of
-from nearfar.app.serve.limits import Limits
+from nearfar.server.guard import COOKIE, session_of
+from nearfar.server.limits import Limits
 
 CLIENTS = 64
 SECONDS = 3.0

@@ -131,7 +131,7 @@ def test_an_answer_that_takes_too_long_is_given_up_and_the_server_goes_on(server
 
 
 def test_a_time_that_is_none_is_refused(tmp_path, capsys):
-    from nearfar.app.cli import main
+    from nearfar.cli.main import main
 
     assert main(["serve", str(tmp_path), "--timeout", "0"]) == 2
     assert "--timeout 0: a number of seconds above 0" in capsys.readouterr().err

@@ -10,10 +10,10 @@ import torch
 
 import nearfar
 from nearfar.core import Run, UsageError
-from nearfar.data.inputs.audio import AudioInputs, read_sounds
-from nearfar.data.sound import as_clips, of_length
-from nearfar.data.soundfiles import HowSound, decode_sound, resampled
-from nearfar.data.tones import INSTRUMENTS, TUNES, tones
+from nearfar.data.audio.dataset import as_clips, of_length
+from nearfar.data.audio.inputs import AudioInputs, read_sounds
+from nearfar.data.audio.readers import HowSound, decode_sound, resampled
+from nearfar.data.samples.tones import INSTRUMENTS, TUNES, tones
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -210,7 +210,7 @@ def test_spoken_digits_as_they_are_kept(data_folder):
 
 def test_a_run_is_evaluated_on_the_instrument_it_did_not_hear(tmp_path):
     trained = nearfar.fit("nandan-vepa", preset="tiny", steps=2, batch=16, seed=3, out=tmp_path / "run")
-    from nearfar.app.results import splits_of
+    from nearfar.api.evaluate import splits_of
 
     splits = splits_of(nearfar.load(tmp_path / "run"))
     assert set(splits.test.groups) == {"reed"}

@@ -13,16 +13,16 @@ import torch
 from helpers import tiny_session
 
 import nearfar
-from nearfar.app.kinds.audio import AudioKind, wav_uri
-from nearfar.app.report import Neighbours, ReportContent, render
 from nearfar.core import Key, Net, UsageError
-from nearfar.data.tones import tones
+from nearfar.data.samples.tones import tones
 from nearfar.encoders import AUDIO_ENCODERS, make_encoder, pooled
 from nearfar.encoders.audio import spread_over
 from nearfar.heads.context import GRUContext, MaskedTransformer
-from nearfar.heads.gumbel import GumbelQuantiser, unused_codes
+from nearfar.heads.quantization import GumbelQuantiser, unused_codes
+from nearfar.modalities.audio import AudioKind, wav_uri
 from nearfar.recipes.audio.cpc_audio import CPCAudio
 from nearfar.recipes.audio.wav2vec2 import hide
+from nearfar.reports.report import Neighbours, ReportContent, render
 
 SIZES = {"n": 8, "rate": 8000, "samples": 4096, "classes": 0}
 

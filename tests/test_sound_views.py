@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from nearfar.core import Key, Rows, UsageError
-from nearfar.data.tones import tones
+from nearfar.data.samples.tones import tones
 from nearfar.encoders.mel import LogMel, sounding
 from nearfar.similarity.audio import (
     Colour,

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from nearfar.core import UsageError
-from nearfar.heads.batchnorm import SplitBatchNorm, split_batch_norm
-from nearfar.train.batchnorm import synchronise
+from nearfar.heads.split_batch_norm import SplitBatchNorm, split_batch_norm
+from nearfar.train.sync_batch_norm import synchronise
 
 CASES = [(nn.BatchNorm1d, (12, 5)), (nn.BatchNorm1d, (12, 5, 7)), (nn.BatchNorm2d, (12, 5, 3, 4)), (nn.BatchNorm3d, (6, 2, 3, 2, 2))]
 CASES = [*CASES, (lambda c: nn.BatchNorm1d(c, affine=False), (12, 5)), (lambda c: nn.BatchNorm2d(c, momentum=None), (12, 5, 3, 4))]

@@ -11,9 +11,9 @@ import pytest
 
 from nearfar.core import UsageError
 from nearfar.data import open_texts
-from nearfar.data.docstrings import docstring_pairs, docstring_triples, docstrings, split_sentences
-from nearfar.data.opentext import read_texts
-from nearfar.data.textrows import BrokenRow
+from nearfar.data.common.text_rows import BrokenRow
+from nearfar.data.samples.docstrings import docstring_pairs, docstring_triples, docstrings, split_sentences
+from nearfar.data.text.load import read_texts
 
 ROWS = [("a cat", "the cat", "a dog"), ('he said "no, no"', "he, refused", "ünïcode is fine"), ("third\tone", "3", "three")]
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.core import Key, NearfarError, UsageError
-from nearfar.data.docstrings import docstrings
-from nearfar.data.opentext import read_texts
-from nearfar.data.tokens import Ragged, Tokenizer, pretrained_tokenizer, train_tokenizer
+from nearfar.data.common.tokenizer import Ragged, Tokenizer, pretrained_tokenizer, train_tokenizer
+from nearfar.data.samples.docstrings import docstrings
+from nearfar.data.text.load import read_texts
 from nearfar.encoders import TEXT_ENCODERS, make_encoder, remembered, resolve_encoder
 from nearfar.encoders.text import Transformer, mean_of, reach_of
 
@@ -28,7 +28,8 @@ SMALL = ("bert-tiny", "gru", "bag")
 
 def test_training_a_tokenizer_gives_the_same_in_every_process():
     code = (
-        "import hashlib\nfrom nearfar.data.docstrings import docstrings\nfrom nearfar.data.tokens import train_tokenizer\n"
+        "import hashlib\nfrom nearfar.data.samples.docstrings import docstrings\n"
+        "from nearfar.data.common.tokenizer import train_tokenizer\n"
         "print(hashlib.sha256(train_tokenizer(docstrings().texts(range(600)), 600).save().encode()).hexdigest())"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True).stdout.strip()

@@ -13,9 +13,9 @@ from torch.nn import functional as F
 
 import nearfar
 from nearfar import recipes
-from nearfar.app.api import evaluate, report
-from nearfar.app.cli import main
-from nearfar.app.embedding import embed
+from nearfar.api.embed import embed
+from nearfar.api.fit import evaluate, report
+from nearfar.cli.main import main
 from nearfar.core import Key, Rows, Run, UsageError
 from nearfar.data import open_texts
 from nearfar.similarity.sentences import Columns, Consecutive, Masked, Twice

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 import nearfar
 from nearfar.core import Key, NearfarError, Rows, UsageError
-from nearfar.data.docstrings import docstrings
-from nearfar.data.opentext import read_texts
-from nearfar.data.tokens import train_tokenizer
-from nearfar.data.wordnet import synonyms
+from nearfar.data.common.tokenizer import train_tokenizer
+from nearfar.data.samples.docstrings import docstrings
+from nearfar.data.text.load import read_texts
+from nearfar.data.text.wordnet import synonyms
 from nearfar.encoders import make_encoder
-from nearfar.similarity.eda import EDITS, Draws, EasyEdits, edit
-from nearfar.similarity.words import CutFeatures, EraseSpan, EraseTokens, HideTokens, Special, TokenViews
+from nearfar.similarity.easy_edits import EDITS, Draws, EasyEdits, edit
+from nearfar.similarity.token_views import CutFeatures, EraseSpan, EraseTokens, HideTokens, Special, TokenViews
 
 SENTENCES = docstrings().texts(range(1500))
 TEXTS = read_texts(SENTENCES).train.tokenised(train_tokenizer(SENTENCES, 600), 32)

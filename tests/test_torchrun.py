@@ -20,17 +20,17 @@ from torch import Tensor, nn
 
 import nearfar
 from nearfar import recipes
-from nearfar.app.cli import main
+from nearfar.cli.main import main
 from nearfar.core import NearfarError, Net, Recipe, UsageError
 from nearfar.core.ranks import any_rank
-from nearfar.train.batchnorm import SharedBatchNorm, synchronise
-from nearfar.train.buckets import Buckets
 from nearfar.train.checkpoint import newest
 from nearfar.train.fit import Hook, train
+from nearfar.train.gradient_buckets import Buckets
 from nearfar.train.launch import agree
-from nearfar.train.optim import make_optimizer
+from nearfar.train.optimizers import make_optimizer
 from nearfar.train.session import pick_device
 from nearfar.train.step import GradStep, frozen_statistics
+from nearfar.train.sync_batch_norm import SharedBatchNorm, synchronise
 
 RECIPE = '''
 import torch

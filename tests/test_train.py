@@ -22,8 +22,8 @@ from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity import Augment, handwriting_views
 from nearfar.train.fit import Diverged, Hook, train
 from nearfar.train.loader import AHEAD, Steps, batches
-from nearfar.train.optim import LARS, forget, make_optimizer, start_momentum
-from nearfar.train.schedule import learning_rate
+from nearfar.train.optimizers import LARS, forget, make_optimizer, start_momentum
+from nearfar.train.schedules import learning_rate
 from nearfar.train.session import Session, pick_device
 
 IMAGES = (np.arange(48 * 64) * 37 % 251).astype(np.uint8).reshape(48, 8, 8)

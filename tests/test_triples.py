@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.app.cli import main
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.cli.main import main
 from nearfar.core import Key, Machine, NearfarError, Rows, Run, UsageError
-from nearfar.data.inputs.triples import TripleInputs
-from nearfar.data.triples import Triples, open_triples
+from nearfar.data.triples.dataset import Triples, open_triples
+from nearfar.data.triples.inputs import TripleInputs
 from nearfar.losses.hinge import translation_hinge
 from nearfar.losses.translation import translation_rows
 from nearfar.recipes.graph.transe import TransE

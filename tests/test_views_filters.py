@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nearfar.core import Key, UsageError
 from nearfar.similarity import Blur, Cutout, Grey, Jitter, Noise, Sobel, Solarise
-from nearfar.similarity.colour import brighten, contrast, saturate, shift_hue
+from nearfar.similarity.color import brighten, contrast, saturate, shift_hue
 
 KEY = Key(5)("test")
 N = 6

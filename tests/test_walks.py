@@ -11,12 +11,12 @@ from scipy.io import savemat
 from scipy.sparse import coo_matrix, csr_matrix
 
 from nearfar.core import Key, NearfarError, Rows, Run, UsageError
-from nearfar.data.edges import graph_of, open_edges
-from nearfar.data.inputs.walks import WalkInputs
-from nearfar.data.opennodes import read_nodes
+from nearfar.data.graphs.load_nodes import read_nodes
+from nearfar.data.walks.dataset import graph_of, open_edges
+from nearfar.data.walks.inputs import WalkInputs
 from nearfar.similarity import walks
+from nearfar.similarity.text_windows import TILE
 from nearfar.similarity.walks import Walks, steps_of, walk
-from nearfar.similarity.windows import TILE
 
 
 def neighbours(graph, i):

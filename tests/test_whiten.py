@@ -11,7 +11,7 @@ import nearfar
 from nearfar.core import Key, NearfarError, Net, UsageError
 from nearfar.evaluate.geometry import effective_rank
 from nearfar.evaluate.isotropy import cosine_moments, isotropy, partition_isotropy
-from nearfar.heads.whiten import Whiten, fit_whitening
+from nearfar.heads.whitening import Whiten, fit_whitening
 
 
 def cloud(n: int, d: int, seed: int = 0, cone: float = 0.0) -> torch.Tensor:

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import nearfar
-from nearfar.app.kinds.tables import names_of
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
 from nearfar.core import Key, Machine, Net, Rows, Run, UsageError
-from nearfar.data.corpus import corpus_of
+from nearfar.data.words.dataset import corpus_of
 from nearfar.losses import negative_sampling
-from nearfar.losses import windows as window_losses
-from nearfar.losses.windows import at_rows, cbow_neg, centres, in_reach, skip_gram_neg, sums
+from nearfar.losses import window_sampling as window_losses
+from nearfar.losses.window_sampling import at_rows, cbow_neg, centres, in_reach, skip_gram_neg, sums
+from nearfar.modalities.named_rows import names_of
 from nearfar.recipes import method
-from nearfar.similarity.windows import TILE, Bags, Windows, draw, keep_shares, noise_shares
+from nearfar.similarity.text_windows import TILE, Bags, Windows, draw, keep_shares, noise_shares
 from nearfar.train.fit import train
-from nearfar.train.optim import make_optimizer
+from nearfar.train.optimizers import make_optimizer
+from nearfar.train.row_adagrad import RowAdagrad, densify, touched
 from nearfar.train.session import Session
-from nearfar.train.sparse import RowAdagrad, densify, touched
 
 
 def text(sentences: int = 40, words: int = 12, seed: int = 0):

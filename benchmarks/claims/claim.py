@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common import check_row, is_measured, known, taking_turns, write
 from provenance import Training, agrees, provenance, training_of
 
-from nearfar.app.api import fit
-from nearfar.app.results import measure
+from nearfar.api.evaluate import measure
+from nearfar.api.fit import fit
 from nearfar.core import Recipe
 
 DIGITS: dict[str, Any] = {"data": "digits", "steps": 300, "batch": 256, "lr": 2e-3}

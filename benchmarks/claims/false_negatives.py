@@ -15,7 +15,7 @@ from nearfar.recipes.vision.debiased_contrastive import DebiasedContrastive
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.scores import views
 from nearfar.similarity import simclr_views, views_for
-from nearfar.similarity.labelled import Labelled
+from nearfar.similarity.labels import Labelled
 
 
 @dataclass(frozen=True)

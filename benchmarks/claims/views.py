@@ -18,7 +18,7 @@ from smallcifar import pack
 from nearfar.core import Net
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.similarity import Augment, Blur, Compose, Crop, Cutout, Grey, Jitter, Rotate, Sobel
-from nearfar.similarity.op import Op
+from nearfar.similarity.image_op import Op
 
 OPS: dict[str, tuple[Op, ...]] = {
     "crop": (Crop(32),), "colour": (Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), Grey(p=0.2)), "cutout": (Cutout(),), "rotate": (Rotate(90.0),),

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.core.keys import Key
+from nearfar.core.random_key import Key
 
 CELLS = 1 << 24
 """A block of rows has about this many distances to the centres."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearfar.core.errors import UsageError
-from nearfar.core.keys import Key
+from nearfar.core.random_key import Key
 
 TABLE_LIMIT = 1 << 24
 """Up to this many samples the order of an epoch is a table; beyond, a permutation computed entry by entry."""

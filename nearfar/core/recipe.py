@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from nearfar.core.card import Card
-from nearfar.core.check import POSITIVE, check_fields, flag
+from nearfar.core.configs import Machine, Run
 from nearfar.core.errors import UsageError
-from nearfar.core.keys import Key
+from nearfar.core.field_checks import POSITIVE, check_fields, flag
 from nearfar.core.net import Net
 from nearfar.core.plan import Rows
-from nearfar.core.run import Machine, Run
+from nearfar.core.random_key import Key
 
 Raw = Any
 """What `Similarity.read` made of some rows: tensors in dicts, lists or tuples."""

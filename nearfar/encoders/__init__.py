@@ -16,7 +16,7 @@ from nearfar.encoders.graph import GCN, GIN, GRAPH_ENCODERS, GRAPHS
 from nearfar.encoders.image import IMAGE_ENCODERS, IMAGES, HuggingFaceImage
 from nearfar.encoders.lookup import WORDS
 from nearfar.encoders.pretrained import remembered
-from nearfar.encoders.standardise import Standardise
+from nearfar.encoders.standardize import Standardise
 from nearfar.encoders.text import TEXT_ENCODERS, TEXTS, Pool, TextEncoder
 
 FAMILIES = [FRAMES, GRAPHS, IMAGES, SOUNDS, TEXTS, WORDS]

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from scipy.special import ive
 from torch import Tensor
 
-from nearfar.encoders.sparse import Compressed, as_csr, exactly
+from nearfar.encoders.sparse_products import Compressed, as_csr, exactly
 
 LEFT_OUT = 1e-6
 """What a series may miss of S, in its largest singular value; that of S itself is 1."""

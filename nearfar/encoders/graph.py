@@ -1,6 +1,6 @@
 r"""Graph convolutions: a node's representation is made from its own features and its neighbours'.
 
-They take graphs packed end to end, as `nearfar.data.graphs` reads them: {"x": features, "links": \(\hat A\)}. The features may be a
+They take graphs packed end to end, as `nearfar.data.graphs.dataset` reads them: {"x": features, "links": \(\hat A\)}. The features may be a
 sparse matrix, with its transpose: products then take as long as it has entries.
 """
 
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nearfar.encoders.diffusion import Diffusion
 from nearfar.encoders.family import Build, Family
-from nearfar.encoders.sparse import Compressed, multiply
+from nearfar.encoders.sparse_products import Compressed, multiply
 
 
 class GraphEncoder(nn.Module, ABC):

@@ -21,7 +21,7 @@ from nearfar.core import Sizes, UsageError
 from nearfar.encoders.convnet import Block, Bottleneck, ConvNet, ResNet, batch_norm, group_norm
 from nearfar.encoders.family import Architecture, Build, Family
 from nearfar.encoders.pretrained import is_pair, model_of, tau_of
-from nearfar.encoders.standardise import Standardise
+from nearfar.encoders.standardize import Standardise
 
 _RESNETS = {"resnet18": ((2, 2, 2, 2), Block), "resnet34": ((3, 4, 6, 3), Block), "resnet50": ((3, 4, 6, 3), Bottleneck)}
 SMALL = 40

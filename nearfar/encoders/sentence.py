@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import UsageError
-from nearfar.data.tokens import pretrained_tokenizer
+from nearfar.data.common.tokenizer import pretrained_tokenizer
 from nearfar.encoders.pretrained import remembered
 from nearfar.encoders.text import Pool, pretrained_text
 

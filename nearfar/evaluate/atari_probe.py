@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Int, Int64
 from torch import Tensor
 
 from nearfar.core import Key
-from nearfar.evaluate.inputs import as_features
+from nearfar.evaluate.input_checks import as_features
 
 RATE, LOWEST_RATE, FACTOR, WAIT = 5e-4, 1e-5, 0.2, 5
 """The learning rate falls by a factor when the validation accuracy has not risen for more than 5 epochs …"""

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows
-from nearfar.evaluate.inputs import require_finite
+from nearfar.core.argument_checks import check_rows
+from nearfar.evaluate.input_checks import require_finite
 
 
 def spearman(

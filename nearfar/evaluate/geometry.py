@@ -10,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.arguments import check_rows
-from nearfar.evaluate.inputs import require_finite
+from nearfar.core.argument_checks import check_rows
+from nearfar.evaluate.input_checks import require_finite
 
 SAMPLES = 4096
 """Geometry is measured on at most this many samples; pairwise distances grow with their square."""

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nearfar.core import DataError
 from nearfar.evaluate.geometry import effective_rank, singular_values
-from nearfar.evaluate.inputs import as_features, require_finite
+from nearfar.evaluate.input_checks import as_features, require_finite
 
 
 @dataclass(frozen=True)

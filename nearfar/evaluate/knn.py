@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import DataError
-from nearfar.core.arguments import check_positive
-from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels
+from nearfar.core.argument_checks import check_positive
+from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, as_features, as_labels
 
 CHUNK = 1024
 """Queries compared at a time: 1,024 against 50,000 training rows are 200 MB of similarities."""

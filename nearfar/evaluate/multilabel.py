@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import DataError, Key
-from nearfar.core.arguments import check_positive
-from nearfar.evaluate.inputs import as_features, as_groups
+from nearfar.core.argument_checks import check_positive
+from nearfar.evaluate.input_checks import as_features, as_groups
 
 STEPS, TOLERANCE = 300, 1e-4
 """Steps of the search, at most, and the largest entry of the gradient, in the coordinates of the search, at which it ends."""

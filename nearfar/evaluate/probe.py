@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import DataError, Key
-from nearfar.core.arguments import check_positive
-from nearfar.evaluate.inputs import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
+from nearfar.core.argument_checks import check_positive
+from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
 
 TOLERANCE = 1e-6
 """Largest entry of the gradient, in the coordinates of the search, at which a search stops. float32 products end most before: near 1e-5."""

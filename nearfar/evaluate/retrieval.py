@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from nearfar.core import DataError, Key
-from nearfar.evaluate.inputs import require_finite
+from nearfar.evaluate.input_checks import require_finite
 from nearfar.evaluate.sts import Difference
 
 DRAWS_AT_ONCE = 500

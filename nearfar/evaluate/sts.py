@@ -24,9 +24,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import Key, NearfarError
-from nearfar.data.senteval import STS_SETS, GradedPairs, read_sts
+from nearfar.data.text.senteval import STS_SETS, GradedPairs, read_sts
 from nearfar.evaluate.correlation import spearman
-from nearfar.evaluate.inputs import as_features, require_finite
+from nearfar.evaluate.input_checks import as_features, require_finite
 
 Encode = Callable[[list[str]], Tensor]
 """An encoder of sentences: a list of n texts to (n, d)."""

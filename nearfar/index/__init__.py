@@ -8,14 +8,14 @@ index.items(hits.rows[0])                           what those rows are called
 
 from __future__ import annotations
 
-from nearfar.index.base import Hits, Index
 from nearfar.index.build import build, check_target, open_index
-from nearfar.index.items import Items, items_of
-from nearfar.index.kinds import KINDS
-from nearfar.index.metric import METRICS
-from nearfar.index.model import Model, model_of
-from nearfar.index.query import Query, read_query
-from nearfar.index.runs import add_data, answers, index_data, search
+from nearfar.index.distance_metric import METRICS
+from nearfar.index.engines import KINDS
+from nearfar.index.interface import Hits, Index
+from nearfar.index.model_identity import Model, model_of
+from nearfar.index.queries import Query, read_query
+from nearfar.index.row_table import Items, items_of
+from nearfar.index.run_index import add_data, answers, index_data, search
 
 __all__ = [
     "KINDS",

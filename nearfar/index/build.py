@@ -12,15 +12,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.index.base import Index
-from nearfar.index.folder import check_new
-from nearfar.index.items import Items
-from nearfar.index.kinds import choose, faiss_module
-from nearfar.index.local import LocalIndex
-from nearfar.index.metric import checked_metric, prepared
-from nearfar.index.model import Model, model_of
-from nearfar.index.store import is_store
-from nearfar.train.trained import Trained
+from nearfar.index.distance_metric import checked_metric, prepared
+from nearfar.index.engines import choose, faiss_module
+from nearfar.index.index_folder import check_new
+from nearfar.index.interface import Index
+from nearfar.index.local_index import LocalIndex
+from nearfar.index.milvus_address import is_store
+from nearfar.index.model_identity import Model, model_of
+from nearfar.index.row_table import Items
+from nearfar.train.model import Trained
 
 log = logging.getLogger("nearfar")
 
@@ -53,7 +53,7 @@ def build(
     made_by = model_of(model) if isinstance(model, Trained) else model
     what: dict[str, Any] = {"kind": chosen, "metric": chosen_metric, "model": made_by, "overwrite": overwrite}
     if out is not None and is_store(out):
-        from nearfar.index.milvus import MilvusIndex
+        from nearfar.index.milvus_index import MilvusIndex
 
         return MilvusIndex.create(table, named, os.fspath(out), **what)
     return LocalIndex.create(table, named, out, **what)
@@ -62,7 +62,7 @@ def build(
 def open_index(path_or_store: str | os.PathLike) -> Index:
     """An index that was built before; every byte of a folder is checked first."""
     if is_store(path_or_store):
-        from nearfar.index.milvus import MilvusIndex
+        from nearfar.index.milvus_index import MilvusIndex
 
         return MilvusIndex.open(os.fspath(path_or_store))
     return LocalIndex.open(path_or_store)
@@ -71,7 +71,7 @@ def open_index(path_or_store: str | os.PathLike) -> Index:
 def check_target(out: str | os.PathLike, overwrite: bool = False) -> None:
     """Refuse what could not be written to or with, before hours of embedding."""
     if is_store(out):
-        from nearfar.index.milvus import check_new_store
+        from nearfar.index.milvus_index import check_new_store
 
         check_new_store(os.fspath(out), overwrite)
     else:

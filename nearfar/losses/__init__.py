@@ -1,9 +1,8 @@
 """Losses: functions of a score table (one value a row) or of embeddings (a scalar), and selections of negatives. One idea a file."""
 
 from nearfar.losses.align_uniform import align_uniform
-from nearfar.losses.barlow import barlow
+from nearfar.losses.barlow_twins import barlow
 from nearfar.losses.batch_triplet import batch_all, batch_hard, batch_hard_soft, semi_hard, triplet_sums
-from nearfar.losses.batches import hard_batch, positive_pairs
 from nearfar.losses.byol import byol
 from nearfar.losses.clip import clip
 from nearfar.losses.consistency import cutoff, js_divergence, uda
@@ -14,6 +13,7 @@ from nearfar.losses.debiased import debiased, hard_negative
 from nearfar.losses.deepcluster import deepcluster
 from nearfar.losses.dpr import dpr
 from nearfar.losses.flow import flow_nll
+from nearfar.losses.hard_batches import hard_batch, positive_pairs
 from nearfar.losses.hinge import energy_hinge, lmnn, nt_margin, ranking, translation_hinge
 from nearfar.losses.hybrid import hybrid
 from nearfar.losses.info_nce import info_nce, info_nce_in, info_nce_of
@@ -37,16 +37,16 @@ from nearfar.losses.penalty import norm_penalty, proximal
 from nearfar.losses.proto_nce import Clustering, concentration, proto_nce
 from nearfar.losses.quick_thought import quick_thought
 from nearfar.losses.reduction import mean_over_rows_with_positives
-from nearfar.losses.sbert import sbert_features, sbert_regression, sbert_softmax
+from nearfar.losses.sentence_bert import sbert_features, sbert_regression, sbert_softmax
 from nearfar.losses.sigmoid import nt_logistic, sigmoid
 from nearfar.losses.simcse import simcse, simcse_supervised
-from nearfar.losses.soft_nearest_neighbours import soft_nearest_neighbours
+from nearfar.losses.soft_nearest_neighbors import soft_nearest_neighbours
 from nearfar.losses.softmax import classes, cross_entropy, instance_softmax, parametric_softmax
 from nearfar.losses.sphere import alignment, uniformity
 from nearfar.losses.supcon import supcon
 from nearfar.losses.swav import sinkhorn, swapped_prediction, swav
 from nearfar.losses.triplet import triplet, triplet_ratio
-from nearfar.losses.whitening import w_mse, whiten
+from nearfar.losses.w_mse import w_mse, whiten
 
 __all__ = [
     "Clustering",

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.losses.rows import by_rows
+from nearfar.losses.dense_rows import by_rows
 from nearfar.scores import Number, Scores
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_same_shape
+from nearfar.core.argument_checks import check_same_shape
 from nearfar.scores import cosine
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_positive, check_rows
+from nearfar.core.argument_checks import check_positive, check_rows
 from nearfar.scores import Scalar, Score, Scores, cosine, pairs
 from nearfar.scores.half import half_clip, runs_on_kernels
 from nearfar.scores.shortcuts import cross_entropy_both_ways

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.arguments import check_positive, check_same_shape
+from nearfar.core.argument_checks import check_positive, check_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.losses.softmax import cross_entropy
 from nearfar.scores import Number

@@ -6,7 +6,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.core.keys import Key
+from nearfar.core.random_key import Key
 
 
 def corrupt(triples: Int[Tensor, "n 3"], entities: int, k: int, key: Key, slots: Int[Tensor, " n"]) -> Int[Tensor, "n {k} 3"]:

@@ -7,7 +7,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows
+from nearfar.core.argument_checks import check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.nce import binary_nce
 from nearfar.scores import Scalar, matched

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import known_number
+from nearfar.core.argument_checks import known_number
 from nearfar.core.errors import UsageError
 from nearfar.scores import Number, Scores
 

@@ -7,7 +7,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows
+from nearfar.core.argument_checks import check_rows
 
 
 def flow_nll(z: Float[Tensor, "n d"], log_det: Float[Tensor, " n"]) -> Float[Tensor, " n"]:

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.arguments import check_float, check_rows
+from nearfar.core.argument_checks import check_float, check_rows
 from nearfar.losses.batch_triplet import triplet_sums
 from nearfar.scores import Number, Scores, listed, views
 

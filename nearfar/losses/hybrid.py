@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_shapes
+from nearfar.core.argument_checks import check_shapes
 from nearfar.core.errors import UsageError
 from nearfar.scores import Number
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.losses.rows import by_rows
+from nearfar.losses.dense_rows import by_rows
 from nearfar.scores import Scores, log_sum_exp
 
 

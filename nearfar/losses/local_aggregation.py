@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_flags, check_rows
+from nearfar.core.argument_checks import check_flags, check_rows
 from nearfar.losses.info_nce import info_nce_in
 from nearfar.scores import Scalar, Scores, cosine
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows
+from nearfar.core.argument_checks import check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.losses.softmax import classes
 from nearfar.scores import squared_euclidean

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.losses.rows import by_rows, check_distances
+from nearfar.losses.dense_rows import by_rows, check_distances
 from nearfar.scores import Number, Scalar, Scores
 
 

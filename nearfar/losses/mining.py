@@ -18,8 +18,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.core.keys import Key
-from nearfar.losses.rows import by_rows
+from nearfar.core.random_key import Key
+from nearfar.losses.dense_rows import by_rows
 from nearfar.scores import Number, Scores, dot, unit
 
 

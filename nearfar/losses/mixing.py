@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.keys import Key
+from nearfar.core.random_key import Key
 from nearfar.scores import unit
 
 

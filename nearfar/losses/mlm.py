@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.core.arguments import check_flags, check_float, check_shapes
+from nearfar.core.argument_checks import check_flags, check_float, check_shapes
 from nearfar.losses.softmax import cross_entropy
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.arguments import check_rows
+from nearfar.core.argument_checks import check_rows
 from nearfar.scores import Scalar, Score, Scores, dot
 
 

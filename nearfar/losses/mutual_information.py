@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_same_shape
+from nearfar.core.argument_checks import check_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce_of
 from nearfar.scores import Number, Scalar, Scores, log_sum_exp

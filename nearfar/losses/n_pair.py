@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows
+from nearfar.core.argument_checks import check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import dot, pairs
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.arguments import check_flags, check_rows, check_same_shape, check_shapes
+from nearfar.core.argument_checks import check_flags, check_rows, check_same_shape, check_shapes
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.losses.sigmoid import sigmoid

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.arguments import check_flags, check_rows
-from nearfar.losses.rows import by_rows, check_distances
+from nearfar.core.argument_checks import check_flags, check_rows
+from nearfar.losses.dense_rows import by_rows, check_distances
 from nearfar.scores import Number, Scores, as_score, euclidean
 from nearfar.scores.build import AnyScore
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows, check_same_shape
+from nearfar.core.argument_checks import check_rows, check_same_shape
 
 
 def norm_penalty(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:

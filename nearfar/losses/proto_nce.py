@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.arguments import check_lengths, check_positive, check_rows
+from nearfar.core.argument_checks import check_lengths, check_positive, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.losses.softmax import classes

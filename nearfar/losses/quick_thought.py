@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows
+from nearfar.core.argument_checks import check_rows
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Scores, dot
 from nearfar.scores.relation import as_ids

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_positive, check_rows
+from nearfar.core.argument_checks import check_positive, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Number, Scalar, cosine, pairs

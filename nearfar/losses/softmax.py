@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.arguments import check_float, check_rows
+from nearfar.core.argument_checks import check_float, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Number, Scalar, Score, Scores, cosine, dot

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.arguments import check_positive, check_rows, check_same_shape
+from nearfar.core.argument_checks import check_positive, check_rows, check_same_shape
 from nearfar.scores import Number, log_sum_exp, unit, views
 
 

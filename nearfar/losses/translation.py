@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.losses.windows import at_rows, rows
+from nearfar.losses.window_sampling import at_rows, rows
 
 
 def translation_rows(

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from nearfar.core.arguments import check_rows
+from nearfar.core.argument_checks import check_rows
 from nearfar.core.errors import UsageError
 from nearfar.scores.relation import as_ids
 from nearfar.scores.score import Score, as_score, cosine, dot

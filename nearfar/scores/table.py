@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from nearfar.core.arguments import check_positive, known_number
+from nearfar.core.argument_checks import check_positive, known_number
 from nearfar.core.errors import UsageError
 from nearfar.core.sharing import check_same_on_ranks, sharing
 from nearfar.scores import statistics

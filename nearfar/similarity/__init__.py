@@ -1,11 +1,12 @@
 """The similarity distributions: what counts as alike. Here: views of an image, by operations drawn for each slot."""
 
 from nearfar.similarity.augment import Augment
-from nearfar.similarity.colour import Grey, Jitter, Solarise
+from nearfar.similarity.color import Grey, Jitter, Solarise
 from nearfar.similarity.compose import Compose
+from nearfar.similarity.image_op import Filter, Op
 from nearfar.similarity.motions import Crop, Elastic, Flip, PadCrop, Perspective, Rotate, Shear
-from nearfar.similarity.op import Filter, Op
-from nearfar.similarity.presets import (
+from nearfar.similarity.texture import Blur, Cutout, Noise, Sobel
+from nearfar.similarity.view_presets import (
     byol_views,
     handwriting_views,
     moco_v1_views,
@@ -14,7 +15,6 @@ from nearfar.similarity.presets import (
     swav_views,
     views_for,
 )
-from nearfar.similarity.texture import Blur, Cutout, Noise, Sobel
 from nearfar.similarity.warp import Motion
 
 __all__ = [

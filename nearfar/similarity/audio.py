@@ -19,7 +19,7 @@ from jaxtyping import Float, Int, Int16
 from torch import Tensor
 
 from nearfar.core import Key, Rows, Similarity, UsageError
-from nearfar.similarity.op import between
+from nearfar.similarity.image_op import between
 
 Spectrograms = Float[Tensor, "n b f"]
 Clips = Float[Tensor, "n t"]

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from nearfar.core import Key, Rows, Similarity, UsageError
 from nearfar.similarity.compose import Compose
+from nearfar.similarity.image_op import Images, Op
 from nearfar.similarity.motions import Crop
-from nearfar.similarity.op import Images, Op
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from nearfar.core import Key, Raw, Rows, Similarity, UsageError, Views
-from nearfar.similarity.labelled import Labelled
+from nearfar.similarity.labels import Labelled
 
 
 @dataclass(frozen=True)

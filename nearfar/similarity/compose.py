@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearfar.core import Key
-from nearfar.similarity.op import Images, Op, Resized, Slots
+from nearfar.similarity.image_op import Images, Op, Resized, Slots
 from nearfar.similarity.warp import Motion, warp
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.core import Key, UsageError
-from nearfar.similarity.op import Images, Op, Resized, Slots
+from nearfar.similarity.image_op import Images, Op, Resized, Slots
 
 
 @dataclass(frozen=True)

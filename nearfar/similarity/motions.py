@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.core import Key, UsageError
-from nearfar.similarity.op import PerRow, Slots, between, check_range
+from nearfar.similarity.image_op import PerRow, Slots, between, check_range
 from nearfar.similarity.warp import Frame, Motion, Points, as_grid
 
 Frames = tuple[Float[Tensor, "n 1"], Float[Tensor, "n 1"]]

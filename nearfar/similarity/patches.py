@@ -12,7 +12,7 @@ from torch import Tensor
 
 from nearfar.core import Key, Raw, Rows, Similarity, UsageError, Views
 from nearfar.similarity.augment import unit
-from nearfar.similarity.op import Op, Slots
+from nearfar.similarity.image_op import Op, Slots
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from nearfar.core import Key, Raw, Rows, Similarity, UsageError, Views
-from nearfar.data.joined import join, mark
+from nearfar.data.questions.joined_rows import join, mark
 
 NAMES = {
     "question": ("question", "query", "anchor"),

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from nearfar.core import Key, Raw, Rows, Similarity, Sizes, UsageError, Views
-from nearfar.data.wordnet import synonyms
-from nearfar.similarity.eda import EasyEdits
-from nearfar.similarity.words import CutFeatures, EraseSpan, EraseTokens, HideTokens, Special, TokenViews
+from nearfar.data.text.wordnet import synonyms
+from nearfar.similarity.easy_edits import EasyEdits
+from nearfar.similarity.token_views import CutFeatures, EraseSpan, EraseTokens, HideTokens, Special, TokenViews
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.core import Key, UsageError
-from nearfar.similarity.op import Filter, Images, PerRow, Resized, Slots, between, check_range, per_image
+from nearfar.similarity.image_op import Filter, Images, PerRow, Resized, Slots, between, check_range, per_image
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
 from nearfar.core import Key, Raw, Rows, Similarity, Views
-from nearfar.similarity.windows import Windows
+from nearfar.similarity.text_windows import Windows
 
 TRIES = 4
 """Next nodes that are proposed at once; the first that is accepted is taken."""

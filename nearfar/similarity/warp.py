@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.core import Key
-from nearfar.similarity.op import Images, Op, Resized, Slots, check_probability, choose
+from nearfar.similarity.image_op import Images, Op, Resized, Slots, check_probability, choose
 
 Frame = tuple[int, int]
 """Height and width of an image."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from nearfar.core import UsageError
 from nearfar.train.checkpoint import Checkpoint
-from nearfar.train.folder import RunFolder
+from nearfar.train.run_folder import RunFolder
 
 FREE = ("format", "machine", "run.data")
 """Parts that may change between stop and resume: how a run is computed, and where its data lie (their fingerprint is checked)."""

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from nearfar.core import Embedded, NearfarError, Recipe, UsageError
 from nearfar.train.loader import Steps, batches
-from nearfar.train.schedule import learning_rate
+from nearfar.train.row_adagrad import densify
+from nearfar.train.schedules import learning_rate
 from nearfar.train.session import Session
-from nearfar.train.sparse import densify
 
 log = logging.getLogger("nearfar")
 

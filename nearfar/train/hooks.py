@@ -13,7 +13,7 @@ from nearfar.core import Embedded, NearfarError, Net
 from nearfar.core.ranks import any_rank
 from nearfar.train import checkpoint
 from nearfar.train.fit import Diverged, Hook
-from nearfar.train.folder import RunFolder
+from nearfar.train.run_folder import RunFolder
 from nearfar.train.session import Session
 
 log = logging.getLogger("nearfar")

@@ -14,14 +14,14 @@ from torch.optim import Optimizer
 from nearfar.core import Key, Machine, Net, Plan, Recipe, Run, Sizes, UsageError
 from nearfar.core.ranks import copy_from_first, world
 from nearfar.core.recipe import Similarity
-from nearfar.data.device import on_device
+from nearfar.data.common.on_device import on_device
 from nearfar.encoders import make_encoder, remembered, resolve_encoder
-from nearfar.train.batchnorm import synchronise
-from nearfar.train.compiled import compile_encoders
+from nearfar.train.compile_encoders import compile_encoders
 from nearfar.train.encode import encode_all
 from nearfar.train.launch import own_device
-from nearfar.train.optim import forget, make_optimizer
+from nearfar.train.optimizers import forget, make_optimizer
 from nearfar.train.step import GradStep
+from nearfar.train.sync_batch_norm import synchronise
 
 
 def build_net(recipe: Recipe, run: Run, sizes: Sizes, donor: Mapping[str, Tensor] | None = None, weights: bool = True) -> Net:

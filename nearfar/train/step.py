@@ -18,10 +18,10 @@ from torch import Tensor, nn
 from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Recipe, Rows, Similarity
 from nearfar.core.ranks import gather, rank, world
 from nearfar.core.sharing import shared_over_ranks
-from nearfar.train import returned
-from nearfar.train.buckets import Buckets
-from nearfar.train.graph import OnlyOnce, Recorder
-from nearfar.train.optim import owned
+from nearfar.train import recipe_outputs as returned
+from nearfar.train.cuda_graph import OnlyOnce, Recorder
+from nearfar.train.gradient_buckets import Buckets
+from nearfar.train.optimizers import owned
 
 
 class GradStep:
@@ -31,7 +31,7 @@ class GradStep:
     `parts` are this rank's rows, one entry a chunk, and `raws` what was read for each. With one chunk the graph of
     `embed` is kept; with several it is made again in the backward pass, so that the activations of one chunk are
     alive at a time. Exact for encoders without batch statistics: BatchNorm normalises over the rows it sees at once
-    (`nearfar.train.batchnorm`: over those of all ranks).
+    (`nearfar.train.sync_batch_norm`: over those of all ranks).
     """
 
     def __init__(self, recipe: Recipe, net: Net, key: Key, autocast: torch.dtype | None = None, graph: bool = False):

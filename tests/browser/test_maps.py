@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
-from nearfar.app import maps
+from nearfar.server.explorer import maps
 
 
 @pytest.mark.parametrize("method", maps.methods())

@@ -38,7 +38,7 @@ from torch.nn import functional as F
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
 from nearfar.encoders import pooled
 from nearfar.heads.context import MaskedTransformer
-from nearfar.heads.gumbel import GumbelQuantiser, unused_codes
+from nearfar.heads.quantization import GumbelQuantiser, unused_codes
 from nearfar.losses import info_nce
 from nearfar.scores import pairs
 from nearfar.similarity.audio import SoundViews, timed_views

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.similarity.nextframe import NextFrame
+from nearfar.similarity.next_frame import NextFrame
 
 
 @dataclass(frozen=True)

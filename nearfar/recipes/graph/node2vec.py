@@ -29,9 +29,9 @@ from torch import Tensor
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
 from nearfar.encoders.lookup import Lookup
-from nearfar.losses.windows import skip_gram_neg
+from nearfar.losses.window_sampling import skip_gram_neg
+from nearfar.similarity.text_windows import per_row
 from nearfar.similarity.walks import Walks
-from nearfar.similarity.windows import per_row
 
 
 @dataclass(frozen=True)

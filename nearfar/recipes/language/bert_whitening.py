@@ -29,7 +29,7 @@ from torch import Tensor
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Similarity, Sizes, Views
 from nearfar.encoders import Pool
-from nearfar.heads.whiten import Whiten
+from nearfar.heads.whitening import Whiten
 from nearfar.similarity.sentences import views_of_sentences
 
 

@@ -9,7 +9,7 @@ $$\ell_i = -\log \frac{e^{\operatorname{sim}(q_i, p_i^+)}}
 
 Shapes: token ids of questions (n, t), passages (n, u) and mined negatives (n, w) -> E_Q, E_P, E_P (n, encoder.dim).
 
-Requirements: columns named question and passage; negative, where mined ones are at hand (`nearfar.index.retrieve.mined` finds them
+Requirements: columns named question and passage; negative, where mined ones are at hand (`nearfar.index.retrievers.mined` finds them
 by BM25). Others' passages and others' mined negatives are negatives too, unless they are the same text as one's own passage.
 
 Relations: `simcse-sup` with two encoders instead of one, a dot product and no temperature; the loss is InfoNCE, as `quick-thought` has

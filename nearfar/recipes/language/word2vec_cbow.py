@@ -27,9 +27,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nearfar.core import Card, Embedded, Key, Net, Run, Views
-from nearfar.losses.windows import cbow_neg
+from nearfar.losses.window_sampling import cbow_neg
 from nearfar.recipes.language.word2vec_skipgram_neg import SkipGram
-from nearfar.similarity.windows import Bags, per_row
+from nearfar.similarity.text_windows import Bags, per_row
 
 
 @dataclass(frozen=True)

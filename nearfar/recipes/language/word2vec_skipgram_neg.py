@@ -32,8 +32,8 @@ from torch import Tensor
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
 from nearfar.encoders.lookup import Lookup
-from nearfar.losses.windows import skip_gram_neg
-from nearfar.similarity.windows import Windows, per_row
+from nearfar.losses.window_sampling import skip_gram_neg
+from nearfar.similarity.text_windows import Windows, per_row
 
 
 @dataclass(frozen=True)

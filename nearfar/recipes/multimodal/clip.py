@@ -32,8 +32,8 @@ from nearfar.encoders import Pool
 from nearfar.losses import clip
 from nearfar.scores import Temperature, unit_dot
 from nearfar.similarity.augment import Augment
-from nearfar.similarity.captions import Described
 from nearfar.similarity.compose import Compose
+from nearfar.similarity.image_text import Described
 from nearfar.similarity.motions import Crop
 
 

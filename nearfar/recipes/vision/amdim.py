@@ -35,7 +35,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.maps import map_widths, with_maps
+from nearfar.encoders.feature_maps import map_widths, with_maps
 from nearfar.heads import HeadNorm
 from nearfar.losses import local_global, multiscale
 from nearfar.recipes.vision.dim import Critic

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
-from nearfar.heads.rows import RowsAbove
+from nearfar.heads.rows_above import RowsAbove
 from nearfar.losses import info_nce
 from nearfar.scores import dot, pairs
 from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter, views_for

@@ -38,7 +38,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.maps import map_widths, with_maps
+from nearfar.encoders.feature_maps import map_widths, with_maps
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import dv_bound, jsd_bound, local_global
 from nearfar.scores import Scores

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from nearfar.core import Card, Embedded, Key, Net, Run
 from nearfar.heads import Normalise, mlp
 from nearfar.losses import semi_hard
-from nearfar.recipes.metric import MetricLearning
+from nearfar.recipes.metric_learning import MetricLearning
 from nearfar.scores import labelled, squared_euclidean
 
 

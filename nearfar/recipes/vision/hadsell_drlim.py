@@ -29,7 +29,7 @@ from torch import Tensor
 
 from nearfar.core import Card, Embedded, Key, Net, Run
 from nearfar.losses import pair
-from nearfar.recipes.metric import MetricLearning
+from nearfar.recipes.metric_learning import MetricLearning
 from nearfar.scores import euclidean, labelled
 
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from nearfar.core import Card, Embedded, Key, Net, Run
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import batch_hard, batch_hard_soft
-from nearfar.recipes.metric import MetricLearning
+from nearfar.recipes.metric_learning import MetricLearning
 from nearfar.scores import euclidean, labelled
 
 

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from nearfar.core import Card, Embedded, Key, Net, Run
 from nearfar.losses import lifted_smooth
-from nearfar.recipes.metric import MetricLearning
+from nearfar.recipes.metric_learning import MetricLearning
 from nearfar.scores import euclidean, labelled
 
 

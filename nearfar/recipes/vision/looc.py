@@ -40,8 +40,8 @@ from nearfar.losses import info_nce
 from nearfar.scores import Scores
 from nearfar.similarity import Compose, Crop, Elastic, Flip, Grey, Jitter, Rotate, Shear
 from nearfar.similarity.augment import unit
-from nearfar.similarity.op import Op
-from nearfar.similarity.presets import SMALL
+from nearfar.similarity.image_op import Op
+from nearfar.similarity.view_presets import SMALL
 
 SPACES = 3
 """One that sees no augmentation, and one for each of two factors."""

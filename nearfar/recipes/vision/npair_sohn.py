@@ -27,7 +27,7 @@ from torch import Tensor
 
 from nearfar.core import Card, Embedded, Key, Net, Run
 from nearfar.losses import info_nce, norm_penalty
-from nearfar.recipes.metric import MetricLearning
+from nearfar.recipes.metric_learning import MetricLearning
 from nearfar.scores import dot, pairs
 
 

@@ -40,7 +40,7 @@ from nearfar.losses import info_nce, spreading
 from nearfar.scores import matched, unit
 from nearfar.similarity import Augment, Compose, Crop, moco_v1_views, views_for
 from nearfar.similarity.jigsaw import Jigsaw, tiles
-from nearfar.similarity.presets import SMALL
+from nearfar.similarity.view_presets import SMALL
 
 
 @dataclass(frozen=True)

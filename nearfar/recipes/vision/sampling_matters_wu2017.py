@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from nearfar.core import Card, Embedded, Key, Net, Run, Sizes
 from nearfar.heads import Normalise, mlp
 from nearfar.losses import distance_weighted_negatives, margin_based, only_negatives, random_negatives, semi_hard_negatives
-from nearfar.recipes.metric import MetricLearning
+from nearfar.recipes.metric_learning import MetricLearning
 from nearfar.scores import Scores, euclidean, labelled
 
 

@@ -33,7 +33,7 @@ from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import cross_entropy
 from nearfar.recipes.vision.simclr_v2 import first_layer
 from nearfar.similarity import Augment, Compose, Crop, Flip, views_for
-from nearfar.similarity.labelled import Labelled
+from nearfar.similarity.labels import Labelled
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from nearfar.losses import supcon
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.scores import labelled
 from nearfar.similarity import moco_v2_views, views_for
-from nearfar.similarity.labelled import Labelled
+from nearfar.similarity.labels import Labelled
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,286 @@
+"""Bulk embedding on many machines: the shards of the data, mapped over the workers of a Ray cluster.
+
+    driver    opens the data, looks which shards are there, hands the numbers of the missing ones to Ray Data
+    worker    loads the run, opens the data, encodes a shard, writes it into FILE.shards/
+    driver    puts the shards together in their order, and removes them
+
+A shard's file is written whole or not at all, and its name holds the checksum of its bytes: 000017-9c56….npy. So a worker that
+dies costs the shard it was at, which Ray hands to another; and a driver that dies costs nothing that is written: the same
+command again does the missing shards only. The vectors are those of one process, bit for bit on machines of one kind, because
+shards, batches and threads are the same.
+
+Without RAY_ADDRESS in the environment the cluster is this machine alone: it listens on 127.0.0.1, ends with the command and leaves
+nothing. With it (a cluster that `ray start` made) run, data and the folder of FILE must be on a file system that all machines share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import json
+import logging
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import nearfar
+from nearfar import recipes
+from nearfar.api.embed import BATCH, Progress, Shard, Vectors, encode_shard, parts_of, shards_of
+from nearfar.core import MissingExtra, NearfarError, UsageError
+from nearfar.core.files import atomic_write, write_json
+from nearfar.data.common.stores import digest
+from nearfar.train.model import Trained, load
+
+log = logging.getLogger("nearfar")
+TRIES = 8
+"""Times that a shard is begun: one that kills its worker every time (for want of memory, say) ends the command."""
+OBJECTS = 1 << 28
+"""Bytes of shared memory for what Ray hands around: numbers of shards, and data that are no files."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker must be told; sent to it once."""
+
+    run: str
+    data: Any
+    split: str
+    folder: Path
+    """Where the shards lie."""
+    recipe: str | None
+    device: str
+    threads: int
+
+    @staticmethod
+    def of(trained: Trained, data: Any, split: str, target: Path) -> Job:
+        if trained.folder is None:
+            raise UsageError("--engine ray needs a run in a folder, which its workers load: train with out=RUN")
+        name = recipes.of(trained.recipe).name
+        if name.endswith(recipes.NO_FILE):
+            raise UsageError(f"--engine ray: its workers cannot load {name}: write that class into a file")
+        own = name if recipes.is_own(name) else None
+        if isinstance(data, (str, os.PathLike)) and os.path.exists(os.path.expanduser(data)):
+            data = os.path.abspath(os.path.expanduser(data))
+        folder = Path(os.path.abspath(f"{target}.shards"))
+        return Job(os.path.abspath(trained.folder.path), data, split, folder, own, trained.device.type, torch.get_num_threads())
+
+
+class ShardFolder:
+    """Vectors of finished shards, and `plan.json`: what they are vectors of."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def prepare(self, plan: dict[str, Any]) -> None:
+        """Keep the shards of this very plan; drop those of another run, other data or another version."""
+        file = self.path / "plan.json"
+        if self.path.exists() and not file.is_file() and any(self.path.iterdir()):
+            raise UsageError(f"{self.path} is where shards are to be kept, and there are other things in it: move it away")
+        if file.is_file() and _read_plan(file) != plan:
+            log.warning("%s holds shards of another run, other data or other settings: they are made anew", self.path)
+            self.remove()
+        try:
+            self.path.mkdir(exist_ok=True)
+        except OSError as e:
+            raise UsageError(f"cannot make {self.path} for the shards: {e.strerror}") from e
+        write_json(file, plan)
+
+        for old in self.path.glob("*.tries"):
+            old.unlink()
+
+    def count_try(self, number: int) -> None:
+        """A byte for each try; Ray itself would start a worker that dies again without end."""
+        with open(self.path / f"{number:06d}.tries", "ab") as f:
+            f.write(b".")
+            if f.tell() > TRIES:
+                raise NearfarError(f"shard {number} was begun {TRIES} times and never finished: its worker died (out of memory?)")
+
+    def write(self, number: int, vectors: Vectors) -> None:
+        buffer = io.BytesIO()
+        np.save(buffer, vectors, allow_pickle=False)
+        data = buffer.getvalue()
+        with atomic_write(self.path / f"{number:06d}-{hashlib.sha256(data).hexdigest()}.npy") as f:
+            f.write(data)
+
+    def find(self, number: int) -> bytes | None:
+        """The bytes of a shard whose checksum is right; damaged ones are removed."""
+        for file in self.path.glob(f"{number:06d}-*.npy"):
+            data = file.read_bytes()
+            if file.stem.split("-")[1] == hashlib.sha256(data).hexdigest():
+                return data
+            log.warning("%s is damaged: it is made anew", file)
+            file.unlink()
+        return None
+
+    def read(self, number: int) -> Vectors:
+        data = self.find(number)
+        if data is None:
+            raise NearfarError(f"shard {number} in {self.path} is gone or damaged: the same command again makes it anew")
+        return np.load(io.BytesIO(data), allow_pickle=False)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path)
+
+
+def embed_shards(
+    job: Job, trained: Trained, parts: list[Any], shards: list[Shard], workers: int | None, progress: Progress | None
+) -> ShardFolder:
+    """See that every shard is in its folder, by the workers of Ray if need be."""
+    ray = _ray()
+    store = ShardFolder(job.folder)
+    plan = _plan(job, trained, parts)
+    store.prepare(plan)
+    missing = [i for i in range(len(shards)) if store.find(i) is None]
+    if len(missing) < len(shards):
+        log.info("%d of %d shards are there already", len(shards) - len(missing), len(shards))
+    rows = [shard.stop - shard.start for shard in shards]
+    done, total = sum(rows) - sum(rows[i] for i in missing), sum(rows)
+    if missing:
+        with _cluster(ray, job, workers) as count, _one_line_errors(ray, store):
+            for number in _mapped(ray, job, missing, min(count, len(missing)), plan):
+                done += rows[number]
+                if progress:
+                    progress(done, total)
+    return store
+
+
+class _Worker:
+    """A process of the cluster: it holds the net and the data for all shards that come to it."""
+
+    def __init__(self, job: Job, plan: dict[str, Any]):
+        self.job, self.plan = job, plan
+
+    def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """A user's mistake goes back as words: Ray would wrap it into pages, and start the worker again."""
+        said = []
+        for number in map(int, batch["shard"]):
+            try:
+                self._make(number)
+                said.append("")
+            except NearfarError as e:
+                said.append(str(e))
+        return {"shard": batch["shard"], "error": np.array(said)}
+
+    def _make(self, number: int) -> None:
+        store = ShardFolder(self.job.folder)
+        store.count_try(number)
+        trained, parts, shards = self._opened
+        store.write(number, encode_shard(trained, parts, shards[number]))
+
+    @functools.cached_property
+    def _opened(self) -> tuple[Trained, list[Any], list[Shard]]:
+        job = self.job
+        torch.set_num_threads(job.threads)
+        trained = load(job.run, job.device, job.recipe)
+        parts = parts_of(trained, job.data, job.split)
+        if _plan(job, trained, parts) != self.plan:
+            raise NearfarError(
+                f"a worker found other weights at {job.run}, other data at {job.data} or other versions than the command did"
+            )
+        return trained, parts, shards_of(parts)
+
+
+def _plan(job: Job, trained: Trained, parts: list[Any]) -> dict[str, Any]:
+    """What the vectors depend on; equal plans have equal vectors."""
+    assert trained.folder is not None
+    manifest = json.loads((trained.folder.checkpoints / f"step-{trained.step:09d}" / "manifest.json").read_text())
+    return {
+        "weights": manifest["body"]["sha256"]["net.safetensors"],
+        "data": [getattr(part, "fingerprint", None) or digest(part.ids.tobytes()) for part in parts],
+        "rows": [len(part) for part in parts],
+        "batch": BATCH,
+        "shards": [shard.stop for shard in shards_of(parts)],
+        "device": job.device,
+        "threads": job.threads,
+        "versions": {"nearfar": nearfar.__version__, "torch": torch.__version__},
+    }
+
+
+def _read_plan(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text())
+    except ValueError:
+        return None
+
+
+def _ray() -> Any:
+    """Ray, told to keep to itself: no statistics are sent, its processes write to their logs only, and a cluster of this machine
+    alone listens on 127.0.0.1 (which Ray, asked for it directly, replaces by an address that others can reach)."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if "RAY_ADDRESS" not in os.environ:
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+    os.environ.setdefault("RAY_worker_niceness", "0")
+    try:
+        import ray
+        import ray.data
+    except ImportError as e:
+        raise MissingExtra("ray[data]", "ray", "--engine ray") from e
+    return ray
+
+
+@contextlib.contextmanager
+def _cluster(ray: Any, job: Job, workers: int | None) -> Iterator[int]:
+    """The cluster that RAY_ADDRESS names, or one of this machine alone; gives the number of workers."""
+    settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    with tempfile.TemporaryDirectory(prefix="nearfar-ray-", ignore_cleanup_errors=True) as scratch:
+        if "RAY_ADDRESS" not in os.environ:
+            cpus = max(os.cpu_count() or 1, (workers or 1) * job.threads)
+            settings |= {"address": "local", "num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECTS}
+            settings |= {"_node_ip_address": "127.0.0.1", "_temp_dir": scratch}
+        with _silent_stderr():
+            ray.init(**settings)
+        try:
+            kind, each = ("GPU", 1) if job.device == "cuda" else ("CPU", job.threads)
+            yield workers or max(1, int(ray.cluster_resources().get(kind, 1) // each))
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Nothing arrives at stderr within the block, not even from C++, which tells there how it was told to be silent."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _mapped(ray: Any, job: Job, missing: list[int], workers: int, plan: dict[str, Any]) -> Iterator[int]:
+    """The numbers of shards as they are finished."""
+    context = ray.data.DataContext.get_current()
+    context.enable_progress_bars = context.print_on_execution_start = False
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
+    numbers = ray.data.from_items([{"shard": i} for i in missing], override_num_blocks=len(missing))
+    resources = {"num_gpus": 1} if job.device == "cuda" else {"num_cpus": job.threads}
+    pool = ray.data.ActorPoolStrategy(size=workers)
+    written = numbers.map_batches(_Worker, fn_constructor_args=(job, plan), batch_size=1, compute=pool, **resources)
+    for row in written.iter_rows():
+        if row["error"]:
+            raise NearfarError(f"{row['error']}. Finished shards are kept in {job.folder}")
+        yield int(row["shard"])
+
+
+@contextlib.contextmanager
+def _one_line_errors(ray: Any, store: ShardFolder) -> Iterator[None]:
+    try:
+        yield
+    except ray.exceptions.RayError as e:
+        first = re.sub(r"\x1b\[\d+m", "", str(e).strip().splitlines()[0])
+        raise NearfarError(f"a worker could not go on: {first}. Finished shards are kept in {store.path}: the same command goes on") from e

@@ -1,0 +1,183 @@
+"""Random numbers that have names instead of a history.
+
+A `Key` names a stream; a *slot* names a row of it. The number at (key, slot, column) is a hash of those
+three, so it does not matter who draws it, in which order, on which device, or whether its neighbours are
+drawn at all. That is what makes resume, worker processes, chunks and ranks exact.
+
+    Key(seed)("views", "crop").uniform(slots, 4)      -> (len(slots), 4) floats in [0, 1)
+
+Integers are hashed by splitmix64, which wraps modulo 2^64 alike in numpy (uint64) and in torch (int64), and
+the conversion to floats uses exact operations only: the two agree bit for bit on every device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import overload
+
+import numpy as np
+import torch
+from torch import Tensor
+
+log = logging.getLogger("nearfar")
+
+_GOLDEN, _MIX1, _MIX2, _COLUMN = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD1342543DE82EF95
+_QUANTILES = 1 << 16
+
+
+def _signed(word: int) -> int:
+    """The same 64 bits read as a two's complement integer, as torch.int64 wants them."""
+    return word - (1 << 64) if word >= 1 << 63 else word
+
+
+def _mix_numpy(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(_GOLDEN)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(_MIX1)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX2)
+        return x ^ (x >> np.uint64(31))
+
+
+def _shift(x: Tensor, k: int) -> Tensor:
+    """Logical right shift; torch's `>>` on int64 drags the sign bit along."""
+    return (x >> k) & ((1 << (64 - k)) - 1)
+
+
+def _mix_torch(x: Tensor) -> Tensor:
+    x = x + _signed(_GOLDEN)
+    x = (x ^ _shift(x, 30)) * _signed(_MIX1)
+    x = (x ^ _shift(x, 27)) * _signed(_MIX2)
+    return x ^ _shift(x, 31)
+
+
+@functools.lru_cache(maxsize=8)
+def _quantiles(device: str) -> Tensor:
+    """The standard normal's quantiles at the middles of 2^16 equal cells, scaled to variance one."""
+    p = (torch.arange(_QUANTILES, dtype=torch.float64) + 0.5) / _QUANTILES
+    q = torch.special.ndtri(p)
+    return (q / q.square().mean().sqrt()).float().to(device)
+
+
+@functools.cache
+def _kernels(device: str) -> ModuleType | None:
+    """The same hash in one launch, where Triton is installed, finds what it needs to compile, and gives the same numbers there."""
+    try:
+        from nearfar.core import gpu_hashing as hashing
+
+        key, slots = Key(0)("kernels"), torch.arange(80) << 33
+        for draw in ("bits", "uniform"):
+            found = getattr(hashing, draw)(slots.to(device), _signed(key.word), 13).cpu()
+            if not torch.equal(found, getattr(key, draw)(slots, 13)):
+                raise ValueError("the kernel's numbers are not those of the CPU")
+    except Exception as e:  # whatever is missing, torch's own operations give the same numbers
+        log.info("random numbers on %s are made by many small operations: %s", device, (str(e) or type(e).__name__).splitlines()[0])
+        return None
+    return hashing
+
+
+@functools.lru_cache(maxsize=65536)
+def _word(seed: int, path: tuple[str | int, ...]) -> int:
+    name = repr((seed, path)).encode()
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True)
+class Key:
+    """A name for random numbers: `Key(seed)("order", epoch)`. Holds no state; equal names give equal numbers."""
+
+    seed: int
+    path: tuple[str | int, ...] = ()
+
+    def __call__(self, *names: str | int | np.integer) -> Key:
+        return Key(self.seed, self.path + tuple(n if isinstance(n, str) else int(n) for n in names))
+
+    @property
+    def word(self) -> int:
+        """64 bits that stand for this name."""
+        return _word(self.seed, self.path)
+
+    @overload
+    def bits(self, slots: np.ndarray, columns: int = ...) -> np.ndarray: ...
+    @overload
+    def bits(self, slots: Tensor, columns: int = ...) -> Tensor: ...
+    def bits(self, slots, columns=1):
+        """`(len(slots), columns)` hashes: uint64 for a numpy array of slots, int64 (same bits) for a tensor."""
+        if isinstance(slots, Tensor):
+            if slots.is_cuda and (gpu := _kernels(str(slots.device))):
+                return gpu.bits(slots.long(), _signed(self.word), columns)
+            row = _mix_torch(_mix_torch(slots.long()) ^ _signed(self.word))
+            column = torch.arange(columns, device=slots.device) * _signed(_COLUMN)
+            return _mix_torch(row[:, None] + column)
+        row = _mix_numpy(_mix_numpy(np.asarray(slots).astype(np.uint64)) ^ np.uint64(self.word))
+        with np.errstate(over="ignore"):
+            column = np.arange(columns, dtype=np.uint64) * np.uint64(_COLUMN)
+            return _mix_numpy(row[:, None] + column)
+
+    @overload
+    def uniform(self, slots: np.ndarray, *shape: int) -> np.ndarray: ...
+    @overload
+    def uniform(self, slots: Tensor, *shape: int) -> Tensor: ...
+    def uniform(self, slots, *shape):
+        """`(len(slots), *shape)` float32 in [0, 1), multiples of 2^-24 (so the conversion is exact)."""
+        if isinstance(slots, Tensor) and slots.is_cuda and (gpu := _kernels(str(slots.device))):
+            return gpu.uniform(slots.long(), _signed(self.word), math.prod(shape)).view(len(slots), *shape)
+        bits = self.bits(slots, math.prod(shape))
+        if isinstance(bits, Tensor):
+            return (_shift(bits, 40).float() * 2.0**-24).view(len(bits), *shape)
+        return ((bits >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)).reshape(len(bits), *shape)
+
+    @overload
+    def normal(self, slots: np.ndarray, *shape: int) -> np.ndarray: ...
+    @overload
+    def normal(self, slots: Tensor, *shape: int) -> Tensor: ...
+    def normal(self, slots, *shape):
+        """`(len(slots), *shape)` standard normals, by looking 16 bits up in a table of quantiles.
+
+        A table instead of Box-Muller: logarithms and cosines differ in the last bit between libraries, a
+        look-up does not. The price is 65,536 distinct values, the largest 4.3.
+        """
+        bits = self.bits(slots, math.prod(shape))
+        if isinstance(bits, Tensor):
+            return _quantiles(str(bits.device))[_shift(bits, 48)].view(len(bits), *shape)
+        return _quantiles("cpu").numpy()[(bits >> np.uint64(48)).astype(np.int64)].reshape(len(bits), *shape)
+
+    @overload
+    def integers(self, slots: np.ndarray, high: int, *shape: int) -> np.ndarray: ...
+    @overload
+    def integers(self, slots: Tensor, high: int, *shape: int) -> Tensor: ...
+    def integers(self, slots, high, *shape):
+        """`(len(slots), *shape)` integers in [0, high), high < 2^31; the bias is below high / 2^32."""
+        bits = self.bits(slots, math.prod(shape))
+        if isinstance(bits, Tensor):
+            return (_shift(bits, 32) * high >> 32).view(len(bits), *shape)
+        return (((bits >> np.uint64(32)) * np.uint64(high)) >> np.uint64(32)).astype(np.int64).reshape(len(bits), *shape)
+
+    def permutation(self, n: int) -> np.ndarray:
+        """A permutation of range(n)."""
+        return np.argsort(self.bits(np.arange(n))[:, 0], kind="stable")
+
+    def seed_torch(self) -> None:
+        """Seed torch's generators (of every device) from this name: for code that draws by itself, such as dropout.
+
+        The generator objects are seeded directly: `torch.manual_seed` costs a hundred times as much.
+        """
+        torch.default_generator.manual_seed(self.word >> 1)
+        if torch.cuda.is_initialized():
+            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(self.word >> 1)
+
+    @contextlib.contextmanager
+    def seeded(self) -> Iterator[None]:
+        """Within the block torch draws from this name; afterwards its generators are as they were."""
+        devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices):
+            torch.default_generator.manual_seed(self.word >> 1)
+            for device in devices:
+                torch.cuda.default_generators[device].manual_seed(self.word >> 1)
+            yield

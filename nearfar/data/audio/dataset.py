@@ -1,0 +1,110 @@
+"""Sounds of one length and rate, in memory, behind the interface of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int16
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.data.common.dataset import Ids, Samples, positions
+from nearfar.data.common.splits import Splits, divide
+from nearfar.data.common.stores import digest
+
+LOUDEST = 32767
+"""The largest value of a sample: full scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class SoundStore:
+    """All clips of a source in one tensor. What is shorter than the rest is followed by zeros."""
+
+    clips: Int16[Tensor, "n t"]
+    rate: int
+    """Samples a second."""
+    names: tuple[str, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    """For each clip who spoke it, or which fold of the data it belongs to: what must not stand on both sides of a split."""
+
+    def __len__(self) -> int:
+        return len(self.clips)
+
+    def name(self, row: int) -> str:
+        return self.names[row] if self.names else f"row {row}"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return digest(str((tuple(self.clips.shape), self.rate)).encode(), self.clips.numpy().reshape(-1).data)
+
+
+@dataclass(frozen=True, eq=False)
+class Sounds(Samples):
+    """Some clips of a store."""
+
+    store: SoundStore
+
+    @property
+    def rate(self) -> int:
+        return self.store.rate
+
+    @property
+    def samples(self) -> int:
+        """Length of every clip."""
+        return self.store.clips.shape[1]
+
+    @property
+    def groups(self) -> tuple[str, ...] | None:
+        return None if self.store.groups is None else tuple(self.store.groups[i] for i in self.ids)
+
+    def read(self, ids: Ids) -> Int16[Tensor, "n t"]:
+        return self.store.clips[torch.from_numpy(self.ids[positions(ids)])]
+
+    def sizes(self) -> dict[str, Any]:
+        return {"n": len(self), "rate": self.rate, "samples": self.samples, "classes": len(self.classes)}
+
+
+def divide_sounds(found: Splits, seed: int, stored: Sequence[int] | np.ndarray | None) -> Splits:
+    """Complete what a reader found. Where clips have groups, a whole group is for testing: number `seed`, counted around, of the
+    sorted names; so each speaker or fold in turn as the seed goes up. Else as for images."""
+    names = sorted(set(found.train.groups or ()))
+    if found.test is None and stored is None and len(names) > 1:
+        stored = np.flatnonzero(np.array(found.train.groups) == names[seed % len(names)])
+    return divide(found, seed, stored)
+
+
+def held_out(part: Sounds) -> str:
+    """The groups of a split in words, for reports."""
+    return ", ".join(sorted(set(part.groups or ())))
+
+
+def as_clips(sounds: np.ndarray | Tensor, what: str) -> Int16[Tensor, "n t"]:
+    """A copy of an array (n, time) as int16. Floats are in [-1, 1]."""
+    values = sounds.detach().cpu().numpy() if isinstance(sounds, Tensor) else np.asarray(sounds)
+    if values.ndim != 2 or not values.size:
+        raise UsageError(f"{what} has the shape {values.shape}; sounds have the shape (n, time), with at least one sample")
+    if values.dtype == np.int16:
+        return torch.from_numpy(values.copy())
+    if not np.issubdtype(values.dtype, np.floating):
+        raise UsageError(f"{what} holds {values.dtype}; sounds are int16 or floats in [-1, 1]")
+    if not (np.abs(values) <= 1).all():
+        raise UsageError(f"{what} holds floats beyond [-1, 1] or not a number; sounds are int16 or floats in [-1, 1]")
+    return torch.from_numpy(quantised(values))
+
+
+def quantised(wave: Float[np.ndarray, "..."]) -> Int16[np.ndarray, "..."]:
+    """Floats in [-1, 1] as 16 bits; what is louder is cut off."""
+    return (wave.clip(-1, 1) * LOUDEST).round().astype(np.int16)
+
+
+def of_length(clip: Int16[Tensor, "n t"], samples: int) -> Int16[Tensor, "n samples"]:
+    """The middle of longer clips; shorter ones are followed by zeros."""
+    extra = clip.shape[1] - samples
+    if extra >= 0:
+        return clip[:, extra // 2 : extra // 2 + samples]
+    return torch.nn.functional.pad(clip, (0, -extra))

@@ -1,0 +1,208 @@
+"""Folders of sound files: wav, flac, ogg and whatever else soundfile decodes; without it, wav files of 16 bits.
+
+Labels, by the first of these that applies:
+  a labels file    a .csv in the folder with a column file or filename (matched by name, whatever the extension), a column label,
+                   category, class or target, and perhaps one of speaker, fold or group: what a split must keep together
+  sub-folders      two or more, with every file in one of them
+  names            label_speaker_number.wav, for every file
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import wave
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int16
+
+from nearfar.core.errors import MissingExtra, UsageError
+from nearfar.data.audio.dataset import Sounds, SoundStore, of_length, quantised
+from nearfar.data.common.arrays import number_classes
+from nearfar.data.images.decode import Progress, in_threads
+
+EXTENSIONS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
+NAMED = re.compile(r"(?P<label>[^_]+)_(?P<group>[^_]+)_\d+")
+FILE_COLUMNS, LABEL_COLUMNS, GROUP_COLUMNS = ("file", "filename"), ("label", "category", "class", "target"), ("speaker", "fold", "group")
+HIGHEST_RATE = 16_000
+"""Unless another rate is asked for, what is sampled more often is resampled to this."""
+LONG_ENOUGH = 95
+"""Unless a length is asked for, this percentage of the files fit in whole."""
+
+
+@dataclass(frozen=True)
+class HowSound:
+    """How to read: None stands for what the files suggest."""
+
+    rate: int | None = None
+    samples: int | None = None
+    seconds: float | None = None
+    on_error: str = "stop"
+    progress: Progress | None = None
+
+
+class BrokenSound(Exception):
+    """A file that cannot be read, and why."""
+
+
+def read_sound_folder(folder: Path, how: HowSound, source: str) -> Sounds:
+    paths = _sound_paths(folder)
+    clips, kept, skipped, rate = _decode_all(folder, paths, how)
+    labels, groups = _labels(folder, kept)
+    (coded,), classes = number_classes(None if labels is None else np.array(labels))
+    store = SoundStore(_stacked(clips, how, rate), rate, tuple(kept), groups)
+    return Sounds(store, np.arange(len(store)), coded, classes, source, skipped)
+
+
+def read_sound_files(paths: Sequence[str | os.PathLike], how: HowSound, source: str) -> Sounds:
+    """Files in the order given, without labels."""
+    names = [os.path.expanduser(os.fspath(path)) for path in paths]
+    clips, kept, skipped, rate = _decode_all(Path(), names, how)
+    store = SoundStore(_stacked(clips, how, rate), rate, tuple(kept))
+    return Sounds(store, np.arange(len(store)), source=source, skipped=skipped)
+
+
+def _sound_paths(folder: Path) -> list[str]:
+    """Paths of sound files relative to the folder, sorted; hidden ones are not looked at."""
+    files = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
+    files = [p for p in files if not any(part.startswith((".", "__MACOSX")) for part in p.parts)]
+    found = sorted(p.as_posix() for p in files if p.suffix.lower() in EXTENSIONS)
+    if not found:
+        kinds = Counter(p.suffix.lower() or "without extension" for p in files)
+        listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(5)) or "nothing: the folder is empty"
+        raise UsageError(f"no sounds in {folder}: looked for {' '.join(EXTENSIONS)}, found {listed}")
+    return found
+
+
+def _decode_all(folder: Path, paths: list[str], how: HowSound) -> tuple[list[np.ndarray], list[str], tuple[str, ...], int]:
+    """(clips at one rate, their paths, the paths that could not be read, the rate)"""
+
+    def work(name: str) -> tuple[np.ndarray, int] | BrokenSound:
+        try:
+            return decode_sound(folder / name)
+        except BrokenSound as e:
+            return e
+
+    found, skipped = {}, []
+    for name, result in zip(paths, in_threads(work, paths, how.progress), strict=True):
+        if not isinstance(result, BrokenSound):
+            found[name] = result
+        elif how.on_error == "skip":
+            skipped.append(name)
+        else:
+            raise UsageError(f"{folder / name}: {result}. Leave such files out with --on-error skip") from result
+    if not found:
+        raise UsageError(f"none of {len(paths)} sound files can be read; the first is {folder / paths[0]}")
+    rate = how.rate or min(HIGHEST_RATE, max(own for _, own in found.values()))
+    clips = [quantised(resampled(wave, own, rate)) for wave, own in found.values()]
+    return clips, list(found), tuple(skipped), rate
+
+
+def decode_sound(path: Path) -> tuple[Float[np.ndarray, " t"], int]:
+    """The mean of a file's channels, in [-1, 1], and its rate."""
+    if not path.is_file():
+        raise BrokenSound("there is no such file")
+    channels, rate = _by_soundfile(path)
+    if not len(channels):
+        raise BrokenSound("there is no sound in it")
+    if not np.isfinite(channels).all():
+        raise BrokenSound("it holds values that are not numbers")
+    return channels.mean(1), rate
+
+
+def _by_soundfile(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
+    try:
+        import soundfile
+    except ImportError as e:
+        if path.suffix.lower() == ".wav":
+            return read_wav(path)
+        raise MissingExtra("soundfile", "audio", f"reading {path.suffix} files") from e
+    try:
+        return soundfile.read(path, dtype="float32", always_2d=True)
+    except (soundfile.SoundFileError, OSError) as e:
+        raise BrokenSound(f"it cannot be decoded ({str(e).splitlines()[0].split(': ')[-1].rstrip('.')})") from e
+
+
+def read_wav(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
+    """A wav file of 16-bit PCM, as most are, by Python's own means: samples of all channels, and the rate."""
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            data = file.readframes(file.getnframes())
+    except (wave.Error, EOFError, OSError) as e:
+        raise BrokenSound(f"it cannot be decoded without soundfile ({e or 'it ends too early'}): pip install 'nearfar[audio]'") from e
+    if width != 2:
+        raise BrokenSound(f"it has {8 * width} bits a sample, and only 16 can be read without soundfile: pip install 'nearfar[audio]'")
+    whole = len(data) // (2 * channels) * channels
+    return np.frombuffer(data, "<i2", whole).reshape(-1, channels).astype(np.float32) / 32768, rate
+
+
+def resampled(wave: Float[np.ndarray, " t"], own: int, rate: int) -> Float[np.ndarray, " s"]:
+    """The wave at another rate: a polyphase filter, which lets nothing above the lower of the two Nyquist frequencies pass."""
+    if own == rate:
+        return wave
+    from scipy.signal import resample_poly
+
+    common = gcd(own, rate)
+    return resample_poly(wave, rate // common, own // common).astype(np.float32)
+
+
+def _stacked(clips: list[Int16[np.ndarray, "..."]], how: HowSound, rate: int) -> Int16[torch.Tensor, "n t"]:
+    lengths = np.array([len(clip) for clip in clips])
+    asked = how.samples or (None if how.seconds is None else max(1, round(how.seconds * rate)))
+    samples = asked or int(np.percentile(lengths, LONG_ENOUGH, method="inverted_cdf"))
+    return torch.cat([of_length(torch.from_numpy(clip)[None], samples) for clip in clips])
+
+
+def _labels(folder: Path, paths: list[str]) -> tuple[list[str] | None, tuple[str, ...] | None]:
+    """Labels and groups of the files, as far as anything tells them."""
+    for table in sorted(folder.glob("*.csv")):
+        if found := _from_table(table, paths):
+            return found
+    heads = [path.split("/")[0] for path in paths if "/" in path]
+    if len(heads) == len(paths) and len(set(heads)) > 1:
+        return heads, None
+    named = [NAMED.fullmatch(Path(path).stem) for path in paths]
+    if all(named):
+        return [m["label"] for m in named if m], tuple(m["group"] for m in named if m)
+    return None, None
+
+
+def _from_table(table: Path, paths: list[str]) -> tuple[list[str], tuple[str, ...] | None] | None:
+    """Labels and groups from a table that has a column of files and one of labels; every file must be in it."""
+    try:
+        with open(table, newline="", encoding="utf-8-sig") as f:
+            rows = list(csv.DictReader(f))
+    except (UnicodeDecodeError, csv.Error) as e:
+        raise UsageError(f"{table} is no table of text: {e}") from e
+    names = [name.strip().lower() for name in rows[0] if name] if rows else []
+    file, label, group = (next((n for n in known if n in names), None) for known in (FILE_COLUMNS, LABEL_COLUMNS, GROUP_COLUMNS))
+    if file is None or label is None:
+        return None
+    tidy = [{(k or "").strip().lower(): (v or "").strip() if isinstance(v, str) else "" for k, v in row.items()} for row in rows]
+    chosen = _lines_of(paths, {row[file]: row for row in tidy}, table, file)
+    return [row[label] for row in chosen], None if group is None else tuple(row[group] for row in chosen)
+
+
+def _lines_of(paths: list[str], rows: dict[str, dict[str, str]], table: Path, column: str) -> list[dict[str, str]]:
+    """The row of each file: by its path, with or without its ending, or by its bare name where no other has the same."""
+    by_path = {Path(name).with_suffix("").as_posix(): row for name, row in rows.items()}
+    by_path |= {Path(name).as_posix(): row for name, row in rows.items()}
+    named, there = (Counter(Path(name).stem for name in names) for names in (rows, paths))
+    by_stem = {Path(name).stem: row for name, row in rows.items()}
+    found = []
+    for path in paths:
+        whole, stem = Path(path).with_suffix("").as_posix(), Path(path).stem
+        if whole not in by_path and stem not in by_stem:
+            raise UsageError(f"{table} has no line for the file {path}: name it in the column {column}, or move it elsewhere")
+        if whole not in by_path and max(named[stem], there[stem]) > 1:
+            raise UsageError(f"{table}: several files are called {stem}, one of them {path}: write whole paths in the column {column}")
+        found.append(by_path.get(whole) or by_stem[stem])
+    return found

@@ -1,0 +1,68 @@
+"""Folders that `datasets.Dataset.save_to_disk` wrote: Arrow streams, with their names and classes in JSON beside them.
+
+    state.json           the files of this split, in order
+    dataset_info.json    the columns' kinds; of a ClassLabel the names of its classes
+    data-*.arrow         the rows
+    dataset_dict.json    of a folder of several splits: their names, each a folder of its own
+
+Read as they are, with pyarrow: the package that wrote them is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nearfar.core.errors import UsageError
+from nearfar.data.common.tables import Row
+
+
+def is_dataset_folder(path: Path) -> bool:
+    return (path / "dataset_dict.json").is_file() or ((path / "state.json").is_file() and (path / "dataset_info.json").is_file())
+
+
+def load_dataset_folder(path: Path) -> dict[str, Iterator[Row]]:
+    """The rows of each split, numbered from 1; a folder of one dataset is a split named train."""
+    if not (path / "dataset_dict.json").is_file():
+        return {"train": _rows(path)}
+    names = _field(path / "dataset_dict.json", "splits", list)
+    return {str(name): _rows(path / str(name)) for name in names}
+
+
+def _rows(folder: Path) -> Iterator[Row]:
+    """Classes by their names, where the dataset names them."""
+    files = [str(part["filename"]) for part in _field(folder / "state.json", "_data_files", list)]
+    features = _field(folder / "dataset_info.json", "features", dict)
+    classes = {column: f["names"] for column, f in features.items() if isinstance(f, dict) and f.get("_type") == "ClassLabel"}
+    number = 0
+    for file in files:
+        for row in _stream(folder, file):
+            number += 1
+            named = {c: names[row[c]] for c, names in classes.items() if isinstance(row.get(c), int) and 0 <= row[c] < len(names)}
+            yield number, row | named
+
+
+def _stream(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    import pyarrow as pa
+
+    path = folder / name
+    if path.parent != folder:
+        raise UsageError(f"{folder / 'state.json'}: {name!r} is not the name of a file in that folder")
+    try:
+        with pa.memory_map(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            for batch in stream:
+                yield from batch.to_pylist()
+    except (OSError, pa.ArrowException) as e:
+        raise UsageError(f"cannot read {path}: {str(e).splitlines()[0]}") from e
+
+
+def _field(path: Path, name: str, kind: type) -> Any:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8")).get(name)
+    except (OSError, ValueError, AttributeError) as e:
+        raise UsageError(f"cannot read {path}: {str(e).splitlines()[0]}") from e
+    if not isinstance(found, kind):
+        raise UsageError(f"{path}: it has no proper {name!r}; is this a folder that `save_to_disk` wrote?")
+    return found

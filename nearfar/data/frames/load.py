@@ -1,0 +1,135 @@
+"""From what a user names to frames in episodes: a recording, an .npz, a folder of folders of pictures, an array, a name."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.data.common.arrays import as_labels, as_pixels
+from nearfar.data.common.missing import missing
+from nearfar.data.common.stores import InMemory
+from nearfar.data.frames.dataset import Decoded, Frames, Recorded
+from nearfar.data.frames.readers import BLOCK, Recording, open_recording
+from nearfar.data.images.decode import EXTENSIONS, BrokenImage, Progress, flat, in_threads, is_grey, opened, pixels_of, upright
+from nearfar.data.images.readers import _numpy_arrays
+from nearfar.data.samples.bounce import bounce
+
+NAMES = {"bounce": bounce}
+MEMORY_LIMIT = 6 << 30
+"""Up to this many bytes of pixels are decoded once, into memory; of larger recordings frames are read from the file."""
+SUFFIX = ".games"
+
+
+def read_frames(spec: Any, progress: Progress | None = None) -> Frames:
+    """Everything there is, in the order of time."""
+    if isinstance(spec, Frames):
+        return spec
+    if isinstance(spec, str) and spec in NAMES:
+        return NAMES[spec]()
+    if isinstance(spec, (str, os.PathLike)):
+        return _read_path(os.fspath(spec), progress)
+    if isinstance(spec, (np.ndarray, Tensor)):
+        pixels = as_pixels(spec, f"the array of shape {tuple(spec.shape)}")
+        return _frames(pixels, np.zeros(len(pixels), np.int64), f"array of shape {tuple(spec.shape)}")
+    raise UsageError(f"cannot read frames from a {type(spec).__name__}: give a name, a path or an array (n, height, width) of one episode")
+
+
+def _read_path(text: str, progress: Progress | None) -> Frames:
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return _read_folder(path, text, progress)
+    if path.is_file() and path.suffix.lower() == SUFFIX:
+        return read_recording(open_recording(path), text, progress)
+    if path.is_file() and path.suffix.lower() == ".npz":
+        return _read_npz(path, text)
+    if path.is_file():
+        raise UsageError(f"cannot read frames from the file {path}: give a recording ({SUFFIX}), an .npz or a folder of episodes")
+    raise UsageError(f"{missing(text, NAMES)} `nearfar record` makes a recording")
+
+
+def read_recording(recording: Recording, source: str, progress: Progress | None = None) -> Frames:
+    """A recorded game, in memory unless it is very large, with the values of its variables."""
+    n, (height, width) = len(recording), recording.shape
+    if n * height * width <= MEMORY_LIMIT:
+        pixels = torch.empty(n, 1, height, width, dtype=torch.uint8)
+        starts = range(0, n, BLOCK)
+        block = lambda start: recording.pixels(np.arange(start, min(start + BLOCK, n)))
+        for start, values in zip(starts, in_threads(block, starts, progress), strict=True):
+            pixels[start : start + BLOCK, 0] = torch.from_numpy(values)
+        store: Any = Decoded(pixels, origin=recording.fingerprint)
+    else:
+        store = Recorded(recording)
+    variables = recording.header.get("variables", {})
+    values = recording.ram(np.arange(n))[:, list(variables.values())].astype(np.int64) if variables else None
+    episode = np.repeat(np.arange(len(recording.episodes)), recording.episodes)
+    return Frames(store, np.arange(n), source=source, episode=episode, values=values, variables=tuple(variables))
+
+
+def _read_npz(path: Path, source: str) -> Frames:
+    """Arrays `frames` (n, height, width[, channels]); `episode` (n,), whole numbers that change where an episode begins; and, if known,
+    `labels` (n, v), whole numbers, with their names in `variables` (v,)."""
+    arrays = _numpy_arrays(path)
+    if "frames" not in arrays:
+        raise UsageError(f"{path} has no array 'frames', it has {', '.join(arrays) or 'none'}")
+    pixels = as_pixels(arrays["frames"], f"{path}, array 'frames',")
+    given = as_labels(arrays.get("episode", np.zeros(len(pixels), np.int64)), len(pixels), f"{path}, array 'episode',", "frames")
+    values, names = arrays.get("labels"), arrays.get("variables")
+    if values is None:
+        return _frames(pixels, _numbered(given), source)
+    values = values[:, None] if values.ndim == 1 else values
+    if values.ndim != 2 or len(values) != len(pixels) or values.dtype.kind not in "iu":
+        raise UsageError(
+            f"{path}, array 'labels', is {values.dtype} of shape {values.shape}: whole numbers of shape ({len(pixels)}, v) are needed"
+        )
+    names = [f"variable_{i}" for i in range(values.shape[1])] if names is None else [str(name) for name in names.ravel()]
+    if len(set(names)) != values.shape[1]:
+        raise UsageError(f"{path} has {values.shape[1]} columns in 'labels' and {len(set(names))} different names in 'variables'")
+    return _frames(pixels, _numbered(given), source, values.astype(np.int64), tuple(names))
+
+
+def _read_folder(folder: Path, source: str, progress: Progress | None) -> Frames:
+    """Each sub-folder is an episode, its pictures in the order of the numbers in their names; all of one size."""
+    episodes = [sub for sub in sorted(folder.iterdir(), key=_natural) if sub.is_dir() and not sub.name.startswith(".")]
+    found = [[p for p in sorted(sub.iterdir(), key=_natural) if p.suffix.lower() in EXTENSIONS] for sub in episodes]
+    paths = [path for inside in found for path in inside]
+    if not paths:
+        raise UsageError(f"{folder} has no sub-folders with pictures ({' '.join(EXTENSIONS)}): each episode is a folder of numbered frames")
+    shape = _picture(paths[0]).shape
+
+    def frame(path: Path) -> np.ndarray:
+        values = _picture(path, shape[0])
+        if values.shape != shape:
+            raise UsageError(f"{path} is {values.shape[1]} pixels high and {values.shape[2]} wide, {paths[0]} is {shape[1]} and {shape[2]}")
+        return values
+
+    pixels = torch.from_numpy(np.stack(list(in_threads(frame, paths, progress))))
+    return _frames(pixels, np.repeat(np.arange(len(found)), [len(inside) for inside in found]), source)
+
+
+def _picture(path: Path, channels: int | None = None) -> np.ndarray:
+    try:
+        with opened(path) as image:
+            return pixels_of(flat(upright(image), channels or (1 if is_grey(image) else 3)))
+    except BrokenImage as e:
+        raise e.usage_error(path) from e
+
+
+def _natural(path: Path) -> list[Any]:
+    """9.png before 10.png."""
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _numbered(given: np.ndarray) -> np.ndarray:
+    """Episodes counted from 0; where the number changes a new one begins."""
+    return np.concatenate([[0], np.cumsum(given[1:] != given[:-1])]).astype(np.int64)
+
+
+def _frames(pixels: Tensor, episode: np.ndarray, source: str, values: np.ndarray | None = None, variables: tuple[str, ...] = ()) -> Frames:
+    return Frames(InMemory(pixels), np.arange(len(pixels)), source=source, episode=episode, values=values, variables=variables)

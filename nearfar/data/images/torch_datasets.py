@@ -1,0 +1,82 @@
+"""Torch datasets, and other sequences of images: read once into memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import UInt8
+from PIL import Image
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.data.common.arrays import How, as_labels, as_pixels, number_classes
+from nearfar.data.common.splits import Splits
+from nearfar.data.common.stores import InMemory
+from nearfar.data.images.dataset import Images
+from nearfar.data.images.decode import flat, is_grey, pixels_of, resize, upright
+from nearfar.data.images.image_folder import common_size
+
+
+def read_items(dataset: Any, how: How, source: str) -> Splits:
+    """Items are an image (Pillow, array or tensor) or a pair (image, label).
+
+    Sizes may differ: the rules of folders apply. Each item is read once; a random augmentation in the dataset is
+    therefore frozen. `dataset.classes` names the classes where labels are positions in it.
+    """
+    images, labels, rows = _collect(dataset, how, source)
+    if not images:
+        raise UsageError(f"{source} has no item that can be read")
+    channels = max(len(image) for image in images)
+    size = how.image_size or common_size({image.shape[1:] for image in images})
+    pixels = torch.cat([_scaled(image, size).expand(-1, channels, -1, -1) for image in images])
+    coded, classes = _classes(labels, dataset, source)
+    skipped = tuple(f"row {i}" for i in np.setdiff1d(np.arange(len(dataset)), rows))
+    store = InMemory(pixels, tuple(f"row {i}" for i in rows))
+    return Splits(Images(store, np.arange(len(pixels)), coded, classes, source, skipped), None)
+
+
+def _collect(dataset: Any, how: How, source: str) -> tuple[list[np.ndarray], list[Any], list[int]]:
+    images, labels, rows = [], [], []
+    for i in range(len(dataset)):
+        try:
+            item = dataset[i]
+            image, label = item if isinstance(item, (tuple, list)) and len(item) == 2 else (item, None)
+            image = _pixels(image)
+        except Exception as e:  # a stranger's dataset may raise anything
+            if how.on_error == "stop":
+                raise UsageError(f"item {i} of {source}: {e}. Leave such items out with --on-error skip") from e
+            continue
+        images.append(_scaled(image, how.image_size)[0].numpy() if how.image_size else image)
+        labels.append(label)
+        rows.append(i)
+        if how.progress:
+            how.progress(i + 1, len(dataset))
+    return images, labels, rows
+
+
+def _pixels(image: Any) -> UInt8[np.ndarray, "c h w"]:
+    if isinstance(image, Image.Image):
+        return pixels_of(flat(upright(image), 1 if is_grey(image) else 3))
+    if isinstance(image, (np.ndarray, Tensor)):
+        return as_pixels(image[None], "it")[0].numpy()
+    raise TypeError(f"it is a {type(image).__name__}; an item is an image (Pillow, array, tensor) or a pair (image, label)")
+
+
+def _scaled(image: UInt8[np.ndarray, "c h w"], size: int) -> UInt8[Tensor, "1 c size size"]:
+    pixels = torch.from_numpy(image.copy())[None]
+    return pixels if image.shape[1:] == (size, size) else resize(pixels, size)
+
+
+def _classes(labels: list[Any], dataset: Any, source: str) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    if all(label is None for label in labels):
+        return None, ()
+    if any(label is None for label in labels):
+        raise UsageError(f"{source} has labels for some items only")
+    values = as_labels([v.item() if isinstance(v, (Tensor, np.generic)) else v for v in labels], len(labels), source)
+    names = getattr(dataset, "classes", None)
+    if names and values.dtype.kind in "iu" and values.min() >= 0 and values.max() < len(names):
+        return values.astype(np.int64), tuple(str(name) for name in names)
+    coded, classes = number_classes(values)
+    return coded[0], classes

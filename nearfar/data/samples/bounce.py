@@ -1,0 +1,46 @@
+"""A game that is always there: a ball bounces between walls, a bat wanders below it. The same on every machine.
+
+Variables: the cell of the ball, across and down, and of the bat. What tells them are the few pixels that move, before a wall.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from nearfar.core.random_key import Key
+from nearfar.data.common.stores import InMemory
+from nearfar.data.frames.dataset import Frames
+
+EPISODES, LENGTH, HEIGHT, WIDTH = 40, 40, 42, 32
+BALL, BAT, CELL = 4, 8, 4
+VARIABLES = ("ball_x", "ball_y", "player_x")
+
+
+@lru_cache(maxsize=1)
+def bounce() -> Frames:
+    key, rows = Key(0)("bounce"), np.arange(EPISODES)
+    lowest = HEIGHT - BALL - 4
+    start, speed = key("start").uniform(rows, 3), key("speed").integers(rows, 2, 2) + 1
+    turned = np.where(key("turned").uniform(rows, 2) < 0.5, -1, 1)
+    steps = key("bat").integers(rows, 7, LENGTH) - 3
+    time = np.arange(LENGTH)
+    ball_x = _reflected(start[:, 0, None] * (WIDTH - BALL) + (turned * speed)[:, 0, None] * time, WIDTH - BALL)
+    ball_y = _reflected(start[:, 1, None] * lowest + (turned * speed)[:, 1, None] * time, lowest)
+    bat_x = _reflected(start[:, 2, None] * (WIDTH - BAT) + np.cumsum(steps, axis=1), WIDTH - BAT)
+    wall = (80 * key("wall").uniform(np.arange(HEIGHT // 6), WIDTH // 8)).astype(np.uint8).repeat(6, axis=0).repeat(8, axis=1)
+    frames = np.tile(wall, (EPISODES, LENGTH, 1, 1))
+    for e, t in np.ndindex(EPISODES, LENGTH):
+        frames[e, t, -3:-1, bat_x[e, t] : bat_x[e, t] + BAT] = 160
+        frames[e, t, ball_y[e, t] : ball_y[e, t] + BALL, ball_x[e, t] : ball_x[e, t] + BALL] = 240
+    pixels = torch.from_numpy(frames.reshape(-1, 1, HEIGHT, WIDTH))
+    values = np.stack([ball_x, ball_y, bat_x], axis=2).reshape(-1, 3) // CELL
+    episode = np.repeat(rows, LENGTH)
+    return Frames(InMemory(pixels), np.arange(len(pixels)), source="bounce", episode=episode, values=values, variables=VARIABLES)
+
+
+def _reflected(at: np.ndarray, end: int) -> np.ndarray:
+    """Whole places between 0 and `end`, of something that turns back there."""
+    return (end - np.abs(at % (2 * end) - end)).round().astype(np.int64)

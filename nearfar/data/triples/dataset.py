@@ -1,0 +1,223 @@
+"""Knowledge as triples (head, relation, tail): one a line, its three names separated by tabs.
+
+a folder        train.txt and test.txt, valid.txt if there is one; entities and relations are those of train.txt, and no triple of it
+                stands in the others
+a file          all triples; a part is set aside for testing, of which every name also occurs in what is left
+'python'        what Python's standard library says of its own classes
+in Python       a list of (head, relation, tail)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from nearfar.core.errors import NearfarError, UsageError
+from nearfar.data.common.missing import missing
+from nearfar.data.common.names import Named, check_names
+from nearfar.data.common.splits import Splits, divide
+from nearfar.data.common.stores import digest
+from nearfar.data.common.text_rows import Collected, lines_of
+from nearfar.data.samples.python_triples import python_triples
+
+Facts = Int64[np.ndarray, "_ 3"]
+Triple = tuple[str, str, str]
+Numbered = tuple[int, Triple]
+"""The number of a line, and what it says."""
+SPLITS = ("train", "valid", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class Triples(Named):
+    """Some true triples. Its samples are the *entities* (what such a method represents): `len`, `read` and `name` speak of them. What
+    is drawn from for training are the rows of `triples`."""
+
+    entities: tuple[str, ...]
+    relations: tuple[str, ...]
+    triples: Facts
+    """Numbers of head, relation and tail."""
+    valid: Facts
+    """Triples to choose settings by; none where the data bring none."""
+    known: Facts
+    """Everything that is known to be true, of all splits: what a filtered rank leaves out."""
+    source: str = ""
+    skipped: tuple[str, ...] = ()
+    """What was left out because it could not be read."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.entities
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return digest("\n".join(self.entities + self.relations).encode(), self.triples.tobytes())
+
+    def sizes(self) -> dict[str, Any]:
+        return {"n": len(self), "words": len(self), "relations": list(self.relations)}
+
+
+def open_triples(
+    spec: Any,
+    *,
+    seed: int = 0,
+    split: Sequence[int] | None = None,
+    names: tuple[Sequence[str], Sequence[str]] | None = None,
+    on_error: str = "stop",
+) -> Splits:
+    """A training and a test split of triples.
+
+    spec       a folder, a file, 'python', a list of (head, relation, tail), or `Triples`
+    split      the rows for testing that an earlier run stored, where the data bring no split of their own
+    names      entities and relations of a trained net: others are an error
+    on_error   "stop" at a triple that cannot be read or has an unknown name, and say where it is, or "skip" it
+    """
+    if isinstance(spec, Triples):
+        return Splits(spec, None)
+    rows = Collected(on_error)
+    if not isinstance(spec, (str, os.PathLike)):
+        listed = list(_from_python(spec, rows))
+        return _divided(listed, f"list of {len(spec)} triples", seed, split, names, rows)
+    text = os.fspath(spec)
+    if text == "python":
+        return _divided(enumerate(python_triples(), 1), text, seed, split, names, rows)
+    path = Path(text).expanduser()
+    if not text or not path.exists():
+        raise missing(text, ["python"], "triples")
+    if path.is_dir():
+        return _from_folder(path, text, names, rows)
+    return _divided(read_lines(path, rows), text, seed, split, names, rows)
+
+
+def read_lines(path: Path, rows: Collected) -> Iterator[Numbered]:
+    """Numbered triples of a file; `rows` are told of a line that is none."""
+    rows.open(str(path))
+    for number, line in lines_of(path, rows):
+        if not line.strip():
+            continue
+        fields = [field.strip() for field in line.split("\t")]
+        if len(fields) != 3 or not all(fields) or "\0" in line:
+            rows.broken(number, f"head, relation and tail, separated by tabs, were expected, found {line[:80]!r}")
+        else:
+            yield number, (fields[0], fields[1], fields[2])
+
+
+def _from_python(spec: Any, rows: Collected) -> Iterator[Numbered]:
+    if not isinstance(spec, (list, tuple)) or not spec:
+        raise UsageError(f"cannot read triples from a {type(spec).__name__}: give a name, a file, a folder or a list of triples")
+    for i, triple in enumerate(spec):
+        if isinstance(triple, (list, tuple)) and len(triple) == 3 and all(isinstance(x, str) and x for x in triple):
+            yield i, (triple[0], triple[1], triple[2])
+            continue
+        wrong = f"triple {i}: three names (head, relation, tail) were expected, found {str(triple)[:80]}"
+        if rows.on_error == "stop":
+            raise UsageError(wrong)
+        rows.skipped.append(wrong)
+
+
+def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[str]] | None, rows: Collected) -> Splits:
+    files = {split: path / f"{split}.txt" for split in SPLITS}
+    for split in ("train", "test"):
+        if not files[split].is_file():
+            raise UsageError(f"the folder {path} has no {split}.txt: train.txt, valid.txt and test.txt were expected, or name one file")
+    numbered = {split: list(read_lines(file, rows)) for split, file in files.items() if file.is_file()}
+    if not numbered["train"]:
+        raise NearfarError(f"{files['train']}: no triples in it")
+    learnt = {triple for _, triple in numbered["train"]}
+    numbered |= {split: _unlearnt(lines, learnt, files[split], rows) for split, lines in numbered.items() if split != "train"}
+    entities, relations = names or _names(learnt)
+    places = _places(entities), _places(relations)
+    facts = {split: _numbers(lines, *places, files[split], rows) for split, lines in numbered.items()}
+    known = np.concatenate(list(facts.values()))
+    valid = facts.get("valid", np.zeros((0, 3), dtype=np.int64))
+    train = Triples(tuple(entities), tuple(relations), facts["train"], valid, known, source, tuple(rows.skipped))
+    return Splits(train, replace(train, triples=facts["test"]) if len(facts["test"]) else None)
+
+
+def _unlearnt(lines: list[Numbered], learnt: set[Triple], file: Path, rows: Collected) -> list[Numbered]:
+    """Without training triples: a rank of one measures memory. `rows` are told of each."""
+    rows.open(str(file))
+    known = [number for number, triple in lines if triple in learnt]
+    for number in known:
+        rows.broken(number, f"{len(known):,} of its {len(lines):,} triples are training triples, and this is one: it tests nothing")
+    return [(number, triple) for number, triple in lines if triple not in learnt]
+
+
+def _divided(
+    numbered: Iterable[Numbered],
+    source: str,
+    seed: int,
+    split: Sequence[int] | None,
+    names: tuple[Sequence[str], Sequence[str]] | None,
+    rows: Collected,
+) -> Splits:
+    """One list, each triple once, of which rows are set aside: the stored ones, or one in five of those that can be spared."""
+    line: dict[Triple, int] = {}
+    for number, triple in numbered:
+        line.setdefault(triple, number)
+    entities, relations = names or _names(line)
+    known = _numbers(((number, triple) for triple, number in line.items()), _places(entities), _places(relations), source, rows)
+    if len(known) < 2:
+        raise UsageError(f"{source} has {len(known)} triples; at least 2 are needed")
+    drawn = np.array(divide(Splits(_Rows(known, source), None), seed, split).test_ids, dtype=np.int64)
+    test_ids = _spared(known, drawn) if split is None else drawn
+    nothing = np.zeros((0, 3), dtype=np.int64)
+    train = Triples(tuple(entities), tuple(relations), np.delete(known, test_ids, axis=0), nothing, known, source, tuple(rows.skipped))
+    return Splits(train, replace(train, triples=known[test_ids]) if len(test_ids) else None, test_ids.tolist())
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Triples as samples, to be divided."""
+
+    triples: Facts
+    source: str
+    labels: None = None
+
+    def __len__(self) -> int:
+        return len(self.triples)
+
+    def subset(self, ids: np.ndarray) -> _Rows:
+        return replace(self, triples=self.triples[ids])
+
+
+def _spared(known: Facts, drawn: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " k"]:
+    """Of the rows drawn those whose entities and relation occur in other rows too: nobody can rank what was never seen."""
+    left = np.delete(known, drawn, axis=0)
+    entities, relations = np.unique(left[:, [0, 2]]), np.unique(left[:, 1])
+    test = known[drawn]
+    return drawn[np.isin(test[:, [0, 2]], entities).all(1) & np.isin(test[:, 1], relations)]
+
+
+def _names(triples: Iterable[Triple]) -> tuple[list[str], list[str]]:
+    """Entities and relations in alphabetical order."""
+    entities: set[str] = set()
+    relations: set[str] = set()
+    for head, relation, tail in triples:
+        entities.update((head, tail))
+        relations.add(relation)
+    return check_names(sorted(entities)), sorted(relations)
+
+
+def _places(names: Sequence[str]) -> dict[str, int]:
+    return {name: i for i, name in enumerate(names)}
+
+
+def _numbers(lines: Iterable[Numbered], entities: dict[str, int], relations: dict[str, int], source: Any, rows: Collected) -> Facts:
+    """Names as numbers. `rows` are told of a triple with a name that is not known."""
+    found: list[tuple[int, int, int]] = []
+    rows.open(str(source))
+    for number, (head, relation, tail) in lines:
+        parts = ((head, entities, "entity"), (relation, relations, "relation"), (tail, entities, "entity"))
+        strange = next((f"{what} {name!r}" for name, known, what in parts if name not in known), None)
+        if strange:
+            rows.broken(number, f"the {strange} occurs in no training triple: it has no vector")
+        else:
+            found.append((entities[head], relations[relation], entities[tail]))
+    return np.array(found, dtype=np.int64).reshape(-1, 3)

@@ -1,0 +1,160 @@
+"""Running text as numbers: the words of a corpus, end to end, and where its sentences begin.
+
+A line of a text file is a sentence. Two kinds of lines are none: empty ones, and titles ('# …'), as in a file of articles
+
+    # Title of an article
+    Its first sentence.
+    Its second sentence.
+
+    # Title of the next one
+
+A word is a run of letters and digits of any script, in lower case; an apostrophe between two of them belongs to it ("don't").
+Nothing else is kept: punctuation, underscores and symbols separate words.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int32, Int64
+
+from nearfar.core.errors import UsageError
+from nearfar.data.common.lines import numbered_lines
+from nearfar.data.common.missing import missing
+from nearfar.data.common.names import WORD, Named
+from nearfar.data.common.splits import Splits
+from nearfar.data.common.stores import digest
+from nearfar.data.samples.docstrings import docstrings
+
+MIN_COUNT = 5
+"""Words that occur less often say too little about themselves to get a vector."""
+
+
+def tokenise(line: str) -> list[str]:
+    """The words of a line, in lower case."""
+    return WORD.findall(line.lower())
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus(Named):
+    """A text of known words. Its samples are the *words* (what a word method represents), most frequent first: `len`, `read` and
+    `name` speak of them. What is drawn from for training are places of the text: `tokens` and `begins`.
+
+    Rare words are left out of the text itself: their neighbours move together.
+    """
+
+    words: tuple[str, ...]
+    counts: Int64[np.ndarray, " words"]
+    """How often each word occurs."""
+    tokens: Int32[np.ndarray, " tokens"]
+    """The text: for each place the position of its word in `words`."""
+    offsets: Int64[np.ndarray, " sentences_and_one"]
+    """Sentence i is `tokens[offsets[i] : offsets[i + 1]]`."""
+    read_words: int = 0
+    """Words of the source, rare ones included."""
+    source: str = ""
+    """What the user asked for, as text."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.words
+
+    @cached_property
+    def number(self) -> dict[str, int]:
+        """The position of each word."""
+        return {word: i for i, word in enumerate(self.words)}
+
+    @cached_property
+    def begins(self) -> Bool[np.ndarray, " tokens"]:
+        """Whether a sentence begins at a place: a byte instead of a search."""
+        flags = np.zeros(len(self.tokens), dtype=bool)
+        flags[self.offsets[:-1]] = True
+        return flags
+
+    def sentences(self) -> Iterator[list[str]]:
+        """The text again, as lists of words: what another program is given to learn from the same."""
+        for start, stop in itertools.pairwise(self.offsets):
+            yield [self.words[i] for i in self.tokens[start:stop]]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return digest("\n".join(self.words).encode(), self.tokens.tobytes(), self.offsets.tobytes())
+
+    def sizes(self) -> dict[str, Any]:
+        return {"n": len(self), "words": len(self), "tokens": len(self.tokens)}
+
+
+def corpus_of(sentences: Iterable[Sequence[str]], min_count: int = MIN_COUNT, source: str = "sentences") -> Corpus:
+    """A corpus from sentences that are cut into words already. Words of equal count stand in alphabetical order."""
+    if min_count < 1:
+        raise UsageError(f"--min-count must be at least 1, got {min_count}")
+    found: dict[str, int] = {}
+    flat, lengths = array("i"), array("i")  # 4 bytes a word: lists of strings would take 60
+    for sentence in sentences:
+        flat.extend([found.setdefault(word, len(found)) for word in sentence])
+        lengths.append(len(sentence))
+    every = np.frombuffer(flat, dtype=np.int32) if flat else np.zeros(0, dtype=np.int32)
+    counts = np.bincount(every, minlength=len(found))
+    names = list(found)
+    chosen = sorted((i for i in range(len(names)) if counts[i] >= min_count), key=lambda i: (-counts[i], names[i]))
+    if len(chosen) < 2:
+        raise UsageError(f"{source} has {len(chosen)} words that occur {min_count} times or more; at least 2 are needed (--min-count)")
+    position = np.full(len(names), -1, dtype=np.int32)
+    position[chosen] = np.arange(len(chosen))
+    return _without_rare(
+        position[every], np.frombuffer(lengths, dtype=np.int32), tuple(names[i] for i in chosen), counts[chosen].astype(np.int64), source
+    )
+
+
+def _without_rare(text: np.ndarray, lengths: np.ndarray, words: tuple[str, ...], counts: np.ndarray, source: str) -> Corpus:
+    """Leave out what is no word of the vocabulary (-1), and sentences of which nothing is left."""
+    known = text >= 0
+    before = np.concatenate([[0], np.cumsum(known)])
+    ends = np.cumsum(lengths, dtype=np.int64)
+    offsets = np.unique(np.concatenate([[0], before[ends]]))
+    return Corpus(words, counts, text[known], offsets.astype(np.int64), len(text), source)
+
+
+def open_corpus(spec: Any, *, min_count: int = MIN_COUNT) -> Splits:
+    """Open running text. There is no test split: words are measured by what people say about them.
+
+    spec       'docstrings' (of Python's standard library); a text file, or a folder of .txt files; a list of lines
+    min_count  words that occur less often are left out
+    """
+    if isinstance(spec, Corpus):
+        return Splits(spec, None)
+    if isinstance(spec, (list, tuple)) and spec and all(isinstance(line, str) for line in spec):
+        return Splits(corpus_of(map(tokenise, spec), min_count, f"list of {len(spec)} lines"), None)
+    if not isinstance(spec, (str, os.PathLike)):
+        raise UsageError(f"cannot read running text from a {type(spec).__name__}: give a name, a text file, a folder or a list of lines")
+    text = os.fspath(spec)
+    if text == "docstrings":
+        return Splits(corpus_of(map(tokenise, docstrings().texts()), min_count, text), None)
+    lines = itertools.chain.from_iterable(map(sentence_lines, _files(text)))
+    return Splits(corpus_of(map(tokenise, lines), min_count, text), None)
+
+
+def _files(text: str) -> list[Path]:
+    path = Path(text).expanduser()
+    if not text or not path.exists():
+        raise missing(text, ["docstrings"], "text")
+    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"the folder {path} has no .txt files")
+    return files
+
+
+def sentence_lines(path: Path) -> Iterator[str]:
+    """The lines of a UTF-8 file that are sentences. A line that is no text is an error that names it."""
+    for _, line in numbered_lines(path):
+        sentence = line.strip()
+        if sentence and sentence != "#" and not sentence.startswith("# "):
+            yield sentence

@@ -1,0 +1,63 @@
+"""Few labels: the linear probe on a handful of labelled samples a class, over several draws."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nearfar.core import DataError, Key
+from nearfar.core.argument_checks import check_positive
+from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
+from nearfar.evaluate.probe import fit_linear
+
+
+@dataclass(frozen=True)
+class FewLabels:
+    """Mean and standard deviation of the accuracy over the draws, and the protocol.
+
+    `short_classes` counts the classes that have fewer than `per_class` training samples; all they have are used.
+    """
+
+    mean: float
+    std: float
+    accuracies: tuple[float, ...]
+    per_class: int
+    draws: int
+    C: float
+    scale: bool
+    short_classes: int
+
+
+def draw(labels: np.ndarray, per_class: int, key: Key) -> np.ndarray:
+    """Indices of `per_class` samples of each class, in rising order. A function of labels and key only: equal for all representations."""
+    order = key.permutation(len(labels))
+    shuffled = labels[order]
+    return np.sort(np.concatenate([order[shuffled == c][:per_class] for c in np.unique(labels)]))
+
+
+def few_labels(
+    train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, per_class: int = 5, draws: int = 10, C: float = 1.0, scale: bool = True,
+    *, key: Key,
+) -> FewLabels:  # fmt: skip
+    """Fit on `per_class` labelled samples a class, count on the whole test split; repeat for `draws` keyed draws.
+
+    `scale` standardises by all training features: they are at hand without labels.
+    """
+    for name, count in (("per_class", per_class), ("draws", draws)):
+        if count < 1:
+            raise DataError(f"`{name}` must be at least 1, got {count}")
+    check_positive(C=C)
+    train, test = as_features(train_x, "training features"), as_features(test_x, "test features")
+    y, truth = as_labels(train_y, train, "training labels"), as_labels(test_y, test, "test labels")
+    if scale:
+        train, test = standardised(train, test)
+    labels = y.cpu().numpy()
+    accuracies = []
+    for i in range(draws):
+        chosen = draw(labels, per_class, key("few labels", i))
+        fitted = fit_linear(train[chosen], y[chosen], C)
+        accuracies.append(float((fitted.predict(test) == truth).double().mean()))
+    spread = float(np.std(accuracies, ddof=1)) if draws > 1 else 0.0
+    short = int((np.unique(labels, return_counts=True)[1] < per_class).sum())
+    return FewLabels(float(np.mean(accuracies)), spread, tuple(accuracies), per_class, draws, C, scale, short)

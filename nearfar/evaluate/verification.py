@@ -1,0 +1,61 @@
+"""How well distances tell apart classes that nobody was trained on: by the nearest neighbour, and by one threshold for all pairs."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nearfar.core import UsageError
+from nearfar.core.argument_checks import check_flags, check_rows
+from nearfar.evaluate.input_checks import as_labels, require_finite
+from nearfar.evaluate.ties import expected_hit, places
+from nearfar.scores import Score, cosine
+
+CHUNK = 1024
+"""Queries compared at a time."""
+
+
+def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = cosine) -> float:
+    """Return the share of samples whose nearest neighbor among all others is of their class (leave one out).
+
+    A sample that is alone in its class asks for nobody, but may be found. Equal scores count by the expectation over their orders.
+    """
+    check_rows(x=x)
+    require_finite(x, "features")
+    y = as_labels(y, x)
+    _, inverse, size = y.unique(return_inverse=True, return_counts=True)
+    asked = torch.nonzero(size[inverse] > 1)[:, 0]
+    if not len(asked):
+        raise UsageError("recall at 1: no class has two samples")
+    hits = 0.0
+    for rows in asked.split(CHUNK):
+        table, place = score(x[rows], x), torch.arange(len(rows), device=x.device)
+        table[place, rows] = -torch.inf
+        same = y[rows][:, None] == y
+        same[place, rows] = False
+        hits += float(expected_hit(places(table, same.nonzero()), 1).sum())
+    return hits / len(asked)
+
+
+def equal_error_rate(scores: Float[Tensor, " n"], same: Bool[Tensor, " n"]) -> float:
+    """Return the error rate at the threshold where both kinds of error are equally frequent.
+
+    Pairs whose score reaches the threshold are taken for the same class. At the threshold as large a share of the different pairs
+    is accepted as of the same pairs is rejected. Between two thresholds it is interpolated; 0 is perfect, 1/2 is chance.
+    """
+    check_rows(1, scores=scores)
+    check_flags(scores.shape, same=same)
+    require_finite(scores, "scores of pairs")
+    if not same.any() or same.all():
+        raise UsageError("equal error rate: pairs of the same class and pairs of different ones are needed")
+    ordered, order = scores.sort(descending=True)
+    last = torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool)])  # equal scores are accepted together
+    hits, accepted = same[order].double().cumsum(0)[last], torch.arange(1, len(scores) + 1)[last]
+    nothing = torch.zeros(1, dtype=torch.float64)
+    refused = 1 - torch.cat([nothing, hits / same.sum()])
+    false = torch.cat([nothing, (accepted - hits) / (~same).sum()])
+    gap = false - refused  # rises from -1 to 1
+    i = int((gap >= 0).nonzero()[0])
+    share = float(-gap[i - 1] / (gap[i] - gap[i - 1]))
+    return float(false[i - 1] + share * (false[i] - false[i - 1]))

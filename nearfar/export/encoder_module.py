@@ -1,0 +1,169 @@
+"""What all targets need: the encoder as one module from an input to vectors, an example of its input, and words about both."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.core import Net, UsageError
+from nearfar.train.model import Trained
+
+SHORTEST = 3
+"""Tokens of the shortest text that an exported program takes; attention over fewer is a special case of its own."""
+
+
+class Encode(nn.Module):
+    """From what the run's data read to vectors, as `Trained.encode` computes them, in fp32 on the CPU."""
+
+    def __init__(self, trained: Trained, signature: Signature):
+        super().__init__()
+        self.recipe, self.tower = trained.recipe, signature.tower
+        self.net = _slim(trained, signature)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.recipe.encode(self.net, x, self.tower).float()
+
+
+def _slim(trained: Trained, signature: Signature) -> Net:
+    """The net without the parts that encoding does not use."""
+    net, example, tower = copy.deepcopy(trained.net).cpu().eval().requires_grad_(False), signature.example, signature.tower
+    vectors = trained.recipe.encode(net, example, tower)
+    for name, part in list(net.named_children()):
+        delattr(net, name)
+        try:
+            needed = not torch.equal(trained.recipe.encode(net, example, tower), vectors)
+        except AttributeError:
+            needed = True
+        if needed:
+            setattr(net, name, part)
+    return net
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The input of an encoder."""
+
+    name: str
+    example: Tensor
+    axes: dict[int, str]
+    """Axes of any length, by their names."""
+    longest: int | None
+    """The largest length of the axis t, if there is one."""
+    words: dict[str, Any]
+    """What preprocessing.json says."""
+    tower: str = "encoder"
+    """Which of the run's encoders it is, as `Trained.encode` names them."""
+
+
+def signatures_of(trained: Trained) -> dict[str, Signature]:
+    """The inputs of all encoders of a run, by the names of the files they are written to."""
+    if trained.recipe.card.modality == "image-text":
+        return {"image": _images(trained.net.sizes), "text": _texts(trained.net.sizes["text"])}
+    signature, towers = signature_of(trained), text_towers(trained)
+    return {tower: replace(signature, tower=tower) for tower in towers} if len(towers) > 1 else {"model": signature}
+
+
+def text_towers(trained: Trained) -> tuple[str, ...]:
+    """The parts of the net that take texts: two of them where questions and passages have an encoder each."""
+    return ("question", "passage") if hasattr(trained.net, "question") and hasattr(trained.net, "passage") else ("encoder",)
+
+
+def signature_of(trained: Trained) -> Signature:
+    """The input of a run's only encoder, or of either where two take the same."""
+    modality, sizes = trained.recipe.card.modality, trained.net.sizes
+    if modality == "image":
+        return _images(sizes)
+    if modality == "text":
+        return _texts(sizes)
+    if modality == "words":
+        words = {"input": "ids", "dtype": "int64", "shape": ["n"], "meaning": "positions in the vocabulary of tokenizer.json"}
+        return Signature("ids", torch.arange(4), {0: "n"}, None, words)
+    if modality == "audio":
+        return _sounds(sizes)
+    if modality == "frames":
+        return _frames(sizes)
+    if modality == "image-text":
+        raise UsageError("a run on images with captions has two encoders and a space in common: --to onnx and --to torch take both")
+    raise UsageError(f"encoders of {modality} cannot be exported: those of images, texts, words, sounds and frames can")
+
+
+def _images(sizes: Any) -> Signature:
+    channels, size, standard = sizes["channels"], sizes["size"], sizes.get("standardised", sizes)
+    words = {
+        "input": "images",
+        "dtype": "uint8",
+        "shape": ["n", channels, size, size],
+        "channels": "red, green, blue" if channels == 3 else "grey",
+        "values": "0 to 255, as in the file",
+        "resize": f"the central square, scaled to {size} x {size} pixels with antialiasing",
+        "standardise": {"done_by": "the model", "mean": list(standard["mean"]), "std": list(standard["std"]), "of_values_in": [0, 1]},
+    }
+    pixels = torch.arange(3 * channels * size * size) * 37 % 256
+    return Signature("images", pixels.to(torch.uint8).view(3, channels, size, size), {0: "n"}, None, words)
+
+
+def _sounds(sizes: Any) -> Signature:
+    samples = sizes["samples"]
+    words = {
+        "input": "samples",
+        "dtype": "int16",
+        "shape": ["n", samples],
+        "rate": sizes["rate"],
+        "channels": "one: the mean of all",
+        "length": f"{samples / sizes['rate']:g} s; shorter clips have zeros at their end",
+    }
+    wave = 8000 * torch.sin(torch.arange(3 * samples).view(3, samples) * torch.tensor([[0.05], [0.2], [0.8]]))
+    return Signature("samples", wave.to(torch.int16), {0: "n"}, None, words)
+
+
+def _frames(sizes: Any) -> Signature:
+    shape = [sizes[name] for name in ("channels", "height", "width")]
+    words = {"input": "frames", "dtype": "uint8", "shape": ["n", *shape], "values": "0 to 255, as they were recorded"}
+    pixels = torch.arange(3 * math.prod(shape)) * 37 % 256
+    return Signature("frames", pixels.to(torch.uint8).view(3, *shape), {0: "n"}, None, words)
+
+
+def _texts(sizes: Any) -> Signature:
+    longest, special = max(SHORTEST, -(-sizes["length"] // 8) * 8), sizes["special"]
+    words = {
+        "input": "ids",
+        "dtype": "int64",
+        "shape": ["n", "t"],
+        "tokenizer": "tokenizer.json, for the package tokenizers",
+        "cut_off_after": sizes["length"],
+        "pad_on_the_right_with": special["pad"],
+        "t": [SHORTEST, longest],
+    }
+    ids = torch.arange(3 * longest).view(3, longest) * 7 % sizes["vocabulary"]
+    return Signature("ids", ids, {0: "n", 1: "t"}, longest, words)
+
+
+def write_words(trained: Trained, signatures: dict[str, Signature], folder: Path, load: str) -> None:
+    """preprocessing.json, the tokenizer, and a README with the lines that load the model, or both of them."""
+    output = {"output": {"name": "vectors", "dtype": "float32", "shape": ["n", "d"]}}
+    words = {name: signature.words | output for name, signature in signatures.items()}
+    (folder / "preprocessing.json").write_text(json.dumps(words.get("model", words), indent=2) + "\n")
+    if trained.tokenizer is not None and not (folder / "tokenizer.json").exists():
+        (folder / "tokenizer.json").write_text(trained.tokenizer.definition, encoding="utf-8")
+    text = f"preprocessing.json describes input and output.\n\n```python\n{load}```"
+    if len(signatures) > 1:
+        write_readme(trained, folder, f"{one_space(*signatures)} {text}", "Two encoders")
+    else:
+        write_readme(trained, folder, text)
+
+
+def one_space(first: str, second: str) -> str:
+    return f"`{first}` and `{second}` lead into one space: a vector of the one is compared with a vector of the other by their dot product."
+
+
+def write_readme(trained: Trained, folder: Path, text: str, what: str = "An encoder") -> None:
+    card = trained.recipe.card
+    title = f"# {card.title}, {trained.run.encoder}, {trained.step:,} steps on {Path(trained.run.data).name or 'an array'}"
+    (folder / "README.md").write_text(f"{title}\n\n{what} trained with nearfar ({card.paper}).\n\n{text}\n", encoding="utf-8")

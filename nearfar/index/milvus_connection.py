@@ -1,0 +1,62 @@
+"""What a Milvus store needs before it is an index: a connection, errors as one line, collections, and the record of an index's state."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nearfar.core.errors import MissingExtra, NearfarError
+from nearfar.index.milvus_address import Store, parse_store
+
+
+def package() -> Any:
+    try:
+        import pymilvus
+    except ImportError as e:
+        raise MissingExtra("pymilvus", "milvus", "a Milvus store") from e
+    return pymilvus
+
+
+def connect(name: str) -> tuple[Store, Any]:
+    pymilvus = package()
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it would say at length is said once, by `explained`
+    store = parse_store(name)
+    with explained(name):
+        return store, pymilvus.MilvusClient(store.uri, token=store.token, timeout=20)
+
+
+@contextlib.contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Errors of Milvus as one line."""
+    try:
+        yield
+    except package().MilvusException as e:
+        raise NearfarError(f"the Milvus store {name}: {str(e.message).splitlines()[0]}") from e
+
+
+def make_collection(client: Any, name: str, dim: int, texts: Sequence[str], engine: str, settings: dict[str, int], distance: str) -> None:
+    """A collection of ids, vectors and some fields of text, ready to be searched."""
+    kinds = package().DataType
+    schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
+    schema.add_field("id", kinds.INT64, is_primary=True)
+    schema.add_field("vector", kinds.FLOAT_VECTOR, dim=dim)
+    for field in texts:
+        schema.add_field(field, kinds.VARCHAR, max_length=65_535)
+    index = client.prepare_index_params()
+    index.add_index("vector", index_type=engine, metric_type=distance, params=settings)
+    client.create_collection(name, schema=schema, index_params=index, consistency_level="Strong")
+
+
+def read_state(client: Any, store: Store) -> dict[str, Any] | None:
+    if not client.has_collection(state_name(store)):
+        return None
+    client.load_collection(state_name(store))
+    found = client.get(state_name(store), ids=[0], output_fields=["body"])
+    return json.loads(found[0]["body"]) if found else None
+
+
+def state_name(store: Store) -> str:
+    return f"{store.collection}_state"

@@ -1,0 +1,41 @@
+"""Sentence-BERT's classification and regression objectives on pairs of sentences."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.core.argument_checks import check_lengths, check_same_shape
+from nearfar.losses.softmax import cross_entropy
+from nearfar.scores import cosine
+
+
+def sbert_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+    r"""\([u; v; |u - v|]\), of width 3 d: what the classifier sees of a pair."""
+    check_same_shape(u=u, v=v)
+    return torch.cat([u, v, (u - v).abs()], 1)
+
+
+def sbert_softmax(
+    u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], weight: Float[Tensor, "c e"], y: Int[Tensor, " n"]
+) -> Float[Tensor, ""]:
+    r"""\[ \mathcal L = -\frac1n \sum_i \log \operatorname{softmax}(W [u_i; v_i; |u_i - v_i|])_{y_i} \]
+
+    Shapes: W is `(c, 3 d)`, of c relations (entailment, neutral, contradiction); no bias. The label -1 is unknown.
+
+    Relations: similar vectors are a by-product: what is trained is the classifier, and the cosine is used after it.
+
+    Reference: Reimers, Gurevych, Sentence-BERT, EMNLP 2019. Its triplet objective is a margin loss.
+    """
+    return cross_entropy(sbert_features(u, v) @ weight.T, y)
+
+
+def sbert_regression(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], gold: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    r"""\(\ell_i = (\cos(u_i, v_i) - y_i)^2\), with gold similarities scaled to [0, 1] (or [-1, 1]).
+
+    Reference: Reimers, Gurevych, Sentence-BERT, EMNLP 2019.
+    """
+    check_same_shape(u=u, v=v)
+    check_lengths(u=u, gold=gold)
+    return (cosine.of_pairs(cosine.ready(u), cosine.ready(v)) - gold).square()

@@ -1,0 +1,55 @@
+"""Learning curves of a report: every number that a training logged, against its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from nearfar.reports.charts import Line, line_chart, number
+from nearfar.reports.page import section
+
+NOT_CURVES = {"step", "epoch", "time", "seconds", "knn_k", "knn_tau"}
+"""Numbers of the log that are the axis or a protocol, not a course."""
+LEARNING_RATES = {"lr", "learning_rate"}
+
+
+def curves(log: Sequence[Mapping[str, Any]]) -> str:
+    """A chart for every number of the log, the loss first and the learning rate last; nothing where nothing was logged."""
+    lines = [line for line in log if "step" in line]
+    names = list(dict.fromkeys(name for line in lines for name, value in line.items() if _is_scalar(value)))
+    names = [n for n in names if n not in NOT_CURVES]
+    if not names:
+        return ""
+    order = sorted(names, key=lambda n: (n != "loss", n in LEARNING_RATES))
+    charts = "".join(_curve(name, lines) for name in order)
+    return section("curves", "Learning curves", f'<div class="charts">{charts}</div>')
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> str:
+    chosen = [line for line in log if _is_scalar(line.get(name))]
+    x, y = (np.array([line[key] for line in chosen], dtype=float) for key in ("step", name))
+    lines = (
+        [Line(name, x, y, faint=True), Line(name, x, _smoothed(y))] if len(y) > 60 and name not in LEARNING_RATES else [Line(name, x, y)]
+    )
+    chart = line_chart(lines, f"{name} against steps", height=160 if name in LEARNING_RATES else 220)
+    last = f"{number(y[-1])} at step {x[-1]:,.0f}" if np.isfinite(y[-1]) else "not finite at the end"
+    return f"<figure><figcaption><b>{escape(name)}</b><span>{last}</span></figcaption>{chart}</figure>"
+
+
+def _smoothed(y: np.ndarray) -> np.ndarray:
+    """Mean over a window of a thirtieth of the run, shorter at both ends; gaps stay gaps."""
+    half = max(1, len(y) // 60)
+    good = np.isfinite(y)
+    total = np.concatenate([[0], np.cumsum(np.where(good, y, 0.0))])
+    count = np.concatenate([[0], np.cumsum(good)])
+    at = np.arange(len(y))
+    reach = np.minimum(np.minimum(at, len(y) - 1 - at), half)
+    low, high = at - reach, at + reach + 1
+    return np.where(good, (total[high] - total[low]) / np.maximum(count[high] - count[low], 1), np.nan)

@@ -1,0 +1,104 @@
+"""Two figures of several runs: where they lie between alignment and uniformity, and how accurate they are, with their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+import numpy as np
+
+from nearfar.reports.charts import colour, number, ticks
+
+LEFT, RIGHT, TOP, BOTTOM = 52.0, 16.0, 14.0, 44.0
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The runs of one row: one (x, y) a run. `faint`: a floor to compare with, drawn hollow."""
+
+    name: str
+    points: Sequence[tuple[float, float]]
+    faint: bool = False
+
+
+def plane(rows: Sequence[Marks], x_title: str, y_title: str, width: int = 560, height: int = 380) -> str:
+    """Runs as dots, the mean of each row as a ring with whiskers of one standard deviation."""
+    rows = [row for row in rows if row.points]
+    every = np.array([point for row in rows for point in row.points])
+    (x0, y0), (x1, y1) = _widened(every)
+    to_x = lambda v: LEFT + (v - x0) / (x1 - x0) * (width - LEFT - RIGHT)
+    to_y = lambda v: height - BOTTOM - (v - y0) / (y1 - y0) * (height - TOP - BOTTOM)
+    parts = [_frame(x0, x1, y0, y1, to_x, to_y, width, height, x_title, y_title)]
+    for i, row in enumerate(rows):
+        parts.append(_row_marks(row, f"var(--c{9 if row.faint else i})" if len(rows) <= 9 else colour(i, len(rows)), to_x, to_y))
+    return _svg(width, height, f"{y_title} against {x_title}", "".join(parts))
+
+
+def dots(rows: Sequence[tuple[str, Sequence[float]]], floor: float | None, title: str, width: int = 560) -> str:
+    """One line a row: its runs as dots, their mean as a bar, whiskers of one standard deviation; a dashed line for the floor."""
+    rows = [(name, values) for name, values in rows if len(values)]
+    every = [v for _, values in rows for v in values] + ([] if floor is None else [floor])
+    low, high = min(every), max(every)
+    low, high = low - 0.06 * (high - low) - 1e-3, high + 0.06 * (high - low) + 1e-3
+    left, height = 190.0, 30.0 * len(rows) + BOTTOM + TOP
+    to_x = lambda v: left + (v - low) / (high - low) * (width - left - RIGHT)
+    parts = []
+    for tick in ticks(low, high):
+        x, end = to_x(tick), height - BOTTOM
+        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{end}"/>')
+        parts.append(f'<text x="{x:.1f}" y="{end + 16}" text-anchor="middle">{number(tick)}</text>')
+    if floor is not None:
+        style = 'stroke="var(--bad)" stroke-dasharray="4 3"'
+        parts.append(f'<line {style} x1="{to_x(floor):.1f}" x2="{to_x(floor):.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>')
+    for i, (name, values) in enumerate(rows):
+        y, mean, std = TOP + 30 * i + 15, float(np.mean(values)), _std(values)
+        fill = f"var(--c{i})" if len(rows) <= 9 else colour(i, len(rows))
+        shown = name if len(name) <= 28 else name[:27] + "…"
+        parts.append(f'<text x="{left - 12}" y="{y + 4}" text-anchor="end">{escape(shown)}<title>{escape(name)}</title></text>')
+        parts.append(f'<line stroke="{fill}" stroke-width="2" x1="{to_x(mean - std):.1f}" x2="{to_x(mean + std):.1f}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<line stroke="{fill}" stroke-width="3" x1="{to_x(mean):.1f}" x2="{to_x(mean):.1f}" y1="{y - 8}" y2="{y + 8}"/>')
+        parts += [f'<circle cx="{to_x(v):.1f}" cy="{y}" r="3" fill="{fill}" opacity="0.6"/>' for v in values]
+    middle = (left + width - RIGHT) / 2
+    parts.append(f'<text x="{middle:.1f}" y="{height - 8}" text-anchor="middle">{escape(title)}</text>')
+    return _svg(width, round(height), title, "".join(parts))
+
+
+def _row_marks(row: Marks, stroke: str, to_x, to_y) -> str:
+    xs, ys = (np.array([point[axis] for point in row.points]) for axis in (0, 1))
+    x, y, dx, dy = xs.mean(), ys.mean(), _std(xs), _std(ys)
+    title = f"<title>{escape(row.name)}</title>"
+    parts = [f'<circle cx="{to_x(a):.1f}" cy="{to_y(b):.1f}" r="2.6" fill="{stroke}" opacity="0.7"/>' for a, b in row.points]
+    ring = f'fill="none" stroke="{stroke}" stroke-width="2"' + (' stroke-dasharray="3 2"' if row.faint else "")
+    parts.append(f'<line stroke="{stroke}" x1="{to_x(x - dx):.1f}" x2="{to_x(x + dx):.1f}" y1="{to_y(y):.1f}" y2="{to_y(y):.1f}"/>')
+    parts.append(f'<line stroke="{stroke}" x1="{to_x(x):.1f}" x2="{to_x(x):.1f}" y1="{to_y(y - dy):.1f}" y2="{to_y(y + dy):.1f}"/>')
+    parts.append(f'<circle cx="{to_x(x):.1f}" cy="{to_y(y):.1f}" r="7" {ring}>{title}</circle>')
+    return f"<g>{''.join(parts)}</g>"
+
+
+def _frame(x0: float, x1: float, y0: float, y1: float, to_x, to_y, width: int, height: int, x_title: str, y_title: str) -> str:
+    floor, parts = height - BOTTOM, []
+    for tick in ticks(y0, y1):
+        y = to_y(tick)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{width - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<text x="{LEFT - 7}" y="{y + 3.5:.1f}" text-anchor="end">{number(tick)}</text>')
+    parts += [f'<text x="{to_x(t):.1f}" y="{floor + 16}" text-anchor="middle">{number(t)}</text>' for t in ticks(x0, x1, 5)]
+    parts.append(f'<line class="axis" x1="{LEFT}" x2="{width - RIGHT}" y1="{floor}" y2="{floor}"/>')
+    parts.append(f'<text x="{(LEFT + width - RIGHT) / 2}" y="{height - 8}" text-anchor="middle">{escape(x_title)}</text>')
+    parts.append(f'<text x="{LEFT}" y="{TOP - 3}" text-anchor="middle">{escape(y_title)}</text>')
+    return "".join(parts)
+
+
+def _widened(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The corners of a box around the points, with room for rings and whiskers."""
+    low, high = points.min(0), points.max(0)
+    room = 0.12 * np.maximum(high - low, np.maximum(1e-3, 0.1 * np.abs(high)))
+    return low - room, high + room
+
+
+def _std(values: Sequence[float] | np.ndarray) -> float:
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def _svg(width: int, height: int, label: str, body: str) -> str:
+    return f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'

@@ -1,0 +1,166 @@
+"""The paths of the server. Whatever goes wrong is JSON with one sentence: no traceback, no path of this machine."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException
+
+from nearfar import __version__
+from nearfar.server import responses as answer
+from nearfar.server.api_docs import add_docs
+from nearfar.server.guard import COOKIE, Guard, session_of
+from nearfar.server.limits import Refused
+from nearfar.server.metrics import Measured
+from nearfar.server.requests import FLOATS, FORM, JSON, NPY, EmbedBody, SearchBody, read
+from nearfar.server.service import Service
+
+
+class Problem(BaseModel):
+    error: str
+
+
+class Vectors(BaseModel):
+    dim: int
+    vectors: list[list[float]]
+
+
+class Hit(BaseModel):
+    row: int
+    score: float
+    name: str | None
+    label: str | None
+    text: str | None = None
+
+
+class Neighbours(BaseModel):
+    hits: list[list[Hit]]
+
+
+class Health(BaseModel):
+    status: str
+    version: str
+    title: str
+    modality: str
+    rows: int
+    dim: int
+
+
+class Session(BaseModel):
+    token: str = Field(max_length=1024)
+
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": said}
+    for status, said in {
+        400: "not HTTP as it should be", 401: "no token, or a wrong one", 404: "no such row", 408: "the body came too slowly",
+        413: "larger than the limits", 415: "a type of body that is not understood", 422: "understood, but not right",
+        503: "too many requests", 504: "took too long",
+    }.items()
+}  # fmt: skip
+TAGS = [
+    {"name": "use", "description": "Vectors and neighbours."},
+    {"name": "watch", "description": "Is it alive, how busy is it."},
+    {"name": "explore", "description": "What the page at / is made from."},
+]
+
+
+def build_app(service: Service, token: str | None = None, local: bool = True) -> FastAPI:
+    """local: the server listens on a loopback address, hence a request for another host is a trick."""
+    app = FastAPI(title="nearfar", version=__version__, docs_url=None, redoc_url=None, openapi_tags=TAGS)
+    app.state.service = service
+    _add_errors(app)
+    _add_use(app, service)
+    _add_watch(app, service, token)
+    add_docs(app)
+    app.add_middleware(Guard, limits=service.limits, token=token, local=local)
+    app.add_middleware(Measured, metrics=service.metrics)
+    return app
+
+
+def _add_use(app: FastAPI, service: Service) -> None:
+    @app.post(
+        "/embed", tags=["use"], response_model=Vectors, responses=PROBLEMS | _binary("rows of float32"), openapi_extra=_bodies(EmbedBody)
+    )
+    async def embed(request: Request) -> Response:
+        """The vectors of texts, images, sounds or rows. `Accept: application/x-npy` or `application/octet-stream` for binary answers."""
+        asked = await read(request, EmbedBody, service.limits, service.collection.dim)
+        return answer.vectors(request, await service.embed(asked))
+
+    @app.post(
+        "/search", tags=["use"], response_model=Neighbours, responses=PROBLEMS | _binary("12 bytes a hit: row int64, score float32"),
+        openapi_extra=_bodies(SearchBody) | {"parameters": [_K]},
+    )  # fmt: skip
+    async def search(request: Request) -> Response:
+        """The nearest rows of texts, images, sounds, vectors or rows. Vectors may come as bare float32 or as a .npy file."""
+        asked = await read(request, SearchBody, service.limits, service.collection.dim)
+        answer.check_size(request, len(asked) * asked.k, service.limits)
+        return answer.hits(request, await service.search(asked), service.collection.items)
+
+
+_K = {"name": "k", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 1}, "description": "neighbours of each query"}
+
+
+def _add_watch(app: FastAPI, service: Service, token: str | None) -> None:
+    collection = service.collection
+
+    @app.get("/health", tags=["watch"], response_model=Health)
+    async def health() -> dict[str, Any]:
+        about = {"title": collection.title, "modality": collection.modality, "rows": len(collection), "dim": collection.dim}
+        return {"status": "ok", "version": __version__, **(about if token is None else about | {"title": "nearfar"})}
+
+    @app.get("/metrics", tags=["watch"], response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Counters for Prometheus."""
+        text = service.metrics.text(service.worker.jobs.qsize(), len(collection))
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
+
+    @app.post("/session", tags=["watch"], status_code=204, responses={401: PROBLEMS[401], 422: PROBLEMS[422]})
+    async def session(given: Session) -> Response:
+        """A cookie for a browser, in exchange for the token."""
+        if token is not None and not hmac.compare_digest(given.token.encode("utf-8", "replace"), token.encode()):
+            raise Refused(401, "this is not the token")
+        done = Response(status_code=204)
+        if token is not None:
+            done.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")
+        return done
+
+
+def _bodies(model: type[EmbedBody]) -> dict[str, Any]:
+    """The request body in the API's description: it is read by hand, since it may be of several types."""
+    upload = {"type": "array", "items": {"type": "string", "format": "binary"}}
+    content: dict[str, Any] = {
+        JSON: {"schema": model.model_json_schema()},
+        FORM: {"schema": {"type": "object", "properties": {"images": upload, "sounds": upload}}},
+    }
+    if model is SearchBody:
+        content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (FLOATS, NPY)}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _binary(what: str) -> dict[int | str, dict[str, Any]]:
+    return {200: {"description": what, "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (FLOATS, NPY)}}}
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(Refused)
+    async def refused(request: Request, e: Refused) -> JSONResponse:
+        return JSONResponse({"error": e.message}, e.status, headers=e.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, e: RequestValidationError) -> JSONResponse:
+        first = e.errors()[0]
+        return JSONResponse({"error": f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def known(request: Request, e: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": str(e.detail)}, e.status_code, headers=e.headers)
+
+    @app.exception_handler(Exception)
+    async def unknown(request: Request, e: Exception) -> JSONResponse:
+        return JSONResponse({"error": "something went wrong inside the server; its log says what"}, 500)

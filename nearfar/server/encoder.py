@@ -1,0 +1,47 @@
+"""From prepared samples to vectors, such that a vector does not depend on who else was in the batch.
+
+The order in which a matrix product adds depends on the shape of the matrices. Hence the net only ever sees batches of one number of
+rows (the last is filled up), and a sample's own length alone decides how far it is padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from torch import Tensor
+
+from nearfar.train.loader import to_device
+from nearfar.train.model import Trained
+
+ROWS = {"cpu": 8, "cuda": 64}
+"""Rows of every batch, by device: a filled-up batch of 64 costs a GPU little more than one row, a CPU 64 times as much."""
+
+
+class Encoder:
+    """A trained net for batches of several requests. `tower`: which of its encoders."""
+
+    def __init__(self, trained: Trained, tower: str = "encoder"):
+        self.trained, self.tower = trained, tower
+        self.rows = ROWS.get(trained.device.type, 8)
+
+    @torch.no_grad()
+    def __call__(self, requests: Sequence[Sequence[Tensor]]) -> list[Float32[np.ndarray, "n d"]]:
+        """The vectors of each request's samples. Samples of one shape share batches, across requests."""
+        samples = [sample for request in requests for sample in request]
+        vectors: list[np.ndarray] = [np.empty(0)] * len(samples)
+        for shape in dict.fromkeys((s.dtype, s.shape) for s in samples):
+            alike = [i for i, s in enumerate(samples) if (s.dtype, s.shape) == shape]
+            for start in range(0, len(alike), self.rows):
+                chosen = alike[start : start + self.rows]
+                for i, vector in zip(chosen, self._batch([samples[i] for i in chosen]), strict=False):
+                    vectors[i] = vector
+        ends = np.cumsum([len(request) for request in requests])
+        return [np.stack(vectors[end - len(request) : end]) for request, end in zip(requests, ends, strict=True)]
+
+    def _batch(self, samples: list[Tensor]) -> Float32[np.ndarray, "n d"]:
+        filled = samples + samples[-1:] * (self.rows - len(samples))
+        x = to_device(torch.stack(filled), self.trained.device)
+        return self.trained.recipe.encode(self.trained.net, x, self.tower).float().cpu().numpy()

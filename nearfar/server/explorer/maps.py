@@ -1,0 +1,133 @@
+"""Maps of an embedding in the plane, of all its points.
+
+    python -m nearfar.server.explorer.maps VECTORS.npy OUT.npy METHOD SEED
+
+in a process of its own, which says how far it is, line by line
+
+The libraries' loops keep a whole process busy for minutes at 100,000 points; a server goes on answering beside such a process.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from nearfar.core.errors import MissingExtra, NearfarError, UsageError
+
+PACKAGES = {"pacmap": "pacmap", "tsne": "openTSNE", "umap": "umap", "pca": "numpy"}
+"""The library behind each map. PaCMAP keeps the large shape as well as the small one, and takes seconds where t-SNE takes minutes."""
+INSTALL = {"openTSNE": "opentsne", "umap": "umap-learn"}
+FEWEST = 16
+"""Fewer points than this are shown by PCA: the others look for more neighbours than there are."""
+ITERATIONS = {"pacmap": 450, "tsne": 750}
+
+Report = Callable[[float], None]
+"""Called with the share that is done."""
+
+
+def methods() -> list[str]:
+    """The maps that can be drawn here, the best first."""
+    return [name for name, package in PACKAGES.items() if find_spec(package) is not None]
+
+
+def check(method: str) -> str:
+    """The name of a map; "auto" is the best there is."""
+    if method == "auto":
+        return methods()[0]
+    if method not in PACKAGES:
+        raise UsageError(f"unknown map {method!r}: choose one of {', '.join(PACKAGES)} or auto")
+    if method not in methods():
+        package = PACKAGES[method]
+        raise MissingExtra(INSTALL.get(package, package), "maps", f"the map {method!r}")
+    return method
+
+
+def project(vectors: Float[np.ndarray, "n d"], method: str, seed: int) -> Float32[np.ndarray, "n 2"]:
+    """A map of all rows, centred, its larger half width 1."""
+    found = _pca(vectors) if len(vectors) < FEWEST else _DRAW[method](np.ascontiguousarray(vectors, dtype=np.float32), seed)
+    centred = found - found.mean(0)
+    return (centred / max(float(np.abs(centred).max()), 1e-12)).astype(np.float32)
+
+
+def _pca(vectors: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Along the two directions of largest variance; each sign is chosen so that the largest loading is positive."""
+    centred = vectors.astype(np.float64) - vectors.mean(0)
+    _, directions = np.linalg.eigh(centred.T @ centred)
+    first = directions[:, ::-1][:, :2]
+    first = first * np.sign(np.take_along_axis(first, np.abs(first).argmax(0)[None], 0))
+    found = centred @ first
+    return np.pad(found, ((0, 0), (0, 2 - found.shape[1])))
+
+
+def _pacmap(vectors: np.ndarray, seed: int) -> np.ndarray:
+    import pacmap
+
+    neighbours = min(10, len(vectors) // 2)
+    drawing = pacmap.PaCMAP(n_components=2, n_neighbors=neighbours, random_state=seed, verbose=True)
+    return np.asarray(drawing.fit_transform(vectors, init="pca"))
+
+
+def _tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
+    from openTSNE import TSNE
+
+    steps = iter(range(0, 10**9, 25))
+    say: Any = lambda iteration, error, embedding: print(f"Iteration: {next(steps)}", flush=True)
+    perplexity: Any = min(30.0, (len(vectors) - 1) / 3)
+    return np.asarray(TSNE(perplexity=perplexity, random_state=seed, callbacks=say, callbacks_every_iters=25, n_jobs=1).fit(vectors))
+
+
+def _umap(vectors: np.ndarray, seed: int) -> np.ndarray:
+    from umap import UMAP
+
+    return np.asarray(UMAP(n_neighbors=min(15, len(vectors) - 1), random_state=seed, n_jobs=1).fit_transform(vectors))
+
+
+_DRAW: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"pacmap": _pacmap, "tsne": _tsne, "umap": _umap, "pca": _pca}
+
+
+class Drawing:
+    """A map that is drawn by another process."""
+
+    def __init__(self):
+        self.process: subprocess.Popen | None = None
+        self.stopped = False
+
+    def __call__(self, vectors: Float[np.ndarray, "n d"], method: str, seed: int, report: Report) -> Float32[np.ndarray, "n 2"]:
+        with tempfile.TemporaryDirectory(prefix="nearfar-") as folder:
+            source, target = Path(folder) / "vectors.npy", Path(folder) / "map.npy"
+            np.save(source, vectors, allow_pickle=False)
+            if self.stopped:
+                raise NearfarError("the server is stopping")
+            command = [sys.executable, "-m", "nearfar.server.explorer.maps", str(source), str(target), method, str(seed)]
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            assert self.process.stdout is not None
+            for line in self.process.stdout:
+                if said := re.match(r"Iteration:\s+(\d+)", line):
+                    report(min(int(said[1]) / ITERATIONS.get(method, 1), 1.0))
+            problem = self.process.communicate()[1]
+            if self.process.returncode:
+                raise NearfarError(f"the map {method} could not be drawn: {(problem.strip().splitlines() or ['stopped'])[-1]}")
+            return np.load(target, allow_pickle=False)
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+
+
+def main() -> None:
+    source, target, method, seed = sys.argv[1:]
+    np.save(target, project(np.load(source, allow_pickle=False), method, int(seed)), allow_pickle=False)
+
+
+if __name__ == "__main__":
+    main()

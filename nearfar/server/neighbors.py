@@ -1,0 +1,64 @@
+"""Exact nearest neighbors by cosine of several requests at once.
+
+The answer to a query is the same to the last bit, alone or among others, and tied rows come in row order (`nearfar.index.exact_search`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32, Int64
+
+from nearfar.core.errors import MissingExtra
+from nearfar.index.exact_search import ExactSearch
+
+
+class Query(NamedTuple):
+    """One request: its vectors and how many neighbours each shall have."""
+
+    vectors: Float32[np.ndarray, "q d"]
+    k: int
+
+
+class Found(NamedTuple):
+    """Rows and scores, nearest first."""
+
+    scores: Float32[np.ndarray, "q k"]
+    rows: Int64[np.ndarray, "q k"]
+
+
+def unit(x: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+    """Rows of length one; a row of zeros stays."""
+    length = np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float64))[:, None]
+    return (x / np.maximum(length, np.finfo(np.float32).tiny)).astype(np.float32)
+
+
+class Exact:
+    """All vectors in memory."""
+
+    def __init__(self, vectors: Float32[np.ndarray, "n d"]):
+        self.vectors = unit(vectors)
+        index = _faiss().IndexFlatIP(vectors.shape[1])
+        index.add(self.vectors)
+        self.search = ExactSearch(index)
+
+    def __call__(self, requests: Sequence[Query]) -> list[Found]:
+        """Several requests in one pass over the vectors."""
+        queries = unit(np.concatenate([request.vectors for request in requests]))
+        most = min(max(request.k for request in requests), len(self.vectors))
+        scores, rows = self.search(queries, most)
+        found, start = [], 0
+        for request in requests:
+            part = slice(start, start := start + len(request.vectors))
+            found.append(Found(scores[part, : request.k], rows[part, : request.k]))
+        return found
+
+
+def _faiss() -> Any:
+    try:
+        import faiss
+    except ImportError as e:
+        raise MissingExtra("faiss-cpu", "serve", "search") from e
+    return faiss

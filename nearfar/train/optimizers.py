@@ -1,0 +1,99 @@
+"""Optimizers: SGD, AdamW, LARS and row-wise Adagrad, with weights decayed and, unless told otherwise, everything one-dimensional left
+alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from nearfar.core import Net, Run, UsageError
+from nearfar.train.row_adagrad import RowAdagrad, densify
+
+
+class LARS(Optimizer):
+    r"""Layer-wise adaptive rate scaling (You, Gitman & Ginsburg 2017), as SimCLR and BYOL use it.
+
+    \(v \leftarrow \mu v + \eta\, r\, (g + \lambda w)\), \(w \leftarrow w - v\), with the trust ratio
+    \(r = \kappa \lVert w \rVert / \lVert g + \lambda w \rVert\) where both norms are positive, else 1.
+    Groups with `adapt=False` (biases, norms) take plain momentum steps.
+    """
+
+    def __init__(self, params: Iterable, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, trust: float = 1e-3):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._move(p, group)
+
+    def _move(self, p: torch.Tensor, group: dict[str, Any]) -> None:
+        g = p.grad.add(p, alpha=group["weight_decay"])  # type: ignore[union-attr]
+        if group["adapt"]:
+            w_norm, g_norm = p.norm(), g.norm()
+            ratio = torch.where((w_norm > 0) & (g_norm > 0), group["trust"] * w_norm / g_norm, torch.ones_like(w_norm))
+            g = g * ratio
+        velocity = self.state[p].setdefault("momentum_buffer", torch.zeros_like(p))
+        velocity.mul_(group["momentum"]).add_(g, alpha=group["lr"])
+        p.sub_(velocity)
+
+
+def owned(net: Net, prefixes: tuple[str, ...]) -> list[tuple[str, nn.Parameter]]:
+    """The trainable parameters whose names begin with one of the prefixes, each once, in order."""
+    return [(name, p) for name, p in net.named_parameters() if p.requires_grad and name.startswith(prefixes)]
+
+
+def make_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
+    """The run's optimizer over a recipe's parameters; sparse gradients of tables reach it as it can take them."""
+    if run.optimizer == "adagrad":
+        if run.clip:
+            raise UsageError("--clip has no meaning with --optimizer adagrad, whose steps do not depend on the gradient's scale")
+        return RowAdagrad([p for _, p in owned(net, prefixes)], lr=run.lr)
+    optimizer = _dense_optimizer(net, prefixes, run)
+    optimizer.register_step_pre_hook(lambda *_: densify(p for group in optimizer.param_groups for p in group["params"]))
+    return optimizer
+
+
+def _dense_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
+    """Two groups of parameters: matrices decay, vectors and scalars only where all do."""
+    params = [p for _, p in owned(net, prefixes)]
+    matrices = [p for p in params if p.ndim > 1]
+    vectors = [p for p in params if p.ndim <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": matrices, "weight_decay": run.weight_decay},
+        {"params": vectors, "weight_decay": run.weight_decay if run.decay == "all" else 0.0},
+    ]
+    groups = [g for g in groups if g["params"]]
+    fused = all(p.is_cuda for p in params) or None  # one launch instead of dozens
+    if run.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=run.lr, fused=fused)
+    if run.optimizer == "sgd":
+        sgd = torch.optim.SGD(groups, lr=run.lr, momentum=run.momentum, fused=fused)
+        if fused:
+            start_momentum(sgd)
+        return sgd
+    for g in groups:
+        g["adapt"] = g["params"][0].ndim > 1
+    return LARS(groups, lr=run.lr, momentum=run.momentum)
+
+
+def start_momentum(optimizer: Optimizer) -> None:
+    """Give every parameter a momentum of zero.
+
+    Torch's fused SGD fails if some parameters of a step have a momentum and others have none, as after a first gradient in a later step.
+    """
+    for group in optimizer.param_groups:
+        for p in group["params"]:
+            optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+
+
+def forget(optimizer: Optimizer, net: Net, prefixes: tuple[str, ...]) -> None:
+    """Set the optimizer's state of parameters that a refresh has re-initialized to zero, as at the start."""
+    for _, p in owned(net, prefixes) if prefixes else ():
+        for value in optimizer.state.get(p, {}).values():
+            value.zero_()

@@ -1,0 +1,177 @@
+"""A run's folder: config.json, metrics.jsonl, log.txt, split.json, tokenizer.json (texts), recipe.py (of a
+recipe that is not nearfar's own), checkpoints/, a lock while someone trains."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from nearfar.core import NearfarError, UsageError
+from nearfar.core.files import atomic_write, only_one, writable_target, write_json
+from nearfar.data.common.tokenizer import Tokenizer
+
+FORMAT = 1
+"""Number of the layout and of config.json; readers refuse numbers they do not know."""
+log = logging.getLogger("nearfar")
+
+
+class RunFolder:
+    """Paths and files of one run; knows nothing of training."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.config_file = self.path / "config.json"
+        self.metrics_file = self.path / "metrics.jsonl"
+        self.log_file = self.path / "log.txt"
+        self.split_file = self.path / "split.json"
+        self.tokenizer_file = self.path / "tokenizer.json"
+        self.recipe_file = self.path / "recipe.py"
+        self.checkpoints = self.path / "checkpoints"
+
+    @classmethod
+    @contextlib.contextmanager
+    def create(cls, path: str | os.PathLike, overwrite: bool = False) -> Iterator[RunFolder]:
+        """Make a new, empty run folder and hold its lock.
+
+        Args:
+            path: where to make it. The folder may exist if it is empty.
+            overwrite: remove the run that is there. Only a run is ever removed.
+
+        Raises:
+            UsageError: if the path is a file, a folder with other things, or a run that may not be overwritten.
+            NearfarError: if another process trains there.
+        """
+        folder = cls(path)
+        folder._refuse_occupied(overwrite)
+        try:
+            folder.path.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise UsageError(f"cannot make the run folder {folder.path}: {e.strerror}") from e
+        with folder.lock():
+            folder._refuse_occupied(overwrite)  # again: another process may have made a run here in the meantime
+            folder._empty()
+            folder.checkpoints.mkdir(exist_ok=True)
+            yield folder
+
+    def _refuse_occupied(self, overwrite: bool) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"--out {self.path} is a file; give the name of a folder to make")
+        if self.config_file.exists() and not overwrite:
+            raise UsageError(f"{self.path} already holds a run: continue it with `nearfar fit --resume {self.path}` or add --overwrite")
+        if self.path.is_dir() and not self.config_file.exists() and not self._is_blank():
+            raise UsageError(f"--out {self.path} is a folder with other things in it; give a new or empty one")
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> RunFolder:
+        """An existing run."""
+        folder = cls(path)
+        if not folder.config_file.is_file():
+            what = "no such folder" if not folder.path.exists() else "it has no config.json"
+            raise UsageError(f"{folder.path} is not a run: {what}")
+        return folder
+
+    def _is_blank(self) -> bool:
+        """Empty, or left by a process that was killed before it wrote its configuration."""
+        ours = {self.checkpoints.name, self.split_file.name, self.tokenizer_file.name, "lock"}
+        return {p.name for p in self.path.iterdir()} <= ours and not any(self.checkpoints.glob("*"))
+
+    def _empty(self) -> None:
+        """Remove the files of a run. Whoever calls holds the lock."""
+        shutil.rmtree(self.path / "tensorboard", ignore_errors=True)
+        files = (self.config_file, self.metrics_file, self.log_file, self.split_file, self.tokenizer_file, self.recipe_file)
+        made = (self.path / name for name in ("report.html", "results.json", "README.md"))
+        for item in (*files, *made):
+            item.unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """Only one process trains in a folder."""
+        return only_one(self.path / "lock", f"cannot lock {self.path}", f"another process is training in {self.path}")
+
+    def write_config(self, config: dict[str, Any]) -> None:
+        write_json(self.config_file, {"format": FORMAT, **config})
+
+    def config(self) -> dict[str, Any]:
+        return read_config(self.config_file)
+
+    def write_split(self, test_ids: list[int] | None) -> None:
+        write_json(self.split_file, {"format": FORMAT, "test": test_ids})
+
+    def split(self) -> list[int] | None:
+        if not self.split_file.exists():
+            return None
+        try:
+            return json.loads(self.split_file.read_text())["test"]
+        except (ValueError, KeyError, TypeError) as e:
+            raise NearfarError(f"{self.split_file} is damaged: {e}") from e
+
+    def write_tokenizer(self, tokenizer: Tokenizer | None) -> None:
+        if tokenizer is not None:
+            with atomic_write(self.tokenizer_file) as f:
+                f.write(tokenizer.save().encode())
+
+    def tokenizer(self) -> Tokenizer | None:
+        """That of a run on texts."""
+        return Tokenizer.load(self.tokenizer_file) if self.tokenizer_file.exists() else None
+
+    def write_recipe(self, text: bytes | None) -> None:
+        """A copy of the file that defines a recipe of the user's own: to be read, never run."""
+        if text is not None:
+            with atomic_write(self.recipe_file) as f:
+                f.write(text)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The lines of metrics.jsonl; an unfinished last line (a kill in the middle of a write) is left out."""
+        lines = self.metrics_file.read_text().splitlines(keepends=True) if self.metrics_file.exists() else []
+        found = []
+        for number, line in enumerate(lines, 1):
+            if line.endswith("\n"):
+                try:
+                    found.append(json.loads(line))
+                except ValueError as e:
+                    raise NearfarError(f"{self.metrics_file}, line {number}: not JSON ({e})") from e
+        return found
+
+    def rewind_metrics(self, step: int) -> None:
+        """Forget what was written after `step`: it will be computed, and written, again."""
+        kept = [m for m in self.metrics() if m["step"] <= step]
+        with atomic_write(self.metrics_file) as f:
+            f.write("".join(json.dumps(m) + "\n" for m in kept).encode())
+
+    def write_metrics(self, values: dict[str, Any]) -> None:
+        try:
+            with open(writable_target(self.metrics_file), "a") as f:
+                f.write(json.dumps(values) + "\n")
+        except OSError as e:
+            message = f"cannot write {self.metrics_file}: {e.strerror}; the last checkpoint is kept"
+            raise NearfarError(f"{message}. Make room, then `nearfar fit --resume {self.path}`") from e
+
+
+def read_config(path: str | os.PathLike) -> dict[str, Any]:
+    """A config.json, as `fit --config` and every reader of a run take it."""
+    try:
+        config = json.loads(Path(path).read_text())
+    except OSError as e:
+        raise UsageError(f"cannot read {path}: {e.strerror}") from e
+    except ValueError as e:
+        raise UsageError(f"{path} is not valid JSON: {e}") from e
+    if not isinstance(config, dict) or "recipe" not in config:
+        raise UsageError(f"{path} is not a run's config.json: it names no recipe")
+    if config.get("format") != FORMAT:
+        raise UsageError(f"{path} has format {config.get('format')}; this version of nearfar reads format {FORMAT}")
+    return config
+
+
+def training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float | None:
+    """The clock begins anew whenever a run is resumed: the last reading of every stretch is added up."""
+    times = [m["time"] for m in metrics if "time" in m]
+    ends = [now for now, after in itertools.pairwise([*times, -1.0]) if after < now]
+    return sum(ends) if times else None
