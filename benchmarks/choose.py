@@ -31,40 +31,40 @@ from provenance import UNKNOWN, Training, agrees, provenance, training_of
 from scipy.stats import kendalltau, spearmanr
 from smallcifar import pack
 
-from nearfar.api.choose import label_free, label_free_scores
-from nearfar.api.evaluate import splits_of
+from nearfar.api.choose import measure_without_labels, score_without_labels
 from nearfar.api.fit import fit
-from nearfar.core import Key, Recipe
-from nearfar.evaluate import few_labels, knn
-from nearfar.recipes import names
+from nearfar.core import RandomKey, Recipe
+from nearfar.evaluate import few_label_probe, knn
+from nearfar.recipes import list_methods
 from nearfar.recipes.vision.barlow_twins import BarlowTwins
 from nearfar.recipes.vision.byol import BYOL
 from nearfar.recipes.vision.moco_v2 import MoCoV2
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.recipes.vision.swav import SwAV
 from nearfar.recipes.vision.w_mse import WMSE
+from nearfar.train.model_data import load_model_splits
 
 VARIANTS: dict[str, tuple[Recipe, dict[str, Any]]] = {
     "simclr": (SimCLR(), {}),
-    "simclr tau 0.1": (SimCLR(tau=0.1), {}),
-    "simclr tau 2": (SimCLR(tau=2.0), {}),
+    "simclr tau 0.1": (SimCLR(temperature=0.1), {}),
+    "simclr tau 2": (SimCLR(temperature=2.0), {}),
     "simclr lr 0.0001": (SimCLR(), {"lr": 1e-4}),
     "simclr weak views": (WeakSimCLR(), {}),
     "simclr strong views": (StrongSimCLR(), {}),
-    "moco-v2": (MoCoV2(queue=512), {}),
-    "byol": (BYOL(dim=128, hidden=256), {}),
-    "byol lr 0.02": (BYOL(dim=128, hidden=256), {"lr": 2e-2}),
-    "barlow-twins": (BarlowTwins(dim=256, lam=2e-2), {}),
-    "barlow-twins lam 0.0001": (BarlowTwins(dim=256, lam=1e-4), {}),
-    "w-mse": (WMSE(dim=16, hidden=256, sub_batch=64), {}),
-    "swav": (SwAV(hidden=128, prototypes=64, queue=256, frozen=0.0), {}),
+    "moco-v2": (MoCoV2(queue_size=512), {}),
+    "byol": (BYOL(dim=128, hidden_dim=256), {}),
+    "byol lr 0.02": (BYOL(dim=128, hidden_dim=256), {"lr": 2e-2}),
+    "barlow-twins": (BarlowTwins(dim=256, redundancy_weight=2e-2), {}),
+    "barlow-twins lam 0.0001": (BarlowTwins(dim=256, redundancy_weight=1e-4), {}),
+    "w-mse": (WMSE(dim=16, hidden_dim=256, sub_batch_size=64), {}),
+    "swav": (SwAV(hidden_dim=128, prototypes=64, queue_size=256, prototype_freeze_ratio=0.0), {}),
 }
-SETTINGS = {"digits": {"steps": 60, "batch": 64, "lr": 2e-3}, "CIFAR-10": {"steps": 800, "batch": 256, "lr": 2e-3}}
+SETTINGS = {"digits": {"steps": 60, "batch_size": 64, "lr": 2e-3}, "CIFAR-10": {"steps": 800, "batch_size": 256, "lr": 2e-3}}
 
 PARTS: dict[str, Callable[[dict[str, Any]], bool]] = {
     "all variants": lambda r: True,
     "usable variants": lambda r: r["few_labels"] > r["untrained_few_labels"],
-    "recipes at their usual settings": lambda r: r["variant"] in names(),
+    "recipes at their usual settings": lambda r: r["variant"] in list_methods(),
 }
 STORED = "digits, stored"
 KEPT = ("few_labels", "knn", "alignment", "uniformity", "effective_rank", "spread")
@@ -156,19 +156,19 @@ def numbers_of_sources() -> set[tuple[Any, ...]]:
 
 def row(name: str, variant: str, seed: int, data: str, device: str) -> dict[str, Any]:
     began = time.perf_counter()
-    trained = fit(VARIANTS[variant][0], data, seed=seed, device=device, **settings(name, variant))
-    seconds, splits = time.perf_counter() - began, splits_of(trained, data)
-    found = {"data": name, "variant": variant, "seed": seed, "seconds": round(seconds, 1), **label_free(trained, splits)}
+    model = fit(VARIANTS[variant][0], data, seed=seed, device=device, **settings(name, variant))
+    seconds, splits = time.perf_counter() - began, load_model_splits(model, data)
+    found = {"data": name, "variant": variant, "seed": seed, "seconds": round(seconds, 1), **measure_without_labels(model, splits)}
     labels = [torch.as_tensor(part.labels) for part in (splits.train, splits.test)]
-    for who, net in (("", trained), ("untrained_", trained.untrained())):
+    for who, net in (("", model), ("untrained_", model.build_untrained())):
         train, test = (net.encode(part) for part in (splits.train, splits.test))
-        found[f"{who}few_labels"] = few_labels(train, labels[0], test, labels[1], key=Key(seed)).mean
+        found[f"{who}few_labels"] = few_label_probe(train, labels[0], test, labels[1], rng_key=RandomKey(seed)).mean
         found[f"{who}knn"] = knn(train, labels[0], test, labels[1]).accuracy
     print(
         f"{name} {variant:26} seed {seed}: {seconds:.0f} s, 5 labels {100 * found['few_labels']:.1f}, kNN {100 * found['knn']:.1f}",
         flush=True,
     )
-    return found | provenance(settings(name, variant), trained.fingerprint, training(name, variant))
+    return found | provenance(settings(name, variant), model.data_fingerprint, training(name, variant))
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def agreement(rows: list[dict[str, Any]]) -> dict[str, float]:
-    score = label_free_scores(rows)
+    score = score_without_labels(rows)
     found: dict[str, float] = {"variants": len(rows)}
     for truth in ("few_labels", "knn"):
         values = [r[truth] for r in rows]

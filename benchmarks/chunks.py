@@ -18,7 +18,7 @@ from common import write
 from provenance import GENERATED, agrees, provenance
 
 import nearfar
-from nearfar.train.fit import Hook
+from nearfar.train.training_loop import Hook
 
 CASES = ((2048, None), (2048, 512), (16_384, 512), (16_384, 2048))
 RUN: dict[str, Any] = {"encoder": "resnet18-gn", "norm": "layer", "precision": "bf16", "optimizer": "sgd", "lr": 0.1, "steps": 3}
@@ -57,7 +57,7 @@ def main() -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         peak = Peak()
-        nearfar.fit("simclr", data=images, batch=batch, chunk=chunk, hooks=[peak], **RUN)
+        nearfar.fit("simclr", data=images, batch_size=batch, chunk_size=chunk, hooks=[peak], **RUN)
         row = {"batch": batch, "chunk": chunk, "peak_gib": round(peak.gib, 2), "loss": peak.loss}
         rows.append(row | {"seconds_a_step": round(peak.ends[-1] - peak.ends[-2], 3)})
         print(rows[-1], flush=True)

@@ -28,35 +28,60 @@ from common import changes, stored, write
 from provenance import DATA, provenance, training_of
 
 import nearfar
-from nearfar.core import Key
-from nearfar.data import Images, open_data
-from nearfar.evaluate import chosen_penalty, knn, linear_probe
-from nearfar.train.fit import Hook
-from nearfar.train.model import Trained
+from nearfar.core import RandomKey
+from nearfar.data import Images, load_images
+from nearfar.evaluate import choose_penalty, knn, linear_probe
+from nearfar.train.model import Model
+from nearfar.train.training_loop import Hook
 
 COMMON: dict[str, Any] = {
-    "encoder": "resnet18", "batch": 512, "epochs": 200, "optimizer": "sgd", "lr": 0.3, "weight_decay": 5e-4, "warmup": 0.05,
+    "encoder": "resnet18", "batch_size": 512, "epochs": 200, "optimizer": "sgd", "lr": 0.3, "weight_decay": 5e-4, "warmup_ratio": 0.05,
     "precision": "bf16", "compile": True, "log_every": 50,
 }  # fmt: skip
 METHODS: dict[str, dict[str, Any]] = {
-    "simclr": {"lr": 0.12, "tau": 0.2, "grey": 0.1, "smallest": 0.2},
+    "simclr": {"lr": 0.12, "temperature": 0.2, "gray_prob": 0.1, "min_crop_scale": 0.2},
     "moco-v2": {
         "lr": 0.12,
         "weight_decay": 2.5e-4,
-        "warmup": 0.0,
-        "queue": 4096,
-        "m": 0.99,
-        "tau": 0.1,
+        "warmup_ratio": 0.0,
+        "queue_size": 4096,
+        "ema_momentum": 0.99,
+        "temperature": 0.1,
         "symmetric": True,
-        "groups": 8,
-        "grey": 0.1,
-        "decay": "all",
+        "batch_norm_groups": 8,
+        "gray_prob": 0.1,
+        "decay_params": "all",
     },
-    "byol": {"batch": 256, "lr": 0.12, "hidden": 2048, "m": 0.99, "grey": 0.1, "smallest": 0.2, "decay": "all"},
-    "swav": {"batch": 256, "lr": 0.2, "hidden": 2048, "prototypes": 512, "queue": 0, "frozen": 0.005, "smalls": 0, "grey": 0.1},
-    "barlow-twins": {"batch": 256, "lr": 0.15, "dim": 2048, "lam": 5e-3},
+    "byol": {
+        "batch_size": 256,
+        "lr": 0.12,
+        "hidden_dim": 2048,
+        "ema_momentum": 0.99,
+        "gray_prob": 0.1,
+        "min_crop_scale": 0.2,
+        "decay_params": "all",
+    },
+    "swav": {
+        "batch_size": 256,
+        "lr": 0.2,
+        "hidden_dim": 2048,
+        "prototypes": 512,
+        "queue_size": 0,
+        "prototype_freeze_ratio": 0.005,
+        "small_crops": 0,
+        "gray_prob": 0.1,
+    },
+    "barlow-twins": {"batch_size": 256, "lr": 0.15, "dim": 2048, "redundancy_weight": 5e-3},
     "supcon": {"lr": 0.5, "weight_decay": 1e-4},
-    "instance-discrimination-npid": {"batch": 128, "lr": 0.03, "warmup": 0.02, "tau": 0.1, "m": 0.5, "lam": 0.0, "decay": "all"},
+    "instance-discrimination-npid": {
+        "batch_size": 128,
+        "lr": 0.03,
+        "warmup_ratio": 0.02,
+        "temperature": 0.1,
+        "ema_momentum": 0.5,
+        "proximal_weight": 0.0,
+        "decay_params": "all",
+    },
 }
 """Where the settings come from; every choice was made on training images only.
 
@@ -91,14 +116,14 @@ class Until(Hook):
 
     def step(self, session, values, z):
         if self.deadline is not None and time.monotonic() > self.deadline:
-            session.signalled = session.interrupted = True
+            session.signaled = session.interrupted = True
 
     def stop(self, session):
         before = float(self.spent.read_text()) if self.spent.exists() else 0.0
         self.spent.write_text(str(before + time.monotonic() - self.began))
 
 
-def trained(name: str, seed: int, data: str, run: Path, until: Until) -> Trained | None:
+def trained(name: str, seed: int, data: str, run: Path, until: Until) -> Model | None:
     """The finished run; None where time was up before."""
     try:
         if (run / "config.json").exists():
@@ -111,11 +136,11 @@ def trained(name: str, seed: int, data: str, run: Path, until: Until) -> Trained
 
 def trial(name: str, seed: int, data: str, epochs: float, changed: dict[str, Any]) -> None:
     """Other settings, judged on a fifth of the training images that was held out."""
-    train = open_data(data).train
+    train = load_images(data).train
     assert train.labels is not None
     images = train.read(range(len(train))).numpy(), train.labels
     found = nearfar.fit(name, data=images, seed=seed, **(COMMON | METHODS[name] | {"epochs": epochs} | changed))
-    held = open_data(images, seed=seed)
+    held = load_images(images, seed=seed)
     assert held.test is not None
     print(f"{name}, seed {seed}, {epochs:g} epochs, {changed or 'as it is'}", flush=True)
     measured({TRAINED: features(found.encode, held.train, held.test)}, (held.train.labels, held.test.labels))
@@ -140,31 +165,33 @@ def features(encode: Callable[[torch.Tensor], torch.Tensor], train: Images, test
 def measured(found: dict[str, Features], labels: tuple) -> list[dict[str, Any]]:
     rows, y = [], torch.as_tensor(labels[0])
     for name, x in found.items():
-        C = chosen_penalty(x.train, y, Key(0), scale=x.scale)
-        probe = linear_probe(torch.cat([x.train, x.mirrored]), y.repeat(2), x.test, labels[1], C / 2, scale=x.scale)  # all count twice
+        C = choose_penalty(x.train, y, RandomKey(0), standardize=x.scale)
+        probe = linear_probe(
+            torch.cat([x.train, x.mirrored]), y.repeat(2), x.test, labels[1], C / 2, standardize=x.scale
+        )  # all count twice
         row = {"representation": name, "baseline": not name.startswith(TRAINED), "knn": knn(x.train, y, x.test, labels[1], K, TAU).accuracy}
         rows.append(row | {"linear": probe.accuracy, "linear_C": C, "linear_converged": probe.converged})
         print(f"  {name:20} kNN {100 * row['knn']:.2f}  linear {100 * probe.accuracy:.2f}, C = {C:g}", flush=True)
     return rows
 
 
-def measure(method: str, trained: Trained, data: str, pixels: bool) -> list[dict[str, Any]]:
-    splits = open_data(data)
+def measure(method: str, model: Model, data: str, pixels: bool) -> list[dict[str, Any]]:
+    splits = load_images(data)
     assert splits.test is not None
     train, test = splits.train, splits.test
-    found = {"untrained encoder": features(trained.untrained().encode, train, test), TRAINED: features(trained.encode, train, test)}
+    found = {"untrained encoder": features(model.build_untrained().encode, train, test), TRAINED: features(model.encode, train, test)}
     if method in COMPARED:
-        found[WITH_HEAD] = features(partial(trained.encode, tower=COMPARED[method]), train, test)
+        found[WITH_HEAD] = features(partial(model.encode, tower=COMPARED[method]), train, test)
     if pixels:  # they depend on no seed: once is enough
         found = {"raw pixels": features(lambda x: x.flatten(1).float() / 255, train, test, scale=False)} | found
     rows = measured(found, (train.labels, test.labels))
     if method in COMPARED:
-        rows.append(neighbours_in_bank(trained, found[WITH_HEAD].test, (train.labels, test.labels)))
+        rows.append(neighbours_in_bank(model, found[WITH_HEAD].test, (train.labels, test.labels)))
     return rows
 
 
-def neighbours_in_bank(trained: Trained, asked: torch.Tensor, labels: tuple) -> dict[str, Any]:
-    accuracy = knn(trained.net.bank.rows.to(asked.device), torch.as_tensor(labels[0]), asked, labels[1], K, TAU).accuracy
+def neighbours_in_bank(model: Model, asked: torch.Tensor, labels: tuple) -> dict[str, Any]:
+    accuracy = knn(model.net.bank.rows.to(asked.device), torch.as_tensor(labels[0]), asked, labels[1], K, TAU).accuracy
     print(f"  {WITH_BANK}: kNN {100 * accuracy:.2f}", flush=True)
     return {"representation": WITH_BANK, "baseline": False, "knn": accuracy}
 
@@ -177,7 +204,7 @@ def is_measured(name: str, seed: int) -> bool:
 
 def is_current(row: dict[str, Any]) -> bool:
     """Return True if a row has today's settings and protocol."""
-    known, wanted = row["hyper"] | row["run"], COMMON | METHODS[row["method"]]
+    known, wanted = row["hyperparameters"] | row["train_config"], COMMON | METHODS[row["method"]]
     measured_with_bank = any(x["representation"] == WITH_BANK for x in row["results"])
     if row["protocol"]["linear"] != PROBE or (row["method"] in COMPARED) != measured_with_bank:
         return False
@@ -203,11 +230,11 @@ def row(name: str, seed: int, data: str, runs: Path, seconds: float | None) -> N
         "seconds": round(took, 1),
         "images_a_second": round(rate),
     }
-    result |= {"protocol": {"checkpoint": "last epoch", "split": "test", "k": K, "tau": TAU, "linear": PROBE}}
-    result |= {"hyper": config["hyper"], "run": config["run"] | {"data": "cifar10"}}
+    result |= {"protocol": {"checkpoint": "last epoch", "split": "test", "k": K, "temperature": TAU, "linear": PROBE}}
+    result |= {"hyperparameters": config["hyperparameters"], "train_config": config["train_config"] | {"data": "cifar10"}}
     result["results"] = measure(name, found, data, pixels=(name, seed) == ROWS[0])
     settings = COMMON | METHODS[name]
-    write(f"cifar/{name}-{seed}", result | provenance(settings, found.fingerprint, training_of(name, settings)))
+    write(f"cifar/{name}-{seed}", result | provenance(settings, found.data_fingerprint, training_of(name, settings)))
 
 
 def parser() -> argparse.ArgumentParser:

@@ -18,10 +18,10 @@ import torch
 from common import add
 from provenance import DATA, agrees, provenance, training_of
 
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
 
-SETTINGS: dict[str, Any] = {"steps": 400, "batch": 256, "encoder": "convnet", "lr": 2e-3}
+SETTINGS: dict[str, Any] = {"steps": 400, "batch_size": 256, "encoder": "convnet", "lr": 2e-3}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,13 +39,13 @@ def main() -> None:
     settings = SETTINGS | {"steps": args.steps}
     for seed in map(int, args.seeds.split(",")):
         began = time.perf_counter()
-        trained = fit("simclr", data=args.data, seed=seed, **settings)
+        model = fit("simclr", data=args.data, seed=seed, **settings)
         seconds = time.perf_counter() - began
-        table = measure(trained, args.data, k=200, tau=0.1).table
+        table = measure_model(model, args.data, k=200, tau=0.1).table
         print(f"seed {seed}: trained in {seconds:.0f} s\n{table.render()}", flush=True)
         row = {"recipe": "simclr", "seed": seed, "seconds": round(seconds, 1), "threads": args.threads}
         row |= {"protocol": table.protocol, "results": table.results}
-        row |= provenance(settings, trained.fingerprint, training_of("simclr", settings))
+        row |= provenance(settings, model.data_fingerprint, training_of("simclr", settings))
         if settings == SETTINGS:
             add("cifar_cpu", row, ("seed",), lambda rows: {"data": "CIFAR-10", "settings": SETTINGS})
 

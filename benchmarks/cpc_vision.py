@@ -24,11 +24,11 @@ from common import add, changes, gains_over, is_measured
 from provenance import DATA, agrees, provenance, training_of
 
 import nearfar
-from nearfar.data import Images, open_data
+from nearfar.data import Images, load_images
 from nearfar.evaluate import knn, linear_probe
 
 SETTINGS = {
-    "encoder": "convnet-gn", "grid": 7, "nearest": 2, "ahead": 5, "batch": 128, "steps": 4000, "lr": 1e-3, "weight_decay": 1e-4,
+    "encoder": "convnet-gn", "patches_per_side": 7, "min_steps_ahead": 2, "steps_ahead": 5, "batch_size": 128, "steps": 4000, "lr": 1e-3, "weight_decay": 1e-4,
     "precision": "bf16",
 }  # fmt: skip
 TRAINED, FLOORS, METRICS = "trained encoder", ("untrained encoder", "raw pixels"), ("linear", "knn")
@@ -68,7 +68,7 @@ def main() -> None:
 
 def within(data: str, most: int | None) -> tuple[np.ndarray, np.ndarray]:
     """Training images alone, to be divided again."""
-    train = open_data(data).train
+    train = load_images(data).train
     assert train.labels is not None
     chosen = np.arange(min(most or len(train), len(train)))
     return train.read(chosen).numpy(), train.labels[chosen]
@@ -84,7 +84,7 @@ def compared(recipe: str, seed: int, data: Any, device: str, settings: dict) -> 
     trained = nearfar.fit(recipe, data, seed=seed, device=device, **({"log_every": 200} | settings))
     loss = [m["loss"] for m in trained.metrics if "loss" in m][-1]
     seconds = time.perf_counter() - began
-    splits, untrained = open_data(data, seed=seed), trained.untrained()
+    splits, untrained = load_images(data, seed=seed), trained.build_untrained()
     train, test = splits.train, splits.test
     features = {"raw pixels": [part.read(np.arange(len(part))).flatten(1).float() / 255 for part in (train, test)]}
     features["untrained encoder"] = [untrained.encode(part) for part in (train, test)]
@@ -100,7 +100,7 @@ def compared(recipe: str, seed: int, data: Any, device: str, settings: dict) -> 
 
 
 def measured(name: str, a: torch.Tensor, b: torch.Tensor, train: Images, test: Images) -> dict:
-    probe = linear_probe(a, train.labels, b, test.labels, scale=name != "raw pixels")  # type: ignore[arg-type]
+    probe = linear_probe(a, train.labels, b, test.labels, standardize=name != "raw pixels")  # type: ignore[arg-type]
     near = knn(a, train.labels, b, test.labels, 20, 0.1)  # type: ignore[arg-type]
     return {
         "representation": name,

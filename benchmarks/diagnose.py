@@ -25,11 +25,11 @@ from common import add, is_measured, known
 from provenance import agrees, provenance, training_of
 
 from nearfar.api.diagnose import diagnose
-from nearfar.api.evaluate import splits_of
-from nearfar.core import Key
-from nearfar.evaluate import few_labels
+from nearfar.core import RandomKey
+from nearfar.evaluate import few_label_probe
+from nearfar.train.model_data import load_model_splits
 
-CASES, SETTINGS = FAULTS | HEALTHY, {"steps": 50, "batch": 64}
+CASES, SETTINGS = FAULTS | HEALTHY, {"steps": 50, "batch_size": 64}
 
 
 def settings(case: Case) -> dict[str, Any]:
@@ -69,14 +69,16 @@ def about(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def row(name: str, case: Case, seed: int) -> dict[str, Any]:
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        trained, data = case.train(Path(folder), seed, **SETTINGS)
-        found = diagnose(trained, data)
-        splits = splits_of(trained, data)
-    train, test = (trained.encode(part) for part in (splits.train, splits.test))
-    accuracy = few_labels(train, torch.as_tensor(splits.train.labels), test, torch.as_tensor(splits.test.labels), key=Key(seed)).mean
+        model, data = case.train(Path(folder), seed, **SETTINGS)
+        found = diagnose(model, data)
+        splits = load_model_splits(model, data)
+    train, test = (model.encode(part) for part in (splits.train, splits.test))
+    accuracy = few_label_probe(
+        train, torch.as_tensor(splits.train.labels), test, torch.as_tensor(splits.test.labels), rng_key=RandomKey(seed)
+    ).mean
     names = [finding.name for finding in found.findings]
     print(f"{name:42} seed {seed}: {', '.join(names) or 'nothing'} (5 labels {100 * accuracy:.1f})", flush=True)
-    told = provenance(settings(case), trained.fingerprint, training_of(case.recipe, settings(case)))
+    told = provenance(settings(case), model.data_fingerprint, training_of(case.recipe, settings(case)))
     found_out = {**told, "case": name, "seed": seed, "expected": case.expected, "found": names, "few_labels": round(accuracy, 4)}
     return found_out | {"seconds": round(time.perf_counter() - began, 1), "symptoms": {k: round(v, 5) for k, v in found.symptoms.items()}}
 

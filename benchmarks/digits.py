@@ -22,9 +22,9 @@ from common import add, is_measured
 from provenance import agrees, provenance, training_of
 
 from nearfar import recipes
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
 
 SETTINGS: dict[str, Any] = {"preset": "tiny"}
 AFTER = {"simclr-v2-finetune": "simclr-v2", "simclr-v2-distil": "simclr-v2-finetune"}
@@ -33,7 +33,9 @@ AFTER = {"simclr-v2-finetune": "simclr-v2", "simclr-v2-distil": "simclr-v2-finet
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--recipes", default=",".join(n for n in recipes.names() if recipes.method(n).recipe.card.modality == "image"))
+    parser.add_argument(
+        "--recipes", default=",".join(n for n in recipes.list_methods() if recipes.load_method(n).recipe_class.card.modality == "image")
+    )
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--again", action="store_true")
@@ -54,26 +56,26 @@ def is_current(row: dict[str, Any]) -> bool:
     return agrees(row, SETTINGS, training_of(row["recipe"], **SETTINGS))
 
 
-def trained_on(name: str, seed: int, folder: Path) -> Trained:
+def trained_on(name: str, seed: int, folder: Path) -> Model:
     """Train a method, after the phases before it."""
     if name not in AFTER:
         return fit(name, preset="tiny", seed=seed, out=folder / name)
     trained_on(AFTER[name], seed, folder)
-    return fit(name, preset="tiny", seed=seed, out=folder / name, init=str(folder / AFTER[name]))
+    return fit(name, preset="tiny", seed=seed, out=folder / name, init_from=str(folder / AFTER[name]))
 
 
 def row(name: str, seed: int) -> dict[str, Any]:
     """Train one recipe with one seed, measure it and return its row."""
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        trained = trained_on(name, seed, Path(folder))
+        model = trained_on(name, seed, Path(folder))
         seconds = time.perf_counter() - began
-        table = measure(trained).table
+        table = measure_model(model).table
     best = max(r["few_labels"] for r in table.results if r["baseline"])
     ours = next(r for r in table.results if not r["baseline"])
     print(f"{name:14} seed {seed}: {seconds:5.1f} s, 5 labels a class {100 * ours['few_labels']:.1f} against {100 * best:.1f}", flush=True)
     found = {"recipe": name, "seed": seed, "seconds": round(seconds, 1), "protocol": table.protocol, "results": table.results}
-    return found | provenance(SETTINGS, trained.fingerprint, training_of(name, **SETTINGS))
+    return found | provenance(SETTINGS, model.data_fingerprint, training_of(name, **SETTINGS))
 
 
 if __name__ == "__main__":

@@ -26,12 +26,12 @@ from cpc_vision import FLOORS, METRICS, TRAINED, compared, show, within
 from provenance import DATA, agrees, training_of
 from smallcifar import pack
 
-DIM = {"encoder": "convnet", "layer": -3, "batch": 64, "steps": 400, "lr": 1e-3}
+DIM = {"encoder": "convnet", "local_layer": -3, "batch_size": 64, "steps": 400, "lr": 1e-3}
 SETTINGS = {
     "dim": DIM,
     "dim-jsd": {**DIM, "estimator": "jsd"},
     "dim-dv": {**DIM, "estimator": "dv"},
-    "amdim": {"encoder": "convnet", "batch": 64, "steps": 200, "lr": 1e-3},
+    "amdim": {"encoder": "convnet", "batch_size": 64, "steps": 200, "lr": 1e-3},
 }
 
 

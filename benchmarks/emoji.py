@@ -28,36 +28,36 @@ from common import add, is_measured, known
 from pictures import bootstrapped, gained, verdicts
 from provenance import DATA, FIELDS, agrees, provenance, training_of
 
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
-from nearfar.core import Run
-from nearfar.data import inputs_for
-from nearfar.data.image_text.dataset import Captioned
-from nearfar.data.image_text.readers import vendor_of
+from nearfar.core import TrainConfig
+from nearfar.data import build_inputs
+from nearfar.data.image_text.dataset import CaptionedImages
+from nearfar.data.image_text.readers import get_vendors
 from nearfar.evaluate.cross_modal import hits_at
-from nearfar.modalities.image import raw_images
-from nearfar.recipes import method
+from nearfar.modalities.image import read_raw_pixels
+from nearfar.recipes import load_method
 
 COMMON: dict[str, Any] = {
-    "image_size": 32, "encoder": "convnet", "text_encoder": "bag", "vocabulary": 2048, "length": 24, "batch": 128, "epochs": 50, "lr": 2e-3,
-    "weight_decay": 0.1, "dropout": 0.3, "crop": 0.85, "prompts": ("{}",),
+    "image_size": 32, "encoder": "convnet", "text_encoder": "bag", "vocab_size": 2048, "max_length": 24, "batch_size": 128, "epochs": 50, "lr": 2e-3,
+    "weight_decay": 0.1, "dropout": 0.3, "min_crop_scale": 0.85, "prompts": ("{}",),
 }  # fmt: skip
 LARGE = {"image_size": 64, "encoder": "resnet18", "epochs": 100, "lr": 1e-3}
 TRIALS: dict[str, dict[str, Any]] = {
     "as it was": {},
     "100 epochs": {"epochs": 100},
-    "100 epochs, crop 0.6": {"epochs": 100, "crop": 0.6},
-    "100 epochs, crop 0.6, decay 0.5, dropout 0.5": {"epochs": 100, "crop": 0.6, "weight_decay": 0.5, "dropout": 0.5},
-    "batch 512": {"batch": 512, "epochs": 150},
-    "whole words": {"epochs": 100, "crop": 0.6, "vocabulary": 4096, "dim": 256},
+    "100 epochs, crop 0.6": {"epochs": 100, "min_crop_scale": 0.6},
+    "100 epochs, crop 0.6, decay 0.5, dropout 0.5": {"epochs": 100, "min_crop_scale": 0.6, "weight_decay": 0.5, "dropout": 0.5},
+    "batch 512": {"batch_size": 512, "epochs": 150},
+    "whole words": {"epochs": 100, "min_crop_scale": 0.6, "vocab_size": 4096, "dim": 256},
     "ResNet-18": LARGE,
-    "ResNet-18, crop 0.6": LARGE | {"crop": 0.6},
-    "ResNet-18, crop 0.4": LARGE | {"crop": 0.4},
-    "ResNet-18, crop 0.6, 200 epochs": LARGE | {"crop": 0.6, "epochs": 200},
-    "ResNet-18, crop 0.6, decay 0.5, dropout 0.5": LARGE | {"crop": 0.6, "weight_decay": 0.5, "dropout": 0.5},
-    "ResNet-18, crop 0.6, batch 512": LARGE | {"crop": 0.6, "batch": 512, "epochs": 200},
-    "ResNet-18, crop 0.6, tau 0.2": LARGE | {"crop": 0.6, "tau": 0.2},
-    "ResNet-18, crop 0.6, BERT-mini": LARGE | {"crop": 0.6, "text_encoder": "bert-mini", "lr": 5e-4},
+    "ResNet-18, crop 0.6": LARGE | {"min_crop_scale": 0.6},
+    "ResNet-18, crop 0.4": LARGE | {"min_crop_scale": 0.4},
+    "ResNet-18, crop 0.6, 200 epochs": LARGE | {"min_crop_scale": 0.6, "epochs": 200},
+    "ResNet-18, crop 0.6, decay 0.5, dropout 0.5": LARGE | {"min_crop_scale": 0.6, "weight_decay": 0.5, "dropout": 0.5},
+    "ResNet-18, crop 0.6, batch 512": LARGE | {"min_crop_scale": 0.6, "batch_size": 512, "epochs": 200},
+    "ResNet-18, crop 0.6, tau 0.2": LARGE | {"min_crop_scale": 0.6, "temperature": 0.2},
+    "ResNet-18, crop 0.6, BERT-mini": LARGE | {"min_crop_scale": 0.6, "text_encoder": "bert-mini", "lr": 5e-4},
 }
 RECALLS = [f"to_{way}_{k}" for way in ("text", "image") for k in (1, 5, 10)]
 
@@ -122,31 +122,39 @@ def best() -> str:
 def row(seed: int, name: str, device: str, validate: bool = False) -> dict:
     source, settings = str(DATA / "emoji"), COMMON | TRIALS[name]
     if validate:
-        opened = inputs_for(method("clip").recipe()).open(source, Run(data=source, image_size=settings["image_size"], seed=seed))
+        opened = build_inputs(load_method("clip").recipe_class()).load_splits(
+            source, TrainConfig(data=source, image_size=settings["image_size"], seed=seed)
+        )
         source = opened.train
     began = time.perf_counter()
-    trained = fit("clip", source, seed=seed, device=device, **settings)
+    model = fit("clip", source, seed=seed, device=device, **settings)
     seconds = time.perf_counter() - began
-    found = measure(trained, source)
+    found = measure_model(model, source)
     train, test = found.splits.train, found.splits.test
-    pixels = [raw_images(part.images).flatten(1) for part in (train, test)]
-    vectors = {"raw pixels": pixels[1] - pixels[0].mean(0), "untrained encoders": found.untrained, "trained encoders": found.test}
+    pixels = [read_raw_pixels(part.images).flatten(1) for part in (train, test)]
+    vectors = {
+        "raw pixels": pixels[1] - pixels[0].mean(0),
+        "untrained encoders": found.untrained_features,
+        "trained encoders": found.test_features,
+    }
     drawings = {who: between_vendors(test, x) for who, x in vectors.items()}
     gains = {k: gained(hits, drawings["raw pixels"][k]) for k, hits in drawings["trained encoders"].items()}
     largest = int(np.bincount(train.labels).argmax())
     return {
-        "seed": seed, "setting": name, "seconds": round(seconds, 1), "steps": trained.step, "train": len(train.things),
-        "test": len(test.things), "largest category": float((test.labels == largest).mean()), "protocol": found.table.protocol,
-        "results": found.table.results, "bootstrap": bootstrapped(trained, found) | gains,
+        "seed": seed, "setting": name, "seconds": round(seconds, 1), "steps": model.step, "train": len(train.images_by_object),
+        "test": len(test.images_by_object), "largest category": float((test.labels == largest).mean()), "protocol": found.table.protocol,
+        "results": found.table.results, "bootstrap": bootstrapped(model, found) | gains,
         "drawings": {who: {k: float(hits.mean()) for k, hits in of.items()} for who, of in drawings.items()},
-        **provenance(settings, trained.fingerprint, training_of("clip", settings)),
+        **provenance(settings, model.data_fingerprint, training_of("clip", settings)),
     }  # fmt: skip
 
 
-def between_vendors(test: Captioned, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
+def between_vendors(test: CaptionedImages, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
     """For each test emoji whether one vendor's drawing finds the other's, among all test emojis; the mean of both directions."""
-    vendor = vendor_of(test)
-    pairs = [test.things.of(g) for g in range(len(test.things)) if len(test.things.of(g)) == 2]
+    vendor = get_vendors(test)
+    pairs = [
+        test.images_by_object.get_members(g) for g in range(len(test.images_by_object)) if len(test.images_by_object.get_members(g)) == 2
+    ]
     first, second = np.array([sorted(pair, key=lambda i: vendor[i]) for pair in pairs]).T
     right = torch.arange(len(pairs))[:, None].expand(-1, 2)
     ways = [hits_at(vectors[a], vectors[b], right) for a, b in ((first, second), (second, first))]

@@ -22,8 +22,8 @@ import numpy as np
 from common import write
 from provenance import GENERATED, agrees, provenance
 
-from nearfar.core import Key
-from nearfar.index import Items, build
+from nearfar.core import RandomKey
+from nearfar.index import RowTable, build_index
 
 ROWS, DIM, ZOOMS, LIMIT = 100_000, 32, 40, 250.0
 SETTINGS = {"rows": ROWS, "dim": DIM, "zooms": ZOOMS}
@@ -41,10 +41,12 @@ REDRAW = """async (zooms) => {
 
 def clouds(folder: Path) -> Path:
     """Ten clouds around keyed centres."""
-    key, rows = Key(0)("benchmark", "explorer"), np.arange(ROWS)
-    label = key("label").integers(rows, 10, 1)[:, 0]
-    vectors = key("noise").normal(rows, DIM) + 4 * key("centre").normal(label, DIM)
-    build(vectors, Items.of([f"row {i}" for i in rows], [f"cloud {y}" for y in label]), folder / "index", kind="exact")
+    rng_key, rows = RandomKey(0)("benchmark", "explorer"), np.arange(ROWS)
+    label = rng_key("label").integers(rows, 10, 1)[:, 0]
+    vectors = rng_key("noise").normal(rows, DIM) + 4 * rng_key("centre").normal(label, DIM)
+    build_index(
+        vectors, RowTable.from_columns([f"row {i}" for i in rows], [f"cloud {y}" for y in label]), folder / "index", index_type="exact"
+    )
     return folder / "index"
 
 

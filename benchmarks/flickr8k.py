@@ -24,27 +24,27 @@ from common import add, is_measured
 from pictures import bootstrapped, verdicts
 from provenance import DATA, agrees, portable, provenance, training_of
 
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
 from nearfar.core import UsageError
-from nearfar.data.common.arrays import How
+from nearfar.data.common.arrays import ImageReadOptions
 from nearfar.data.image_text.readers import read_flickr8k
-from nearfar.modalities.image_text import measured
-from nearfar.train.model import Trained
+from nearfar.modalities.image_text import measure_cross_modal
+from nearfar.train.model import Model
 
 COMMON = {
     "encoder": "resnet18",
-    "batch": 512,
+    "batch_size": 512,
     "epochs": 60,
     "weight_decay": 0.2,
-    "length": 40,
+    "max_length": 40,
     "precision": "bf16",
-    "crop": 0.5,
+    "min_crop_scale": 0.5,
     "dim": 256,
 }
 SETTINGS = {
-    "scratch": COMMON | {"text_encoder": "bert-mini", "vocabulary": 4096, "lr": 1e-3},
-    "bag": COMMON | {"text_encoder": "bag", "vocabulary": 4096, "lr": 1e-3},
+    "scratch": COMMON | {"text_encoder": "bert-mini", "vocab_size": 4096, "lr": 1e-3},
+    "bag": COMMON | {"text_encoder": "bag", "vocab_size": 4096, "lr": 1e-3},
     "minilm": COMMON | {"text_encoder": f"hf:{DATA / 'minilm'}", "tokenizer": str(DATA / "minilm"), "lr": 5e-4},
 }
 
@@ -91,20 +91,20 @@ def about(rows: list[dict]) -> dict:
 def row(name: str, seed: int, device: str, validate: bool) -> dict:
     source = str(DATA / "flickr8k")
     began = time.perf_counter()
-    trained = fit("clip", source, seed=seed, device=device, **SETTINGS[name])
+    model = fit("clip", source, seed=seed, device=device, **SETTINGS[name])
     seconds = round(time.perf_counter() - began, 1)
-    made = {"experiment": name, "seed": seed, "seconds": seconds, "steps": trained.step}
-    made |= provenance(SETTINGS[name], trained.fingerprint, training_of("clip", SETTINGS[name]))
+    made = {"experiment": name, "seed": seed, "seconds": seconds, "steps": model.step}
+    made |= provenance(SETTINGS[name], model.data_fingerprint, training_of("clip", SETTINGS[name]))
     if validate:
-        return made | {"results": [on_development(trained)]}
-    found = measure(trained)
-    return made | {"protocol": found.table.protocol, "results": found.table.results, "bootstrap": bootstrapped(trained, found)}
+        return made | {"results": [on_development(model)]}
+    found = measure_model(model)
+    return made | {"protocol": found.table.protocol, "results": found.table.results, "bootstrap": bootstrapped(model, found)}
 
 
-def on_development(trained: Trained) -> dict:
+def on_development(model: Model) -> dict:
     """The trained encoders on the images for choosing settings; nothing of the test split is opened."""
-    found = read_flickr8k(DATA / "flickr8k", How(trained.net.sizes["size"]), "flickr8k", test="dev").test
-    return {"representation": "trained encoders"} | measured(found, trained.encode(found), trained.encode, ("a photo of a {}",))
+    found = read_flickr8k(DATA / "flickr8k", ImageReadOptions(model.net.sizes["size"]), "flickr8k", test_split="dev").test
+    return {"representation": "trained encoders"} | measure_cross_modal(found, model.encode(found), model.encode, ("a photo of a {}",))
 
 
 def show(found: dict) -> None:

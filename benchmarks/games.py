@@ -28,15 +28,23 @@ import torch
 from common import add, changes, gains_over, is_measured
 from provenance import DATA, agrees, provenance, training_of
 
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
-from nearfar.core import Run
-from nearfar.data import inputs_for
+from nearfar.core import TrainConfig
+from nearfar.data import build_inputs
 from nearfar.data.frames.dataset import Frames
-from nearfar.data.frames.load import read_frames
-from nearfar.recipes import method
+from nearfar.data.frames.load import load_all_frames
+from nearfar.recipes import load_method
 
-SETTINGS = {"encoder": "nature", "batch": 64, "steps": 20_000, "lr": 3e-4, "weight_decay": 0.0, "schedule": "cosine", "warmup": 0.02}
+SETTINGS = {
+    "encoder": "nature",
+    "batch_size": 64,
+    "steps": 20_000,
+    "lr": 3e-4,
+    "weight_decay": 0.0,
+    "schedule": "cosine",
+    "warmup_ratio": 0.02,
+}
 PUBLISHED = {"pong": 0.81, "breakout": 0.88, "ms_pacman": 0.72}
 SOURCE = "ST-DIM, arXiv:1906.08226, table 2, unverified"
 FLOORS = ("untrained encoder", "majority class")
@@ -82,28 +90,28 @@ def main() -> None:
 
 def opened(path: Path, most: int | None) -> Frames:
     began = time.perf_counter()
-    frames = read_frames(path)
+    frames = load_all_frames(path)
     print(f"{path.name}: {len(frames):,} frames decoded in {time.perf_counter() - began:.1f} s", flush=True)
     return frames.subset(np.arange(min(most or len(frames), len(frames))))
 
 
 def within(frames: Frames, seed: int) -> Frames:
     """The training episodes alone."""
-    return inputs_for(method("st-dim").recipe()).open(frames, Run(seed=seed)).train
+    return build_inputs(load_method("st-dim").recipe_class()).load_splits(frames, TrainConfig(seed=seed)).train
 
 
 def row(game: str, seed: int, frames: Frames, device: str, changes: dict) -> dict:
     began = time.perf_counter()
-    trained = fit("st-dim", frames, seed=seed, device=device, **({"log_every": 500} | SETTINGS | changes))
-    if trained.device.type == "cuda":
+    model = fit("st-dim", frames, seed=seed, device=device, **({"log_every": 500} | SETTINGS | changes))
+    if model.device.type == "cuda":
         torch.cuda.synchronize()
     seconds = time.perf_counter() - began
-    found = measure(trained, frames).table
+    found = measure_model(model, frames).table
     return {
         "game": game, "seed": seed, "frames": len(frames), "seconds": round(seconds, 1),
-        "seconds_in_all": round(time.perf_counter() - began, 1), "loss": last_loss(trained.metrics),
+        "seconds_in_all": round(time.perf_counter() - began, 1), "loss": last_loss(model.metrics),
         "protocol": found.protocol, "results": found.results,
-        **provenance(SETTINGS | changes, trained.fingerprint, training_of("st-dim", SETTINGS | changes)),
+        **provenance(SETTINGS | changes, model.data_fingerprint, training_of("st-dim", SETTINGS | changes)),
     }  # fmt: skip
 
 

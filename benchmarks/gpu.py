@@ -30,9 +30,9 @@ from provenance import CODE, UNKNOWN, agrees, portable, provenance
 from safetensors.torch import load_file
 
 from nearfar import fit, recipes
-from nearfar.core import Key
-from nearfar.train.checkpoint import newest
-from nearfar.train.fit import Hook
+from nearfar.core import RandomKey
+from nearfar.train.checkpoint import find_newest_checkpoint
+from nearfar.train.training_loop import Hook
 
 PARTS = ("keys", "resume", "bf16", "replay")
 STEPS, KILL_AT = 60, 25
@@ -110,7 +110,7 @@ def nearfar(*args: str | int | Path, kill_at: int | None = None) -> str:
 
 def stored_tensors(run: Path) -> dict[str, torch.Tensor]:
     """Return every tensor of a run's newest checkpoint: weights and optimizer state."""
-    found = newest(run / "checkpoints")
+    found = find_newest_checkpoint(run / "checkpoints")
     assert found is not None, f"{run} has no checkpoint"
     files = sorted(found.folder.glob("*.safetensors"))
     return {f"{file.name}:{name}": tensor for file in files for name, tensor in load_file(file).items()}
@@ -139,8 +139,8 @@ def check_bf16(name: str, data: str, folder: Path) -> tuple[bool, str]:
 def check_keys(draw: str) -> tuple[bool, str]:
     """Compare keyed random numbers drawn on the GPU with those drawn on the CPU."""
     slots = torch.arange(10_000)
-    on_cpu = getattr(Key(1), draw)(slots, 7)
-    on_gpu = getattr(Key(1), draw)(slots.cuda(), 7).cpu()
+    on_cpu = getattr(RandomKey(1), draw)(slots, 7)
+    on_gpu = getattr(RandomKey(1), draw)(slots.cuda(), 7).cpu()
     return torch.equal(on_cpu, on_gpu), "10,000 x 7 numbers, bit for bit"
 
 
@@ -153,7 +153,7 @@ class Losses(Hook):
 
     def step(self, session, values, z):
         self.values.append(values["loss"].clone())
-        self.replayed = all(step.recorder is not None and step.recorder.graph is not None for step in session.grad_steps)
+        self.replayed = all(step.recorder is not None and step.recorder.cuda_graph is not None for step in session.grad_steps)
 
 
 def check_replay(name: str, data: str) -> tuple[bool, str]:
@@ -164,7 +164,7 @@ def check_replay(name: str, data: str) -> tuple[bool, str]:
     found = []
     for graph in (True, False):
         losses = Losses()
-        fit(name, steps=20, device="cuda", graph=graph, hooks=[losses], **settings)
+        fit(name, steps=20, device="cuda", cuda_graph=graph, hooks=[losses], **settings)
         found.append(losses)
     with_graph, without = (torch.stack(losses.values) for losses in found)
     error = float((with_graph - without).abs().max() / without.abs().max())
@@ -179,18 +179,18 @@ def check_after_failed_recording(refused: str, with_dropout: str) -> tuple[bool,
 
 def image_methods() -> list[str]:
     """Return the names of the methods for images."""
-    return [name for name in recipes.names() if recipes.method(name).recipe.card.modality == "image"]
+    return [name for name in recipes.list_methods() if recipes.load_method(name).recipe_class.card.modality == "image"]
 
 
 def trained_methods() -> list[str]:
     """Return the names of the methods that are trained by steps."""
-    return [name for name in recipes.names() if recipes.method(name).tiny[0].trains]
+    return [name for name in recipes.list_methods() if recipes.load_method(name).tiny[0].trains]
 
 
 def run_checks(report: Report, args: argparse.Namespace, folder: Path) -> None:
     """Run all checks in processes of their own, `--jobs` at a time."""
     with ProcessPoolExecutor(args.jobs, get_context("spawn")) as processes, ThreadPoolExecutor(args.jobs) as pool:
-        chosen = args.methods or recipes.names()
+        chosen = args.methods or recipes.list_methods()
         if args.data == NO_IMAGES:
             chosen = [name for name in chosen if name not in image_methods()]
         if "keys" in args.parts:
@@ -217,7 +217,7 @@ def resumed_runs(data: str) -> dict[str, list[str | int | float]]:
     small = {name: [*settings, "--tiny"] for name, settings in ON_SMALL_DATA.items()}
     if data == NO_IMAGES:
         return small
-    images = ["--data", data, "--batch", 128, "--encoder", "resnet18"]
+    images = ["--data", data, "--batch-size", 128, "--encoder", "resnet18"]
     return {name: [*settings, *images] for name, settings in ON_IMAGES.items()} | small
 
 

@@ -25,8 +25,8 @@ import numpy as np
 from common import add
 from provenance import GENERATED, agrees, provenance
 
-from nearfar.index import KINDS, build, open_index
-from nearfar.index.engines import BREADTH, BREADTH_BUILT, LINKS, PROBED, cells
+from nearfar.index import INDEX_TYPES, build_index, open_index
+from nearfar.index.faiss_engines import HNSW_BUILD_CANDIDATES, HNSW_LINKS, HNSW_SEARCH_CANDIDATES, PROBED_CELL_FRACTION, compute_cell_count
 
 WIDTH, QUERIES, K, ROUNDS = 128, 1_000, 10, 5
 
@@ -61,13 +61,16 @@ def raw_index(kind: str, x: np.ndarray) -> tuple[Any, Any]:
     if kind == "exact":
         index, how = faiss.IndexFlatIP(WIDTH), None
     elif kind == "hnsw":
-        index, how = faiss.IndexHNSWFlat(WIDTH, LINKS, faiss.METRIC_INNER_PRODUCT), faiss.SearchParametersHNSW(efSearch=BREADTH)
-        index.hnsw.efConstruction = BREADTH_BUILT
+        index, how = (
+            faiss.IndexHNSWFlat(WIDTH, HNSW_LINKS, faiss.METRIC_INNER_PRODUCT),
+            faiss.SearchParametersHNSW(efSearch=HNSW_SEARCH_CANDIDATES),
+        )
+        index.hnsw.efConstruction = HNSW_BUILD_CANDIDATES
     else:
-        count = cells(len(x))
+        count = compute_cell_count(len(x))
         index = faiss.IndexIVFFlat(faiss.IndexFlatIP(WIDTH), WIDTH, count, faiss.METRIC_INNER_PRODUCT)
         index.cp.spherical = True
-        how = faiss.SearchParametersIVF(nprobe=round(PROBED * count))
+        how = faiss.SearchParametersIVF(nprobe=round(PROBED_CELL_FRACTION * count))
         index.train(x)
     index.add(x)
     return index, how
@@ -91,7 +94,7 @@ def measure(kind: str, x: np.ndarray, q: np.ndarray, true: np.ndarray) -> dict[s
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "index"
         began = time.perf_counter()
-        build(x, None, out, kind=kind)
+        build_index(x, None, out, index_type=kind)
         built = time.perf_counter() - began
         size = sum(f.stat().st_size for f in out.iterdir())
         began = time.perf_counter()
@@ -125,7 +128,10 @@ def about(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def settings(kind: str) -> dict[str, Any]:
     """Return the settings of one kind of index."""
-    of_kind = {"hnsw": {"links": LINKS, "breadth": BREADTH, "breadth_built": BREADTH_BUILT}, "ivf": {"probed": PROBED}}
+    of_kind = {
+        "hnsw": {"links": HNSW_LINKS, "breadth": HNSW_SEARCH_CANDIDATES, "breadth_built": HNSW_BUILD_CANDIDATES},
+        "ivf": {"probed": PROBED_CELL_FRACTION},
+    }
     return {"kind": kind, "rounds": ROUNDS, **of_kind.get(kind, {})}
 
 
@@ -138,7 +144,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seed", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--data", choices=["clustered", "gaussian"], default="clustered")
-    parser.add_argument("--kind", choices=KINDS, nargs="+", default=list(KINDS))
+    parser.add_argument("--kind", choices=INDEX_TYPES, nargs="+", default=list(INDEX_TYPES))
     parser.add_argument("--n", type=int, default=100_000)
     parser.add_argument("--quick", action="store_true", help="5,000 vectors, nothing is written")
     return parser
@@ -152,7 +158,7 @@ def main() -> None:
         x, q = both[:n], both[n:]
         true = truth(x, q)
         for kind in given.kind:
-            what = {"data": given.data, "n": n, "d": WIDTH, "queries": QUERIES, "k": K, "seed": seed}
+            what = {"data": given.data, "n": n, "d": WIDTH, "queries": QUERIES, "components": K, "seed": seed}
             row = {**what, **measure(kind, x, q, true)}
             print(
                 f"{given.data:9} seed {seed} {kind:5}  recall {row['recall']:.4f} (raw {row['raw_recall']:.4f})  "

@@ -27,14 +27,14 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from nearfar import recipes
-from nearfar.core import Machine
+from nearfar.core import RuntimeConfig
 from nearfar.data.graphs.dataset import Graphs
-from nearfar.data.graphs.load import read_graphs
-from nearfar.data.graphs.readers import read_folds
-from nearfar.modalities.graphs import GraphKind
+from nearfar.data.graphs.load import load_all_graphs
+from nearfar.data.graphs.readers import read_gin_folds
+from nearfar.modalities.graphs import GraphModality
 from nearfar.train.encode import encode_all
-from nearfar.train.fit import train
-from nearfar.train.session import Session
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import train
 
 PENALTIES = [10.0**k for k in range(-3, 4)]
 SETTINGS: dict[str, Any] = {"preset": "paper"}
@@ -54,8 +54,8 @@ def accuracy(x: np.ndarray, y: np.ndarray, folds: Folds) -> float:
 
 def embeddings(data: Graphs, seed: int) -> tuple[np.ndarray, np.ndarray, int]:
     """Untrained and trained, and after how many steps."""
-    recipe, run = recipes.method("infograph").paper
-    session = Session(recipe, _with(run, seed, data), Machine(device="cpu"), data.unlabelled(), torch.device("cpu"))
+    recipe, config = recipes.load_method("infograph").paper
+    session = TrainingSession(recipe, _with(config, seed, data), RuntimeConfig(device="cpu"), data.drop_labels(), torch.device("cpu"))
     untrained = encode_all(recipe, session.net, data, session.device).numpy()
     train(session)
     return untrained, encode_all(recipe, session.net, data, session.device).numpy(), session.steps
@@ -65,8 +65,8 @@ def _with(run: Any, seed: int, data: Graphs) -> Any:
     """20 passes as the authors count them: the incomplete last batch of a pass is a step too."""
     from dataclasses import replace
 
-    batch = min(run.batch, len(data))
-    return replace(run, seed=seed, batch=batch, epochs=None, steps=round(run.epochs * -(-len(data) // batch)))
+    batch = min(run.batch_size, len(data))
+    return replace(run, seed=seed, batch_size=batch, epochs=None, steps=round(run.epochs * -(-len(data) // batch)))
 
 
 def summary(rows: list[dict[str, Any]], name: str) -> dict[str, float]:
@@ -94,11 +94,11 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     sets: dict[str, Any] = stored("infograph").get("sets", {})
     for name in args.sets.split(","):
-        data, folds = read_graphs(args.data / name), read_folds(args.data / name)
+        data, folds = load_all_graphs(args.data / name), read_gin_folds(args.data / name)
         y = np.asarray(data.labels)
         entry = sets.get(name) if not args.again else None
         if entry is None:
-            floors = {k: accuracy(np.asarray(f.train), y, folds) for k, f in GraphKind().baselines(data, data, None).items()}
+            floors = {k: accuracy(np.asarray(f.train), y, folds) for k, f in GraphModality().compute_baselines(data, data, None).items()}
             entry = {"graphs": len(data), "majority": float(np.bincount(y).max() / len(y)), "floors": floors, "rows": []}
             print(name, {k: round(100 * v, 1) for k, v in floors.items()}, flush=True)
         for seed in range(args.seeds):

@@ -37,10 +37,10 @@ from PIL import Image
 from provenance import DATA, agrees, provenance
 
 import nearfar.data.images.image_folder
-from nearfar.core import Key, Plan
-from nearfar.data import Images, open_data
+from nearfar.core import Plan, RandomKey
+from nearfar.data import Images, load_images
 from nearfar.similarity import simclr_views
-from nearfar.train.loader import Steps, batches
+from nearfar.train.loader import StepDataset, iterate_batches
 
 SOURCE = DATA / "cifar10"
 SHORTEST, LONGEST = 224, 500
@@ -48,7 +48,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def make_jpegs(folder: Path, count: int) -> None:
-    pictures = open_data(SOURCE).train
+    pictures = load_images(SOURCE).train
     draw = np.random.default_rng(0)
     for i in range(count):
         width, height = draw.integers(SHORTEST, LONGEST + 1, 2)
@@ -89,10 +89,10 @@ def bare(loop: Callable[[list[Path], int], None], paths: list[Path], size: int) 
 
 def ours(data: Images, size: int, batch: int, workers: int) -> tuple[float, list[float]]:
     """Images a second, and MB resident in all processes before, after a third of the batches and at the last."""
-    plan = Plan(len(data), batch, Key(0))
-    steps = Steps(data, simclr_views(size), plan, Key(0)("read"), None)
+    plan = Plan(len(data), batch, RandomKey(0))
+    steps = StepDataset(data, simclr_views(size), plan, RandomKey(0)("read"), None)
     memory = [resident()]
-    came = batches(steps, 0, plan.steps_per_epoch, workers, torch.device("cpu"))
+    came = iterate_batches(steps, 0, plan.steps_per_epoch, workers, torch.device("cpu"))
     next(came)
     began, read = time.perf_counter(), 0
     for _, parts, _ in came:
@@ -103,10 +103,10 @@ def ours(data: Images, size: int, batch: int, workers: int) -> tuple[float, list
 
 def processor_time(data: Images, size: int, batch: int) -> float:
     """Milliseconds an image to read both windows."""
-    similarity, plan = simclr_views(size), Plan(len(data), batch, Key(0))
+    similarity, plan = simclr_views(size), Plan(len(data), batch, RandomKey(0))
     busy = time.process_time()
     for step in range(plan.steps_per_epoch):
-        similarity.read(data, plan.rows(step), Key(0))
+        similarity.read(data, plan.get_rows(step), RandomKey(0))
     return (time.process_time() - busy) / (plan.steps_per_epoch * batch) * 1e3
 
 
@@ -118,7 +118,7 @@ def resident() -> float:
 def measure(folder: Path, size: int, batch: int, rounds: int) -> dict[str, dict[str, Any]]:
     """By name: the best rate, the least processor time, the memory of the last round."""
     paths = sorted(folder.iterdir())
-    data = open_data(folder, image_size=size, split=[]).train
+    data = load_images(folder, image_size=size, test_ids=[]).train
     found: dict[str, dict[str, Any]] = {}
     for _ in range(rounds):
         for name, loop in BARE.items():
@@ -156,7 +156,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     config = vars(parser().parse_args())
-    nearfar.data.images.image_folder.MEMORY_LIMIT = 0  # as if the images did not fit
+    nearfar.data.images.image_folder.MAX_BYTES_IN_MEMORY = 0  # as if the images did not fit
     with tempfile.TemporaryDirectory() as made:
         make_jpegs(Path(made), config["images"])
         kilobytes = sum(path.stat().st_size for path in Path(made).iterdir()) / config["images"] / 1e3
@@ -170,7 +170,7 @@ def main() -> None:
         print(
             "{:>24}{images_per_second:>7.0f} images/s ({ratio:.2f}x){cpu_ms:>7.2f} ms of CPU ({cpu_ratio:.2f}x)".format(name, **row) + held
         )
-    told = provenance(config, open_data(SOURCE).train.fingerprint)
+    told = provenance(config, load_images(SOURCE).train.fingerprint)
     print(f"written to {write('jpegs', {'kilobytes': kilobytes, 'results': found, **told})}")
 
 

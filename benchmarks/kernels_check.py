@@ -13,9 +13,9 @@ import sys
 import torch
 from torch.nn import functional as F
 
-from nearfar import pairs, views
+from nearfar import Scores
 from nearfar.losses import clip, debiased, info_nce
-from nearfar.scores import dot, matched
+from nearfar.scores import Scores, dot
 
 WANTED = {"bfloat16": (2e-3, 1e-2), "float16": (2e-3, 1e-2), "tf32": (2e-3, 1e-2), "float32": (1e-6, 1e-5)}
 """How far values and gradients may be from float64; of gradients, relative to their length."""
@@ -48,13 +48,13 @@ def check(name, loss, precision, *tensors) -> None:
 
 
 def uneven(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    rows = info_nce(pairs(a, b) / 0.1)
+    rows = info_nce(Scores.from_pairs(a, b) / 0.1)
     return (rows * torch.linspace(0, 1, len(rows), device=rows.device, dtype=rows.dtype)).sum()
 
 
 def skipping(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     groups = torch.arange(len(a), device=a.device) // 4
-    return info_nce(pairs(a, b).skip(groups, groups) / 0.1).mean()
+    return info_nce(Scores.from_pairs(a, b).exclude_negatives(groups, groups) / 0.1).mean()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -66,28 +66,44 @@ def main() -> int:
     for precision in WANTED:
         check("clip, 2048", lambda a, b: clip(a, b, 14.28), precision, unit(2048, 512, 0), unit(2048, 512, 1))
         check("clip, scale 100", lambda a, b: clip(a, b, 100.0), precision, unit(1024, 128, 0), unit(1024, 128, 1))
-        check("info_nce of odd sizes", lambda a, b: info_nce(pairs(a, b) / 0.07).mean(), precision, unit(1003, 77, 0), unit(1501, 77, 1))
-        check("nt_xent", lambda a, b: info_nce(views(a, b) / 0.1).mean(), precision, unit(1000, 96, 0), unit(1000, 96, 1))
-        check("nt_xent, tau 0.005", lambda a, b: info_nce(views(a, b) / 0.005).mean(), precision, unit(800, 64, 0), unit(800, 64, 1))
         check(
-            "dot, long vectors", lambda a, b: info_nce(pairs(a, b, score=dot)).mean(), precision, 8 * unit(900, 64, 0), 8 * unit(900, 64, 1)
+            "info_nce of odd sizes",
+            lambda a, b: info_nce(Scores.from_pairs(a, b) / 0.07).mean(),
+            precision,
+            unit(1003, 77, 0),
+            unit(1501, 77, 1),
+        )
+        check("nt_xent", lambda a, b: info_nce(Scores.from_views(a, b) / 0.1).mean(), precision, unit(1000, 96, 0), unit(1000, 96, 1))
+        check(
+            "nt_xent, tau 0.005",
+            lambda a, b: info_nce(Scores.from_views(a, b) / 0.005).mean(),
+            precision,
+            unit(800, 64, 0),
+            unit(800, 64, 1),
+        )
+        check(
+            "dot, long vectors",
+            lambda a, b: info_nce(Scores.from_pairs(a, b, score=dot)).mean(),
+            precision,
+            8 * unit(900, 64, 0),
+            8 * unit(900, 64, 1),
         )
         check("rows that weigh differently", uneven, precision, unit(1000, 64, 0), unit(1000, 64, 1))
         check(
             "a queue",
-            lambda q, k, m: info_nce(matched(q, k, m) / 0.07).mean(),
+            lambda q, k, m: info_nce(Scores.from_matched(q, k, m) / 0.07).mean(),
             precision,
             unit(500, 64, 0),
             unit(500, 64, 1),
             unit(3000, 64, 2),
         )
-        check("debiased", lambda a, b: debiased(views(a, b) / 0.5).mean(), precision, unit(1000, 64, 0), unit(1000, 64, 1))
+        check("debiased", lambda a, b: debiased(Scores.from_views(a, b) / 0.5).mean(), precision, unit(1000, 64, 0), unit(1000, 64, 1))
         check("known duplicates", skipping, precision, unit(1000, 64, 0), unit(1000, 64, 1))
     torch.backends.cuda.matmul.allow_tf32 = False
     tau = torch.tensor(0.1, device="cuda", requires_grad=True)
     for dtype in (torch.bfloat16, torch.float64):
         a, b = (unit(1000, 64, s).bfloat16().to(dtype) for s in (0, 1))
-        info_nce(pairs(a, b) / tau.to(torch.float64 if dtype == torch.float64 else torch.float32)).mean().backward()
+        info_nce(Scores.from_pairs(a, b) / tau.to(torch.float64 if dtype == torch.float64 else torch.float32)).mean().backward()
         print(f"gradient of a learned temperature, {str(dtype)[6:]}: {float(tau.grad):.5f}")
         tau.grad = None
     return 1 if FAILED else 0

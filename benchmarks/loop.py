@@ -21,16 +21,16 @@ from common import write
 from provenance import Training, agrees, provenance, training_of
 
 from nearfar import recipes
-from nearfar.core import Key, Machine, Similarity
-from nearfar.data import open_data
+from nearfar.core import RandomKey, RuntimeConfig, Similarity
+from nearfar.data import load_images
 from nearfar.evaluate.training_hooks import CollapseWatch
-from nearfar.train.fit import train
-from nearfar.train.hooks import Metrics
+from nearfar.train.hooks import MetricsHook
 from nearfar.train.optimizers import make_optimizer
-from nearfar.train.session import Session, build_net
+from nearfar.train.session import TrainingSession, build_net
+from nearfar.train.training_loop import train
 
 BATCH, STEPS, ROUNDS = 4, 100, 25
-SETTINGS = {"preset": "tiny", "batch": BATCH, "steps": STEPS, "rounds": ROUNDS}
+SETTINGS = {"preset": "tiny", "batch_size": BATCH, "steps": STEPS, "rounds": ROUNDS}
 
 
 class Ready(Similarity):
@@ -42,15 +42,15 @@ class Ready(Similarity):
     def count(self, data: Any) -> int:
         return len(data)
 
-    def read(self, data, rows, key):
+    def read(self, data, rows, rng_key):
         return None
 
-    def view(self, raw, rows, key):
+    def view(self, raw, rows, rng_key):
         return dict(self.views)
 
 
-def session_of(data, views) -> Session:
-    recipe, run = recipes.method("simclr").tiny
+def session_of(data, views) -> TrainingSession:
+    recipe, config = recipes.load_method("simclr").tiny
 
     class Precomputed(type(recipe)):
         def similarity(self, net):
@@ -58,13 +58,13 @@ def session_of(data, views) -> Session:
 
     from dataclasses import replace
 
-    return Session(Precomputed(), replace(run, steps=STEPS, batch=BATCH), Machine(), data, torch.device("cpu"))
+    return TrainingSession(Precomputed(), replace(config, steps=STEPS, batch_size=BATCH), RuntimeConfig(), data, torch.device("cpu"))
 
 
 def ours(data, views) -> float:
     session = session_of(data, views)
     began = time.perf_counter()
-    train(session, [Metrics(), CollapseWatch()])
+    train(session, [MetricsHook(), CollapseWatch()])
     return (time.perf_counter() - began) / STEPS * 1e3
 
 
@@ -72,13 +72,13 @@ def bare(data, views) -> float:
     """The loop everybody writes by hand, with the same parts."""
     session = session_of(data, views)
     recipe = session.recipe
-    net = build_net(recipe, session.run, data.sizes())
-    optimizer = make_optimizer(net, ("",), session.run)
+    net = build_net(recipe, session.config, data.sizes())
+    optimizer = make_optimizer(net, ("",), session.config)
     net.train()
     began = time.perf_counter()
     for _ in range(STEPS):
         optimizer.zero_grad(set_to_none=True)
-        loss = recipe.objective(net, recipe.embed(net, views, Key(0)), Key(0))
+        loss = recipe.objective(net, recipe.embed(net, views, RandomKey(0)), RandomKey(0))
         loss.backward()
         optimizer.step()
     return (time.perf_counter() - began) / STEPS * 1e3
@@ -95,17 +95,17 @@ def alone(f, *args) -> float:
 
 
 def draws(slots: int = 256, numbers: int = 16) -> float:
-    key, rows = Key(0)("draws"), torch.from_numpy(np.arange(slots))
-    key.uniform(rows, numbers)
+    rng_key, rows = RandomKey(0)("draws"), torch.from_numpy(np.arange(slots))
+    rng_key.uniform(rows, numbers)
     began = time.perf_counter()
     for _ in range(100):
-        key.uniform(rows, numbers)
+        rng_key.uniform(rows, numbers)
     return (time.perf_counter() - began) * 10
 
 
 def training() -> Training:
     """Return all settings of the training that is timed."""
-    return training_of("simclr", {"batch": BATCH, "steps": STEPS}, preset="tiny")
+    return training_of("simclr", {"batch_size": BATCH, "steps": STEPS}, preset="tiny")
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -119,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     parser().parse_args()
-    data = open_data("digits").train.unlabelled()
+    data = load_images("digits").train.drop_labels()
     images = data.read(np.arange(BATCH)).float() / 255
     views = {"v0": images, "v1": images.flip(3)}
     ours(data, views), bare(data, views)

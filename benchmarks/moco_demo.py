@@ -22,14 +22,14 @@ from provenance import DATA, agrees, provenance, training_of
 
 import nearfar
 from nearfar.core import Net
-from nearfar.data import open_data
+from nearfar.data import load_images
 from nearfar.recipes.vision.moco import MoCo
-from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter
+from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, ImageViews
 
 PUBLISHED = 0.853
-METHOD = {"queue": 4096, "m": 0.99, "tau": 0.1, "symmetric": True, "groups": 8}
+METHOD = {"queue_size": 4096, "ema_momentum": 0.99, "temperature": 0.1, "symmetric": True, "batch_norm_groups": 8}
 TRAINING: dict[str, Any] = {
-    "encoder": "resnet18", "batch": 512, "epochs": 200, "optimizer": "sgd", "momentum": 0.9, "decay": "all", "warmup": 0.0,
+    "encoder": "resnet18", "batch_size": 512, "epochs": 200, "optimizer": "sgd", "momentum": 0.9, "decay_params": "all", "warmup_ratio": 0.0,
     "precision": "bf16", "compile": True, "log_every": 50,
 }  # fmt: skip
 SUM = {"lr": 0.12, "weight_decay": 2.5e-4}
@@ -39,10 +39,10 @@ MEAN = {"lr": 0.06, "weight_decay": 5e-4}
 class DemoMoCo(MoCo):
     """MoCo with the demonstration's views."""
 
-    def similarity(self, net: Net) -> Augment:
+    def similarity(self, net: Net) -> ImageViews:
         size = net.sizes["size"]
-        view = Compose(Crop(size, scale=(0.08, 1.0)), Flip(), Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), Grey(p=0.2))
-        return Augment.repeat(view, 2)
+        view = Compose(Crop(size, scale=(0.08, 1.0)), Flip(), ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.2))
+        return ImageViews.repeat(view, 2)
 
 
 def measure(data: str, seed: int, scale: dict[str, float]) -> dict[str, Any]:
@@ -50,10 +50,10 @@ def measure(data: str, seed: int, scale: dict[str, float]) -> dict[str, Any]:
     start = time.perf_counter()
     trained = nearfar.fit(DemoMoCo(**METHOD), data=data, seed=seed, **TRAINING, **scale)
     seconds = round(time.perf_counter() - start, 1)
-    splits = open_data(data)
+    splits = load_images(data)
     assert splits.test is not None
     found = {
-        "untrained encoder": features(trained.untrained().encode, splits.train, splits.test),
+        "untrained encoder": features(trained.build_untrained().encode, splits.train, splits.test),
         TRAINED: features(trained.encode, splits.train, splits.test),
         WITH_HEAD: features(partial(trained.encode, tower="query"), splits.train, splits.test),
     }

@@ -24,15 +24,15 @@ import torch
 from common import keep_part
 from provenance import DATA, Training, agrees, provenance
 
-from nearfar.core import Key, Machine, Run
-from nearfar.data.walks.dataset import Graph, open_edges
-from nearfar.evaluate.multilabel import multilabel
-from nearfar.modalities.walks import degrees, spectral
+from nearfar.core import RandomKey, RuntimeConfig, TrainConfig
+from nearfar.data.walks.dataset import WalkGraph, load_walks
+from nearfar.evaluate.multilabel import multilabel_f1
+from nearfar.modalities.walks import compute_adjacency_svd, compute_log_degrees
 from nearfar.recipes.graph.node2vec import Node2Vec
-from nearfar.train.fit import train
-from nearfar.train.session import Session
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import train
 
-DRAWS = Key(0)("benchmark", "draws")
+DRAWS = RandomKey(0)("benchmark", "draws")
 """Names the label splits: the same for all vectors and seeds."""
 
 
@@ -41,10 +41,17 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in vars(args).items() if name not in ("data", "what", "seed")}
 
 
-def chosen(args: argparse.Namespace) -> tuple[Node2Vec, Run]:
+def chosen(args: argparse.Namespace) -> tuple[Node2Vec, TrainConfig]:
     """Return the recipe and the run that these arguments describe."""
-    recipe = Node2Vec(dim=args.dim, walk_length=args.walk_length, walks=args.walks, p=args.p, q=args.q, window=args.window)
-    return recipe, Run(batch=args.batch, epochs=args.epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, seed=args.seed)
+    recipe = Node2Vec(
+        dim=args.dim,
+        walk_length=args.walk_length,
+        walks_per_node=args.walks,
+        return_parameter=args.p,
+        in_out_parameter=args.q,
+        window=args.window,
+    )
+    return recipe, TrainConfig(batch_size=args.batch, epochs=args.epochs, optimizer="adagrad", lr=args.lr, warmup_ratio=0.0, seed=args.seed)
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -53,17 +60,17 @@ def is_current(row: dict[str, Any]) -> bool:
     return agrees(row, settings(args), Training(*chosen(args)))
 
 
-def session_of(graph: Graph, args: argparse.Namespace) -> Session:
+def session_of(graph: WalkGraph, args: argparse.Namespace) -> TrainingSession:
     """Build a training session on the CPU."""
-    recipe, run = chosen(args)
-    return Session(recipe, run, Machine(device="cpu"), graph, torch.device("cpu"))
+    recipe, config = chosen(args)
+    return TrainingSession(recipe, config, RuntimeConfig(device="cpu"), graph, torch.device("cpu"))
 
 
-def judged(vectors: torch.Tensor, graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
-    return dataclasses.asdict(multilabel(vectors, torch.from_numpy(graph.groups), key=DRAWS, draws=args.draws, C=args.C))
+def judged(vectors: torch.Tensor, graph: WalkGraph, args: argparse.Namespace) -> dict[str, Any]:
+    return dataclasses.asdict(multilabel_f1(vectors, torch.from_numpy(graph.groups), rng_key=DRAWS, draws=args.draws, C=args.C))
 
 
-def trained(graph: Graph, args: argparse.Namespace) -> tuple[torch.Tensor, dict[str, Any]]:
+def trained(graph: WalkGraph, args: argparse.Namespace) -> tuple[torch.Tensor, dict[str, Any]]:
     session = session_of(graph, args)
     began, cpu = time.perf_counter(), time.process_time()
     train(session)
@@ -71,20 +78,20 @@ def trained(graph: Graph, args: argparse.Namespace) -> tuple[torch.Tensor, dict[
     return session.net.encoder.weight.detach(), took
 
 
-def choose(graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
+def choose(graph: WalkGraph, args: argparse.Namespace) -> dict[str, Any]:
     """Within the nodes that the first draw learns from: half of them teach, the other half answers."""
     learnt = DRAWS("draw", 0).permutation(len(graph))[: len(graph) // 2]
     vectors, took = trained(graph, args)
     groups = torch.from_numpy(graph.groups)[learnt]
-    found = {C: multilabel(vectors[learnt], groups, key=DRAWS("choose"), draws=2, C=C).macro for C in (0.3, 1.0, 3.0)}
+    found = {C: multilabel_f1(vectors[learnt], groups, rng_key=DRAWS("choose"), draws=2, C=C).macro for C in (0.3, 1.0, 3.0)}
     return {"macro by C": found, **took}
 
 
-def floors(graph: Graph, args: argparse.Namespace) -> dict[str, Any]:
+def floors(graph: WalkGraph, args: argparse.Namespace) -> dict[str, Any]:
     rows = {
         "untrained": session_of(graph, args).net.encoder.weight.detach(),
-        "degree": degrees(graph),
-        "adjacency SVD": spectral(graph, args.dim),
+        "degree": compute_log_degrees(graph),
+        "adjacency SVD": compute_adjacency_svd(graph, args.dim),
     }
     return {name: judged(vectors, graph, args) for name, vectors in rows.items()}
 
@@ -112,7 +119,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     args = parser().parse_args()
     torch.set_num_threads(args.threads)
-    graph = open_edges(args.data)
+    graph = load_walks(args.data)
     if args.what == "choose":
         print(vars(args), choose(graph, args), flush=True)
         return

@@ -28,10 +28,10 @@ from provenance import DATA, UNKNOWN, agrees, provenance, training_of
 
 from nearfar.api.fit import fit
 from nearfar.data.graphs.dataset import Nodes
-from nearfar.data.graphs.load_nodes import read_nodes
-from nearfar.encoders.diffusion import Diffusion, pagerank
+from nearfar.data.graphs.load_nodes import load_node_graph
+from nearfar.encoders.graph_diffusion import GraphDiffusion, compute_pagerank_coefficients
 from nearfar.evaluate import fit_linear
-from nearfar.modalities.graphs import NodeKind
+from nearfar.modalities.graphs import NodeModality
 
 PENALTIES = [10.0**k for k in range(-3, 6)]
 SETTINGS: dict[str, Any] = {"preset": "paper"}
@@ -54,8 +54,11 @@ def accuracy(x: torch.Tensor, y: torch.Tensor, masks: dict[str, np.ndarray]) -> 
 
 def not_learned(nodes: Nodes) -> dict[str, torch.Tensor]:
     """Features as they are, averaged over neighbours, and spread over the graph."""
-    found = {name: torch.as_tensor(f.train) for name, f in NodeKind().baselines(nodes, nodes, None).items()}
-    return {**found, "diffused features": Diffusion(nodes.store.whole["links"], pagerank(ALPHA))(found["raw features"])}
+    found = {name: torch.as_tensor(f.train) for name, f in NodeModality().compute_baselines(nodes, nodes, None).items()}
+    return {
+        **found,
+        "diffused features": GraphDiffusion(nodes.store.full_batch["links"], compute_pagerank_coefficients(ALPHA))(found["raw features"]),
+    }
 
 
 def summary(values: list[float]) -> dict[str, float]:
@@ -88,7 +91,7 @@ def shown(rows: list[dict[str, Any]]) -> dict[str, Any] | str:
     first = rows[0]["resolved"]
     if first == UNKNOWN or any(row["resolved"] != first for row in rows):
         return UNKNOWN
-    return {name: first["run"][name] for name in SHOWN}
+    return {name: first["train_config"][name] for name in SHOWN}
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -112,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     args = parser().parse_args()
     torch.set_num_threads(args.threads)
-    nodes = read_nodes(args.data).every
+    nodes = load_node_graph(args.data).nodes
     with np.load(next(args.data.glob("*.npz")), allow_pickle=False) as archive:
         masks = {name: archive[name] for name in ("train", "val", "test")}
     y = torch.from_numpy(np.asarray(nodes.labels))
@@ -126,12 +129,12 @@ def main() -> None:
 def row(recipe: str, seed: int, data: Path, nodes: Nodes, measured: Callable[[torch.Tensor], dict[str, float]]) -> dict[str, Any]:
     """Train one recipe with one seed, measure it and return its row."""
     began = time.perf_counter()
-    trained = fit(recipe, data, seed=seed, **SETTINGS)
+    model = fit(recipe, data, seed=seed, **SETTINGS)
     seconds = time.perf_counter() - began
-    found = {name: measured(who.encode(nodes)) for name, who in (("untrained", trained.untrained()), ("trained", trained))}
+    found = {name: measured(who.encode(nodes)) for name, who in (("untrained", model.build_untrained()), ("trained", model))}
     shares = ", ".join(f"{name} {100 * f['test']:.1f}" for name, f in found.items())
     print(f"{recipe}, seed {seed}: {seconds:.0f} s, {shares}", flush=True)
-    found |= provenance(SETTINGS, trained.fingerprint, training_of(recipe, **SETTINGS))
+    found |= provenance(SETTINGS, model.data_fingerprint, training_of(recipe, **SETTINGS))
     return {"recipe": recipe, "seed": seed, "seconds": round(seconds, 1), **found}
 
 

@@ -34,25 +34,25 @@ from provenance import DATA, agrees, provenance, training_of
 from torch import Tensor
 
 import nearfar
-from nearfar.core import Key
+from nearfar.core import RandomKey
 from nearfar.evaluate.verification import equal_error_rate, recall_at_1
 from nearfar.scores import Score, cosine, euclidean
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
 
 FOLDER = DATA / "omniglot"
 TRAINING, OTHERS, VALIDATION = "images_background_small1", "images_background_small2", "Korean"
 SIZE, PAIRS = 28, 10_000
-COMMON: dict[str, Any] = {"encoder": "convnet", "steps": 250, "batch": 128, "lr": 2e-3}
-PICTURES = COMMON["steps"] * COMMON["batch"]
+COMMON: dict[str, Any] = {"encoder": "convnet", "steps": 250, "batch_size": 128, "lr": 2e-3}
+PICTURES = COMMON["steps"] * COMMON["batch_size"]
 METHODS: dict[str, dict[str, Any]] = {
-    "simclr": {"batch": 64},
-    "supcon": {"batch": 64},
+    "simclr": {"batch_size": 64},
+    "supcon": {"batch_size": 64},
     "hadsell-drlim": {},
     "facenet": {},
     "lifted-structure": {},
     "npair-sohn": {},
     "sampling-matters-wu2017": {},
-    "hermans-batch-hard": {"batch": 64, "steps": 500},
+    "hermans-batch-hard": {"batch_size": 64, "steps": 500},
 }
 """Recall at 1 on Korean, seed 0, at this length: hadsell-drlim 89.1, facenet 87.6, supcon 82.1. The others were looked at in 200 steps of
 64 pictures: sampling-matters-wu2017 67.4, lifted-structure 66.1, npair-sohn 65.8, simclr 58.1 (supcon 72.0), all taken as they are;
@@ -111,10 +111,10 @@ def unseen() -> Drawings:
 def fixed_pairs(y: Tensor) -> tuple[Tensor, Tensor]:
     """Numbers (2, 2 PAIRS) of drawings, and whether they show the same character; the same for everybody."""
     slots, n = torch.arange(8 * PAIRS), len(y)
-    first = Key(0)("pairs", "first").integers(slots, n, 1)[:, 0]
-    other = (first + 1 + Key(0)("pairs", "other").integers(slots, n - 1, 1)[:, 0]) % n
+    first = RandomKey(0)("pairs", "first").integers(slots, n, 1)[:, 0]
+    other = (first + 1 + RandomKey(0)("pairs", "other").integers(slots, n - 1, 1)[:, 0]) % n
     members = torch.stack([torch.nonzero(y == c)[:, 0] for c in y.unique()])  # every character has 20 drawings
-    own = members[y[first], Key(0)("pairs", "own").integers(slots, members.shape[1], 1)[:, 0]]
+    own = members[y[first], RandomKey(0)("pairs", "own").integers(slots, members.shape[1], 1)[:, 0]]
     different, same = y[first] != y[other], own != first
     chosen = [torch.stack([first, b])[:, ok][:, :PAIRS] for b, ok in ((own, same), (other, different))]
     return torch.cat(chosen, 1), torch.arange(2 * PAIRS) < PAIRS
@@ -123,31 +123,31 @@ def fixed_pairs(y: Tensor) -> tuple[Tensor, Tensor]:
 def measured(encode: Callable[[Tensor], Tensor], drawings: Drawings, score: Score, runs: bool = True) -> dict[str, float]:
     x, y = encode(drawings[0]), torch.from_numpy(np.unique(drawings[1], return_inverse=True)[1])
     pairs, same = fixed_pairs(y)
-    vectors = score.ready(x)
-    found = {"recall": recall_at_1(x, y, score), "eer": equal_error_rate(score.of_pairs(vectors[pairs[0]], vectors[pairs[1]]), same)}
+    vectors = score.prepare_vectors(x)
+    found = {"recall": recall_at_1(x, y, score), "eer": equal_error_rate(score.score_pairs(vectors[pairs[0]], vectors[pairs[1]]), same)}
     if runs:
         hits = [(score(encode(a), encode(b)).argmax(1) == truth).float().mean() for a, b, truth in one_shot_runs()]
         found["one_shot"] = float(torch.stack(hits).mean())
     return found | {"verified": 1 - found["eer"]}
 
 
-def representations(method: str, trained: Trained) -> dict[str, tuple[Callable[[Tensor], Tensor], Score]]:
+def representations(method: str, model: Model) -> dict[str, tuple[Callable[[Tensor], Tensor], Score]]:
     """What is measured: the trained one as its users get it and compare it, the other side of its head, and the floors."""
-    untrained, own = trained.untrained(), euclidean if method in BY_L2 else cosine
+    untrained, own = model.build_untrained(), euclidean if method in BY_L2 else cosine
     if method in ("simclr", "supcon"):
-        trunk, after = "encoder", lambda x: trained.net.head(trained.encode(x))
-        found = {"trained": (trained.encode, own), "trained, with its head": (torch.no_grad()(after), own)}
-        trained.net.eval()
+        trunk, after = "encoder", lambda x: model.net.head(model.encode(x))
+        found = {"trained": (model.encode, own), "trained, with its head": (torch.no_grad()(after), own)}
+        model.net.eval()
     else:
         trunk = "trunk"
-        found = {"trained": (trained.encode, own), "trained, without its head": (lambda x: trained.encode(x, tower=trunk), cosine)}
+        found = {"trained": (model.encode, own), "trained, without its head": (lambda x: model.encode(x, tower=trunk), cosine)}
     for how, score in DISTANCES.items():
         found[f"raw pixels, {how}"] = (lambda x: x.flatten(1).float() / 255, score)
         found[f"untrained encoder, {how}"] = (lambda x: untrained.encode(x, tower=trunk), score)
     return found
 
 
-def fit(method: str, seed: int, drawings: Drawings, settings: dict[str, Any]) -> tuple[Trained, float]:
+def fit(method: str, seed: int, drawings: Drawings, settings: dict[str, Any]) -> tuple[Model, float]:
     began = time.process_time()
     trained = nearfar.fit(method, (drawings[0], drawings[1]), seed=seed, log_every=50, **settings)
     return trained, time.process_time() - began
@@ -156,9 +156,9 @@ def fit(method: str, seed: int, drawings: Drawings, settings: dict[str, Any]) ->
 def validate(method: str, seed: int, changed: dict[str, Any]) -> None:
     held = {VALIDATION: alphabets(TRAINING)[VALIDATION]}
     rest = together({name: part for name, part in alphabets(TRAINING).items() if name != VALIDATION})
-    trained, seconds = fit(method, seed, rest, COMMON | METHODS[method] | changed)
+    model, seconds = fit(method, seed, rest, COMMON | METHODS[method] | changed)
     print(f"{method}, seed {seed}, {changed or 'as it is'}: {seconds:.0f} s", flush=True)
-    for name, (encode, score) in representations(method, trained).items():
+    for name, (encode, score) in representations(method, model).items():
         found = measured(encode, together(held), score, runs=False)
         if name not in FLOORS or not changed:
             print(f"  {name:28} recall {100 * found['recall']:.1f}  EER {100 * found['eer']:.1f}", flush=True)
@@ -166,10 +166,10 @@ def validate(method: str, seed: int, changed: dict[str, Any]) -> None:
 
 def result(method: str, seed: int) -> None:
     settings = COMMON | METHODS[method]
-    test, (trained, seconds) = unseen(), fit(method, seed, together(alphabets(TRAINING)), settings)
-    results = {name: measured(encode, test, score) for name, (encode, score) in representations(method, trained).items()}
+    test, (model, seconds) = unseen(), fit(method, seed, together(alphabets(TRAINING)), settings)
+    results = {name: measured(encode, test, score) for name, (encode, score) in representations(method, model).items()}
     row = {"method": method, "seed": seed, "seconds": round(seconds, 1), "results": results}
-    row |= provenance(settings, trained.fingerprint, training_of(method, settings))
+    row |= provenance(settings, model.data_fingerprint, training_of(method, settings))
     add("omniglot", row, by=("method", "seed"), about=lambda rows: {"pictures": PICTURES, "summary": summary(rows)})
     print(f"{method}, seed {seed}, {seconds:.0f} s of the processor", flush=True)
     for name, found in results.items():

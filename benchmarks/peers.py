@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.losses import clip, info_nce, supcon
-from nearfar.scores import cosine, labelled, pairs, unit_dot, views
+from nearfar.scores import Scores, cosine, unit_dot
 
 TAU = 0.07
 LOSSES = ("InfoNCE", "NT-Xent", "SupCon", "CLIP")
@@ -29,9 +29,9 @@ def implementations(loss: str, normalised: bool = False) -> dict[str, Loss]:
     unit = (lambda z: z) if normalised else F.normalize
     score = unit_dot if normalised else cosine
     ours: dict[str, Loss] = {
-        "InfoNCE": lambda a, b, y: info_nce(pairs(a, b, score=score) / TAU).mean(),
-        "NT-Xent": lambda a, b, y: info_nce(views(a, b, score=score) / TAU).mean(),
-        "SupCon": lambda a, b, y: supcon(labelled(a, y, score=score) / TAU).mean(),
+        "InfoNCE": lambda a, b, y: info_nce(Scores.from_pairs(a, b, score=score) / TAU).mean(),
+        "NT-Xent": lambda a, b, y: info_nce(Scores.from_views(a, b, score=score) / TAU).mean(),
+        "SupCon": lambda a, b, y: supcon(Scores.from_labels(a, y, score=score) / TAU).mean(),
         "CLIP": lambda a, b, y: clip(a, b, 1 / TAU, score=score),
     }
     plain = {"InfoNCE": _plain_info_nce, "NT-Xent": _plain_nt_xent, "SupCon": _plain_supcon, "CLIP": _plain_clip}[loss]

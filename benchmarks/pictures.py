@@ -9,26 +9,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.core import Key
-from nearfar.evaluate.cross_modal import borrowed_words, hits_at
+from nearfar.core import RandomKey
+from nearfar.evaluate.cross_modal import build_neighbor_caption_baseline, hits_at
 from nearfar.evaluate.retrieval import paired_bootstrap
-from nearfar.modalities.image import raw_images
-from nearfar.modalities.image_text import own_captions
-from nearfar.modalities.interface import Evaluation
-from nearfar.train.model import Trained
+from nearfar.modalities.image import read_raw_pixels
+from nearfar.modalities.image_text import match_captions
+from nearfar.modalities.modality import Evaluation
+from nearfar.train.model import Model
 
 
-def bootstrapped(trained: Trained, found: Evaluation) -> dict[str, dict[str, float]]:
+def bootstrapped(model: Model, found: Evaluation) -> dict[str, dict[str, float]]:
     """For each recall what training gains over borrowed words, and its error by paired bootstrap over the things that are shown."""
     train, test = found.splits.train, found.splits.test
-    captions = test.every_caption()
-    right = own_captions(test, captions)
-    pixels = {part: raw_images(part.images).flatten(1) for part in (test, train)}
-    images, words = borrowed_words(pixels[test], pixels[train], [train.captions_of(i) for i in range(len(train))])
-    floor, vectors = words(captions), trained.encode(captions)
+    captions = test.get_unique_captions()
+    right = match_captions(test, captions)
+    pixels = {part: read_raw_pixels(part.images).flatten(1) for part in (test, train)}
+    images, words = build_neighbor_caption_baseline(pixels[test], pixels[train], [train.get_captions(i) for i in range(len(train))])
+    floor, vectors = words(captions), model.encode(captions)
     asked = {
-        "to_text": ((found.test, vectors), (images, floor), right),
-        "to_image": ((vectors, found.test), (floor, images), right.flip(1)),
+        "to_text": ((found.test_features, vectors), (images, floor), right),
+        "to_image": ((vectors, found.test_features), (floor, images), right.flip(1)),
     }
     measured, things = {}, _things(test, right)
     for way, (ours, theirs, truth) in asked.items():
@@ -40,8 +40,8 @@ def bootstrapped(trained: Trained, found: Evaluation) -> dict[str, dict[str, flo
 
 def gained(ours: Tensor, theirs: Tensor, things: Tensor | None = None) -> dict[str, float]:
     """What one side hits more than the other on the same queries, and its bootstrap error; `things`: what each query is about."""
-    gain = paired_bootstrap(ours.cpu(), theirs.cpu(), Key(0), draws=2000, groups=things)
-    return {"gain": gain.difference, "error": gain.error}
+    gain = paired_bootstrap(ours.cpu(), theirs.cpu(), RandomKey(0), draws=2000, groups=things)
+    return {"gain": gain.difference, "error": gain.standard_error}
 
 
 def _things(test: Any, right: Tensor) -> dict[str, Tensor]:

@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from nearfar.api.settings import understand
-from nearfar.core import Recipe, Run
+from nearfar.api.settings import resolve_settings
+from nearfar.core import Recipe, TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
@@ -124,19 +124,19 @@ class Training:
     """Recipe and run with which a row was trained."""
 
     recipe: Recipe
-    run: Run
+    config: TrainConfig
 
     def resolved(self) -> dict[str, Any]:
         """Return every hyperparameter of the recipe and every setting of the run except its random seed and data."""
-        run = {name: value for name, value in dataclasses.asdict(self.run).items() if name not in ("seed", "data")}
-        return portable({"recipe": type(self.recipe).__name__, "hyper": dataclasses.asdict(self.recipe), "run": run})
+        run = {name: value for name, value in dataclasses.asdict(self.config).items() if name not in ("seed", "data")}
+        return portable({"recipe": type(self.recipe).__name__, "hyperparameters": dataclasses.asdict(self.recipe), "train_config": run})
 
     def equals(self, stored: Mapping[str, Any]) -> bool:
         """Return True if stored settings are those of this training. Settings that did not exist then must have their default."""
         today = self.resolved()
         if stored["recipe"] != today["recipe"]:
             return False
-        for part, value in (("hyper", self.recipe), ("run", self.run)):
+        for part, value in (("hyperparameters", self.recipe), ("train_config", self.config)):
             before = {field.name: portable(field.default) for field in dataclasses.fields(value)} | stored[part]
             if any(before.get(name) != x for name, x in today[part].items()) or stored[part].keys() - today[part].keys():
                 return False
@@ -150,8 +150,8 @@ def training_of(recipe: str | Recipe, settings: Mapping[str, Any] = MappingProxy
 
 @functools.cache
 def _training_of(recipe: str | Recipe, settings: tuple[tuple[str, Any], ...], preset: str | None) -> Training:
-    chosen = understand(recipe, preset, None, dict(settings))
-    return Training(chosen.recipe, chosen.run)
+    chosen = resolve_settings(recipe, preset, None, dict(settings))
+    return Training(chosen.recipe, chosen.config)
 
 
 def agrees(row: Mapping[str, Any], settings: Mapping[str, Any], training: Training | None = None) -> bool:

@@ -33,26 +33,26 @@ from common import stored, write
 from provenance import DATA, Training, agrees, provenance
 from qa_summary import halves, summarise
 
-from nearfar.core import Key, Machine, Recipe, Run
-from nearfar.data.common.text_rows import from_strings
-from nearfar.data.common.tokenizer import pretrained_tokenizer
-from nearfar.data.questions.dataset import Questions, read_questions
+from nearfar.core import RandomKey, Recipe, RuntimeConfig, TrainConfig
+from nearfar.data.common.text_rows import build_texts
+from nearfar.data.common.tokenizer import load_pretrained_tokenizer
+from nearfar.data.questions.dataset import Questions, load_questions
 from nearfar.data.text.dataset import Texts
 from nearfar.evaluate.squad_answers import score_answers
+from nearfar.index.base_index import Hits
 from nearfar.index.bm25 import build_bm25
-from nearfar.index.interface import Hits
-from nearfar.index.passage_reader import Reader
-from nearfar.index.retrievers import Lexical, choose_weight, fuse, mined, searched
-from nearfar.modalities.passage_readers import best_sentence
+from nearfar.index.passage_reader import PassageReader
+from nearfar.index.retrievers import LexicalRetriever, choose_hybrid_weight, fuse, mine_hard_negatives, rank_candidates
+from nearfar.modalities.reader_evaluation import find_best_sentence
 from nearfar.recipes.language.dpr import DPR
 from nearfar.recipes.language.dpr_reader import DPRReader
 from nearfar.train.encode import encode_all
-from nearfar.train.fit import train
-from nearfar.train.model import Trained
-from nearfar.train.session import Session, pick_device
+from nearfar.train.model import Model
+from nearfar.train.session import TrainingSession, pick_device
+from nearfar.train.training_loop import train
 
 PARTS = ("floors", "xquad", "trecqa", "reader")
-TOWERS = DPR(score="cosine", tau=0.05, pool="mean")
+TOWERS = DPR(score="cosine", temperature=0.05, pooling="mean")
 READ_LENGTH = 256
 WINDOW, READ_WINDOW = 48, 40
 """Words of a training passage: of the towers, of the reader."""
@@ -64,21 +64,21 @@ def settings(part: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return what a part is trained with; of `floors`, nothing is trained."""
     found: dict[str, Any] = {
         "floors": {},
-        "xquad": {"length": 80, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5},
-        "trecqa": {"length": 64, "batch": 32, "epochs": args.epochs or 1, "lr": 2e-5},
-        "reader": {"length": 96, "batch": 16, "epochs": args.epochs or 2, "lr": 1e-4},
+        "xquad": {"max_length": 80, "batch_size": 32, "epochs": args.epochs or 1, "lr": 2e-5},
+        "trecqa": {"max_length": 64, "batch_size": 32, "epochs": args.epochs or 1, "lr": 2e-5},
+        "reader": {"max_length": 96, "batch_size": 16, "epochs": args.epochs or 2, "lr": 1e-4},
     }[part]
     return found | (asdict(TOWERS) if part in ("xquad", "trecqa") else {})
 
 
-def run_of(args: argparse.Namespace, **given: Any) -> Run:
+def run_of(args: argparse.Namespace, **given: Any) -> TrainConfig:
     """Return the settings of a run from the weights of the encoder."""
-    return Run(encoder=f"hf:{args.encoder}", seed=args.seed, weight_decay=0.0, warmup=0.1, precision=args.precision, **given)
+    return TrainConfig(encoder=f"hf:{args.encoder}", seed=args.seed, weight_decay=0.0, warmup_ratio=0.1, precision=args.precision, **given)
 
 
 def given_to_run(part: str, args: argparse.Namespace) -> dict[str, Any]:
     """Return those settings of a part that its run has."""
-    return {name: value for name, value in settings(part, args).items() if name in ("length", "batch", "epochs", "lr")}
+    return {name: value for name, value in settings(part, args).items() if name in ("max_length", "batch_size", "epochs", "lr")}
 
 
 def told(part: str, args: argparse.Namespace, data_fingerprint: str) -> dict[str, Any]:
@@ -97,26 +97,26 @@ def is_current(row: dict[str, Any]) -> bool:
     return False
 
 
-def trained_on(recipe: Recipe, texts: Texts, args: argparse.Namespace, **given: Any) -> tuple[Trained, float]:
+def trained_on(recipe: Recipe, texts: Texts, args: argparse.Namespace, **given: Any) -> tuple[Model, float]:
     """Train a recipe on texts from the weights of the encoder, or take no step without `args.trains`."""
-    tokenizer = pretrained_tokenizer(args.encoder)
-    run = run_of(args, **given)
+    tokenizer = load_pretrained_tokenizer(args.encoder)
+    config = run_of(args, **given)
     device = pick_device(args.device)
-    session = Session(recipe, run, Machine(device=args.device), texts.tokenised(tokenizer, run.length), device)
+    session = TrainingSession(recipe, config, RuntimeConfig(device=args.device), texts.tokenize(tokenizer, config.max_length), device)
     began = time.perf_counter()
     if args.trains:
         train(session, [])
     session.net.eval()
-    return Trained(recipe, session.run, session.net, session.step, device, tokenizer=tokenizer), time.perf_counter() - began
+    return Model(recipe, session.config, session.net, session.step, device, tokenizer=tokenizer), time.perf_counter() - began
 
 
-def vectors(trained: Trained, texts: tuple[str, ...], tower: str) -> np.ndarray:
+def vectors(model: Model, texts: tuple[str, ...], tower: str) -> np.ndarray:
     """Texts of like length share a batch: less padding."""
-    assert trained.tokenizer is not None
+    assert model.tokenizer is not None
     order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    data = from_strings({"text": [texts[i] for i in order]}, "texts").tokenised(trained.tokenizer, READ_LENGTH)
-    with torch.autocast(trained.device.type, torch.bfloat16, enabled=trained.run.precision == "bf16"):
-        found = encode_all(trained.recipe, trained.net, data, trained.device, batch=32, tower=tower).numpy()
+    data = build_texts({"text": [texts[i] for i in order]}, "texts").tokenize(model.tokenizer, READ_LENGTH)
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=model.config.precision == "bf16"):
+        found = encode_all(model.recipe, model.net, data, model.device, batch_size=32, tower=tower).numpy()
     return found[np.argsort(order)]
 
 
@@ -127,11 +127,11 @@ def hits_of(scores: np.ndarray, k: int = 100) -> Hits:
 
 def ranks(questions: Questions, rows: np.ndarray) -> str:
     """The rank of the first right passage of each question, 0 for none: short to store, and all that top-k and MRR need."""
-    found = questions.found(rows)
+    found = questions.is_gold(rows)
     return " ".join(map(str, np.where(found.any(1), found.argmax(1) + 1, 0)))
 
 
-def window(passage: str, answer: str | None, key: Key, slot: int, width: int = WINDOW) -> str:
+def window(passage: str, answer: str | None, rng_key: RandomKey, slot: int, width: int = WINDOW) -> str:
     """So many words of a passage with the answer among them, at a random place; anywhere where there is no answer."""
     words = list(re.finditer(r"\S+", passage))
     if len(words) <= width:
@@ -141,47 +141,50 @@ def window(passage: str, answer: str | None, key: Key, slot: int, width: int = W
         at = passage.find(answer)
         inside = [i for i, word in enumerate(words) if word.end() > at and word.start() < at + len(answer)]
         low, high = max(0, min(inside[-1] - width + 1, high)), min(high, inside[0])
-    first = low + int(key.integers(np.array([slot]), max(high - low, 0) + 1)[0])
+    first = low + int(rng_key.integers(np.array([slot]), max(high - low, 0) + 1)[0])
     return passage[words[first].start() : words[first + width - 1].end()]
 
 
-def windows(texts: Texts, key: Key, width: int = WINDOW) -> Texts:
+def windows(texts: Texts, rng_key: RandomKey, width: int = WINDOW) -> Texts:
     """Training rows with every passage cut to a window."""
-    columns = {name: texts.texts(column=name) for name in texts.columns}
+    columns = {name: texts.get_strings(column=name) for name in texts.columns}
     told = enumerate(zip(columns["passage"], columns["answer"], strict=True))
-    columns["passage"] = [window(p, a, key("gold"), i, width) for i, (p, a) in told]
+    columns["passage"] = [window(p, a, rng_key("gold"), i, width) for i, (p, a) in told]
     if "negative" in columns:
-        columns["negative"] = [window(p, None, key("negative"), i, width) for i, p in enumerate(columns["negative"])]
-    return from_strings(columns, texts.source)
+        columns["negative"] = [window(p, None, rng_key("negative"), i, width) for i, p in enumerate(columns["negative"])]
+    return build_texts(columns, texts.source)
 
 
-def random_towers(args: argparse.Namespace, like: Trained) -> Trained:
+def random_towers(args: argparse.Namespace, like: Model) -> Model:
     """The same architecture with random weights, one net for both towers."""
     from transformers import AutoConfig, AutoModel
 
-    with Key(args.seed)("random towers").seeded():
+    with RandomKey(args.seed)("random towers").fork_torch_rng():
         model = AutoModel.from_config(AutoConfig.from_pretrained(args.encoder), add_pooling_layer=False)
     for tower in (like.net.question, like.net.passage):
         tower.model.load_state_dict(model.state_dict())
     return like
 
 
-def towers_before(args: argparse.Namespace, questions: Questions) -> Trained:
+def towers_before(args: argparse.Namespace, questions: Questions) -> Model:
     args.trains = False
-    return trained_on(TOWERS, questions.pairs(), args, length=READ_LENGTH, batch=2, steps=1)[0]
+    return trained_on(TOWERS, questions.to_training_texts(), args, max_length=READ_LENGTH, batch_size=2, steps=1)[0]
 
 
 def floors(args: argparse.Namespace) -> dict[str, Any]:
     """What needs no training. `random`: the towers with random weights, on XQuAD."""
-    questions = read_questions(args.trecqa / "test.csv" if args.on == "trecqa" else args.xquad)
+    questions = load_questions(args.trecqa / "test.csv" if args.on == "trecqa" else args.xquad)
     before = towers_before(args, questions)
-    measured = {"measured": {args.on: told("floors", args, questions.pairs().fingerprint)}}
+    measured = {"measured": {args.on: told("floors", args, questions.to_training_texts().fingerprint)}}
     if args.on == "random":
         return measured | {
             "random": {"random weights": ranks(questions, hits_of(similarities(random_towers(args, before), questions)).rows)}
         }
     words = build_bm25(questions.passages)
-    scores = {"BM25": np.stack([words.scores(q) for q in questions.questions]), "encoder before training": similarities(before, questions)}
+    scores = {
+        "BM25": np.stack([words.score_passages(q) for q in questions.questions]),
+        "encoder before training": similarities(before, questions),
+    }
     first, second = (hits_of(s) for s in scores.values())
     rows = {title: hits_of(s).rows for title, s in scores.items()}
     rows["BM25 + encoder before training, rank fusion"] = fuse(first, second, None, 100).rows
@@ -194,8 +197,8 @@ def floors(args: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def similarities(trained: Trained, questions: Questions) -> np.ndarray:
-    return vectors(trained, questions.questions, "question") @ vectors(trained, questions.passages, "passage").T
+def similarities(model: Model, questions: Questions) -> np.ndarray:
+    return vectors(model, questions.questions, "question") @ vectors(model, questions.passages, "passage").T
 
 
 def standard(scores: np.ndarray) -> np.ndarray:
@@ -203,15 +206,15 @@ def standard(scores: np.ndarray) -> np.ndarray:
 
 
 def xquad(args: argparse.Namespace) -> dict[str, Any]:
-    questions = read_questions(args.xquad)
+    questions = load_questions(args.xquad)
     learn, choose, test = (questions.subset(part) for part in halves(questions, args.seed, args.fold))
-    lexical = Lexical(build_bm25(questions.passages))
-    pairs = windows(learn.pairs(mined(learn, lexical)), Key(args.seed)("windows"))
-    trained, seconds = trained_on(TOWERS, pairs, args, **given_to_run("xquad", args))
-    passages = vectors(trained, questions.passages, "passage")
-    dense = [hits_of(vectors(trained, part.questions, "question") @ passages.T) for part in (choose, test)]
+    lexical = LexicalRetriever(build_bm25(questions.passages))
+    pairs = windows(learn.to_training_texts(mine_hard_negatives(learn, lexical)), RandomKey(args.seed)("windows"))
+    model, seconds = trained_on(TOWERS, pairs, args, **given_to_run("xquad", args))
+    passages = vectors(model, questions.passages, "passage")
+    dense = [hits_of(vectors(model, part.questions, "question") @ passages.T) for part in (choose, test)]
     by_words = [lexical.search(part.questions, 100) for part in (choose, test)]
-    weight = choose_weight(by_words[0], dense[0], choose)
+    weight = choose_hybrid_weight(by_words[0], dense[0], choose)
     rows = {
         "DPR": dense[1].rows,
         "BM25 + DPR": fuse(by_words[1], dense[1], weight, 100).rows,
@@ -230,20 +233,20 @@ def judged_values(questions: Questions, scores: np.ndarray) -> dict[str, str]:
 
     both = [i for i, (g, c) in enumerate(zip(questions.gold, questions.candidates, strict=True)) if 0 < len(g) < len(c)]
     chosen = questions.subset(both)
-    found = torch.from_numpy(chosen.found(searched(chosen.candidates, scores[both])))
+    found = torch.from_numpy(chosen.is_gold(rank_candidates(chosen.candidates, scores[both])))
     relevant = torch.tensor([len(g) for g in chosen.gold])
     values = {"MAP": average_precision(found, relevant), "MRR": reciprocal_rank(found)}
     return {name: " ".join(f"{v:.6f}" for v in measured.tolist()) for name, measured in values.items()}
 
 
 def trecqa(args: argparse.Namespace) -> dict[str, Any]:
-    learn, test = (read_questions(args.trecqa / f"{part}.csv") for part in ("train", "test"))
+    learn, test = (load_questions(args.trecqa / f"{part}.csv") for part in ("train", "test"))
     wrong = [tuple(c for c in rows if c not in gold) for rows, gold in zip(learn.candidates, learn.gold, strict=True)]
-    pairs = learn.pairs(wrong)
-    trained, seconds = trained_on(TOWERS, pairs, args, **given_to_run("trecqa", args))
+    pairs = learn.to_training_texts(wrong)
+    model, seconds = trained_on(TOWERS, pairs, args, **given_to_run("trecqa", args))
     words = build_bm25(test.passages)
-    lexical = np.stack([words.scores(q) for q in test.questions])
-    dense = similarities(trained, test)
+    lexical = np.stack([words.score_passages(q) for q in test.questions])
+    dense = similarities(model, test)
     scores = {"DPR": dense, "BM25 + DPR, half and half": standard(lexical) / 2 + standard(dense) / 2}
     return {
         **told("trecqa", args, pairs.fingerprint), "train": len(learn), "train seconds": round(seconds, 1),
@@ -253,28 +256,28 @@ def trecqa(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def reader(args: argparse.Namespace) -> dict[str, Any]:
-    questions = read_questions(args.xquad)
+    questions = load_questions(args.xquad)
     learn, _, everything = (questions.subset(part) for part in halves(questions, args.seed, args.fold))
-    test = everything.subset(np.sort(Key(args.seed)("read").permutation(len(everything))[:READ]))
-    pairs = windows(learn.pairs(), Key(args.seed)("windows"), READ_WINDOW)
-    trained, seconds = trained_on(DPRReader(), pairs, args, **given_to_run("reader", args))
-    first = Lexical(build_bm25(questions.passages)).search(test.questions, 1).rows[:, 0]
+    test = everything.subset(np.sort(RandomKey(args.seed)("read").permutation(len(everything))[:READ]))
+    pairs = windows(learn.to_training_texts(), RandomKey(args.seed)("windows"), READ_WINDOW)
+    model, seconds = trained_on(DPRReader(), pairs, args, **given_to_run("reader", args))
+    first = LexicalRetriever(build_bm25(questions.passages)).search(test.questions, 1).rows[:, 0]
     gold = [questions.passages[g[0]] for g in test.gold]
     retrieved = [questions.passages[row] for row in first]
-    spans = Reader.of(trained, READ_LENGTH).read(test.questions, gold)
+    spans = PassageReader.from_model(model, READ_LENGTH).read(test.questions, gold)
     other = [i for i in range(len(test)) if retrieved[i] != gold[i]]
-    elsewhere = Reader.of(trained, READ_LENGTH).read([test.questions[i] for i in other], [retrieved[i] for i in other])
+    elsewhere = PassageReader.from_model(model, READ_LENGTH).read([test.questions[i] for i in other], [retrieved[i] for i in other])
     end_to_end = [span.text for span in spans]
     for i, span in zip(other, elsewhere, strict=True):
         end_to_end[i] = span.text
     said = {
         "reader, gold passage": [span.text for span in spans],
         "reader, first passage of BM25": end_to_end,
-        "best sentence, gold passage": [best_sentence(q, p) for q, p in zip(test.questions, gold, strict=True)],
+        "best sentence, gold passage": [find_best_sentence(q, p) for q, p in zip(test.questions, gold, strict=True)],
         "first span of 3 words, gold passage": [" ".join(p.split()[:3]) for p in gold],
     }
     found = {title: score_answers(answers, test.answers) for title, answers in said.items()}
-    values = {t: {"EM": " ".join(f"{v:.0f}" for v in s.exact), "F1": " ".join(f"{v:.4f}" for v in s.f1)} for t, s in found.items()}
+    values = {t: {"EM": " ".join(f"{v:.0f}" for v in s.exact_match), "F1": " ".join(f"{v:.4f}" for v in s.f1)} for t, s in found.items()}
     counts = {"train": len(learn), "test": len(test), "train seconds": round(seconds, 1)}
     return {**told("reader", args, pairs.fingerprint), **counts, "answers": values}
 

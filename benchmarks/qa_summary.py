@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from nearfar.core import Key
-from nearfar.data.questions.dataset import Questions, read_questions
+from nearfar.core import RandomKey
+from nearfar.data.questions.dataset import Questions, load_questions
 from nearfar.evaluate.retrieval import paired_bootstrap
 
 VALIDATION = 4
@@ -21,12 +21,12 @@ AGAINST = ("BM25", "encoder before training", "BM25 + encoder before training, h
 
 def halves(questions: Questions, seed: int, fold: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of questions to train on, to choose by, to test on; articles are whole."""
-    articles = np.unique(questions.articles)
-    order = articles[Key(seed)("halves").permutation(len(articles))]
+    articles = np.unique(questions.question_documents)
+    order = articles[RandomKey(seed)("halves").permutation(len(articles))]
     test = order[fold::2]
     rest = order[1 - fold :: 2]
     parts = (rest[VALIDATION:], rest[:VALIDATION], test)
-    return tuple(np.flatnonzero(np.isin(questions.articles, part)) for part in parts)  # type: ignore[return-value]
+    return tuple(np.flatnonzero(np.isin(questions.question_documents, part)) for part in parts)  # type: ignore[return-value]
 
 
 def numbers(text: str) -> np.ndarray:
@@ -69,7 +69,7 @@ def summarise(stored: dict[str, Any], args: argparse.Namespace) -> dict[str, Any
 
 
 def summarise_xquad(floors: dict[str, str], random: dict[str, str], runs: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
-    key, questions = Key(0)("qa"), read_questions(args.xquad)
+    rng_key, questions = RandomKey(0)("qa"), load_questions(args.xquad)
     floor = {title: measures(numbers(r)) for title, r in (floors | random).items()}
     rows: dict[str, Any] = {title: means(measured) for title, measured in floor.items()}
     compared = {title: (m["MRR"], m["top-1"]) for title, m in floor.items() if title.startswith("BM25 +")}
@@ -80,11 +80,11 @@ def summarise_xquad(floors: dict[str, str], random: dict[str, str], runs: list[d
     differences = {}
     for title, measured in compared.items():
         seen = ~np.isnan(measured[0])
-        group = torch.from_numpy(questions.articles[seen])
+        group = torch.from_numpy(questions.question_documents[seen])
         for other in [o for o in AGAINST if o != title]:
             for name, ours in zip(("MRR", "top-1"), measured, strict=True):
                 pair = (torch.from_numpy(x[seen]) for x in (ours, floor[other][name]))
-                found = asdict(paired_bootstrap(*pair, key, groups=group))
+                found = asdict(paired_bootstrap(*pair, rng_key, groups=group))
                 differences.setdefault(f"{title} - {other}", {"questions": int(seen.sum())})[name] = found
     return {"rows": rows, "weights": [run["weight"] for run in runs], "differences": differences}
 
@@ -92,8 +92,8 @@ def summarise_xquad(floors: dict[str, str], random: dict[str, str], runs: list[d
 def summarise_trecqa(
     floors: dict[str, str], judged: dict[str, dict[str, str]], runs: list[dict[str, Any]], args: argparse.Namespace
 ) -> dict[str, Any]:
-    key = Key(0)("qa")
-    answerable = np.array([bool(g) for g in read_questions(args.trecqa / "test.csv").gold])
+    rng_key = RandomKey(0)("qa")
+    answerable = np.array([bool(g) for g in load_questions(args.trecqa / "test.csv").gold])
     overall: dict[str, Any] = {t: means(measures(numbers(r)[answerable])) for t, r in floors.items()}
     within = {t: {k: numbers(v) for k, v in m.items()} for t, m in judged.items()}
     rows: dict[str, Any] = {t: means(m) for t, m in within.items()}
@@ -107,7 +107,7 @@ def summarise_trecqa(
     for title, ours in within.items():
         for other in [o for o in AGAINST if o != title]:
             pairs = {k: (torch.from_numpy(ours[k]), torch.from_numpy(within[other][k])) for k in ours}
-            differences[f"{title} - {other}"] = {k: asdict(paired_bootstrap(*pair, key)) for k, pair in pairs.items()}
+            differences[f"{title} - {other}"] = {k: asdict(paired_bootstrap(*pair, rng_key)) for k, pair in pairs.items()}
     return {"judged sentences": rows, "all sentences": overall, "differences, judged sentences": differences}
 
 

@@ -29,55 +29,55 @@ from common import add, is_measured, known
 from provenance import DATA, UNKNOWN, Training, agrees, provenance, training_of
 
 import nearfar
-from nearfar.core import Key
-from nearfar.data.text.senteval import ClassifiedPairs, read_snli, read_sts_benchmark
-from nearfar.evaluate.lexical_baselines import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.core import RandomKey
+from nearfar.data.text.senteval import LabeledPairs, read_snli, read_sts_benchmark
+from nearfar.evaluate.lexical_baselines import build_random_word_encoder, ngram_jaccard, tf_idf_cosine
 from nearfar.evaluate.senteval_transfer import measure_transfer
-from nearfar.evaluate.sts import Encode, PairScore, cosine_of, measure_sts, read_sts_sets
-from nearfar.train.model import Trained
+from nearfar.evaluate.sts import EncodeSentences, PairScorer, build_cosine_scorer, measure_sts, read_sts_sets
+from nearfar.train.model import Model
 
 WIKI, SENTEVAL = DATA / "wiki-en", DATA / "senteval"
-COMMON: dict[str, Any] = {"precision": "bf16" if torch.cuda.is_available() else "fp32", "length": 32, "log_every": 100}
+COMMON: dict[str, Any] = {"precision": "bf16" if torch.cuda.is_available() else "fp32", "max_length": 32, "log_every": 100}
 METHODS: dict[str, dict[str, Any]] = {
     "bert": {
-        "encoder": "bert-mini", "vocabulary": 8192, "batch": 512, "epochs": 20, "lr": 1e-3, "weight_decay": 0.01, "warmup": 0.05,
+        "encoder": "bert-mini", "vocab_size": 8192, "batch_size": 512, "epochs": 20, "lr": 1e-3, "weight_decay": 0.01, "warmup_ratio": 0.05,
     },
-    "simcse-unsup": {"batch": 256, "epochs": 1, "lr": 1e-4, "weight_decay": 0.0, "pool": "mean"},
-    "bert-whitening": {"pool": "mean"},
-    "simcse-sup": {"batch": 256, "epochs": 3, "lr": 1e-4, "weight_decay": 0.0, "pool": "mean"},
-    "sentence-bert": {"batch": 64, "epochs": 2, "lr": 1e-4, "weight_decay": 0.01, "pool": "mean"},
-    "quick-thought": {"encoder": "gru", "vocabulary": 16384, "batch": 64, "span": 16, "epochs": 2, "lr": 1e-3, "clip": 1.0},
+    "simcse-unsup": {"batch_size": 256, "epochs": 1, "lr": 1e-4, "weight_decay": 0.0, "pooling": "mean"},
+    "bert-whitening": {"pooling": "mean"},
+    "simcse-sup": {"batch_size": 256, "epochs": 3, "lr": 1e-4, "weight_decay": 0.0, "pooling": "mean"},
+    "sentence-bert": {"batch_size": 64, "epochs": 2, "lr": 1e-4, "weight_decay": 0.01, "pooling": "mean"},
+    "quick-thought": {"encoder": "gru", "vocab_size": 16384, "batch_size": 64, "consecutive_sentences": 16, "epochs": 2, "lr": 1e-3, "grad_clip": 1.0},
 }  # fmt: skip
 TRIALS: dict[str, dict[str, dict[str, Any]]] = {
     "simcse-unsup": {
         "as it is": {}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3}, "lr 3e-3": {"lr": 3e-3},
-        "lr 1e-3, tau 0.1": {"lr": 1e-3, "tau": 0.1},
-        "lr 3e-4, tokens erased": {"lr": 3e-4, "views": "erase-tokens", "share": 0.2},
-        "lr 3e-4, first-last, tokens erased": {"lr": 3e-4, "pool": "first-last", "views": "erase-tokens", "share": 0.2},
+        "lr 1e-3, tau 0.1": {"lr": 1e-3, "temperature": 0.1},
+        "lr 3e-4, tokens erased": {"lr": 3e-4, "augmentation": "erase-tokens", "changed_share": 0.2},
+        "lr 3e-4, first-last, tokens erased": {"lr": 3e-4, "pooling": "first-last", "augmentation": "erase-tokens", "changed_share": 0.2},
         "SNLI's sentences, lr 3e-4, 5 epochs": {"corpus": "SNLI", "lr": 3e-4, "epochs": 5},
         "SNLI's sentences, lr 1e-3, 10 epochs": {"corpus": "SNLI", "lr": 1e-3, "epochs": 10},
         "SNLI's sentences, lr 1e-3, 30 epochs": {"corpus": "SNLI", "lr": 1e-3, "epochs": 30},
-        "SNLI's sentences, lr 1e-3, 10 epochs, first-last": {"corpus": "SNLI", "lr": 1e-3, "epochs": 10, "pool": "first-last"},
-        "SNLI's sentences, lr 1e-3, 30 epochs, first-last": {"corpus": "SNLI", "lr": 1e-3, "epochs": 30, "pool": "first-last"},
-        "SNLI's sentences, lr 2e-3, 10 epochs, first-last": {"corpus": "SNLI", "lr": 2e-3, "epochs": 10, "pool": "first-last"},
+        "SNLI's sentences, lr 1e-3, 10 epochs, first-last": {"corpus": "SNLI", "lr": 1e-3, "epochs": 10, "pooling": "first-last"},
+        "SNLI's sentences, lr 1e-3, 30 epochs, first-last": {"corpus": "SNLI", "lr": 1e-3, "epochs": 30, "pooling": "first-last"},
+        "SNLI's sentences, lr 2e-3, 10 epochs, first-last": {"corpus": "SNLI", "lr": 2e-3, "epochs": 10, "pooling": "first-last"},
         "SNLI's sentences, lr 1e-3, 10 epochs, first-last, dropout 0.2": {
-            "corpus": "SNLI", "lr": 1e-3, "epochs": 10, "pool": "first-last", "dropout": 0.2,
+            "corpus": "SNLI", "lr": 1e-3, "epochs": 10, "pooling": "first-last", "dropout": 0.2,
         },
         "SNLI's sentences, lr 1e-3, 10 epochs, tokens erased": {
-            "corpus": "SNLI", "lr": 1e-3, "epochs": 10, "views": "erase-tokens", "share": 0.2,
+            "corpus": "SNLI", "lr": 1e-3, "epochs": 10, "augmentation": "erase-tokens", "changed_share": 0.2,
         },
     },
-    "bert-whitening": {"as it is": {}, "first-last": {"pool": "first-last"}},
+    "bert-whitening": {"as it is": {}, "first-last": {"pooling": "first-last"}},
     "simcse-sup": {
         "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4}, "lr 1e-3": {"lr": 1e-3},
         "lr 1e-3, 10 epochs": {"lr": 1e-3, "epochs": 10},
-        "lr 1e-3, 10 epochs, first-last": {"lr": 1e-3, "epochs": 10, "pool": "first-last"},
+        "lr 1e-3, 10 epochs, first-last": {"lr": 1e-3, "epochs": 10, "pooling": "first-last"},
     },
     "sentence-bert": {
         "as it is": {}, "lr 3e-5": {"lr": 3e-5}, "lr 3e-4": {"lr": 3e-4},
-        "triplets, lr 3e-4": {"goal": "triplet", "lr": 3e-4},
-        "triplets, lr 1e-3": {"goal": "triplet", "lr": 1e-3},
-        "triplets, lr 3e-4, 4 epochs, first-last": {"goal": "triplet", "lr": 3e-4, "epochs": 4, "pool": "first-last"},
+        "triplets, lr 3e-4": {"loss_type": "triplet", "lr": 3e-4},
+        "triplets, lr 1e-3": {"loss_type": "triplet", "lr": 1e-3},
+        "triplets, lr 3e-4, 4 epochs, first-last": {"loss_type": "triplet", "lr": 3e-4, "epochs": 4, "pooling": "first-last"},
     },
 }  # fmt: skip
 """What is tried, by a name; "corpus" is where the sentences come from."""
@@ -112,22 +112,22 @@ def main() -> None:
 
 def row(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     began, settings = time.perf_counter(), chosen(name)
-    trained = train(name, seed, args.runs, args.device, settings)
+    model = train(name, seed, args.runs, args.device, settings)
     seconds = time.perf_counter() - began
-    encoders = {TRAINED: trained.encode} | beginnings(trained) | {"untrained encoder": trained.untrained().encode}
-    encoders["random word vectors"] = random_words(Key(seed))
+    encoders = {TRAINED: model.encode} | beginnings(model) | {"untrained encoder": model.build_untrained().encode}
+    encoders["random word vectors"] = build_random_word_encoder(RandomKey(seed))
     tasks = [task for task in args.transfer.split(",") if task]
-    results = [measured(title, cosine_of(encode)) | transferred(encode, tasks) for title, encode in encoders.items()]
+    results = [measured(title, build_cosine_scorer(encode)) | transferred(encode, tasks) for title, encode in encoders.items()]
     return {
-        "method": name, "seed": seed, "seconds": round(seconds, 1), "steps": trained.step, "results": [*results, *counted()],
-        **told(name, settings, trained),
+        "method": name, "seed": seed, "seconds": round(seconds, 1), "steps": model.step, "results": [*results, *counted()],
+        **told(name, settings, model),
     }  # fmt: skip
 
 
-def told(name: str, changes: dict[str, Any], trained: Trained) -> dict[str, Any]:
+def told(name: str, changes: dict[str, Any], model: Model) -> dict[str, Any]:
     """Return the provenance of a run with these changes to the method's settings."""
     settings = COMMON | METHODS[name] | changes
-    return provenance(settings, trained.fingerprint, training(name, settings))
+    return provenance(settings, model.data_fingerprint, training(name, settings))
 
 
 def training(name: str, settings: dict[str, Any]) -> Training:
@@ -139,10 +139,10 @@ def trial(name: str, seed: int, setting: str, args: argparse.Namespace) -> None:
     """One of the settings that are tried, judged on STS-B's development pairs."""
     if not args.again and is_measured("sentences_trials", is_current, method=name, setting=setting):
         return
-    trained = train(name, seed, args.runs, args.device, TRIALS[name][setting])
-    found = measure_sts({"dev": {"dev": read_sts_benchmark(SENTEVAL, "dev")}}, cosine_of(trained.encode)).of("dev")
+    model = train(name, seed, args.runs, args.device, TRIALS[name][setting])
+    found = measure_sts({"dev": {"dev": read_sts_benchmark(SENTEVAL, "dev")}}, build_cosine_scorer(model.encode)).compute_correlation("dev")
     print(f"{name}, {setting}: STS-B dev {100 * found:.2f}", flush=True)
-    row = {"method": name, "setting": setting, "seed": seed, "STS-B dev": found, **told(name, TRIALS[name][setting], trained)}
+    row = {"method": name, "setting": setting, "seed": seed, "STS-B dev": found, **told(name, TRIALS[name][setting], model)}
     add("sentences_trials", row, ("method", "setting"), lambda rows: {})
 
 
@@ -162,15 +162,15 @@ def is_current(row: dict[str, Any]) -> bool:
     return agrees(row, wanted, training(row["method"], wanted))
 
 
-def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any]) -> Trained:
+def train(name: str, seed: int, runs: Path, device: str, changes: dict[str, Any]) -> Model:
     """The run; those that begin from `bert` need its run of this seed, which is kept for them, and made where it is missing."""
     settings = {"seed": seed, "device": device} | COMMON | METHODS[name] | changes
-    data = learned_from(name, settings.pop("corpus", "Wikipedia"), settings.get("goal", "softmax"))
+    data = learned_from(name, settings.pop("corpus", "Wikipedia"), settings.get("loss_type", "softmax"))
     stored = runs / f"bert-{seed}"
     if name not in FROM_SCRATCH:
         if not stored.exists():
             train("bert", seed, runs, device, {})
-        settings["init"] = str(stored)
+        settings["init_from"] = str(stored)
     out = stored if name == "bert" else None
     return nearfar.fit(name, data=data, out=out, overwrite=True, save_every=1_000_000, **settings)
 
@@ -188,7 +188,7 @@ def learned_from(name: str, corpus: str, goal: str) -> Any:
     return str(WIKI)
 
 
-def triples(parts: list[ClassifiedPairs]) -> dict[str, list[str]]:
+def triples(parts: list[LabeledPairs]) -> dict[str, list[str]]:
     """SNLI's premises with a hypothesis that they entail and one that contradicts them, each in the order of the file."""
     said: dict[str, dict[str, list[str]]] = {}
     for pairs in parts:
@@ -202,29 +202,34 @@ def triples(parts: list[ClassifiedPairs]) -> dict[str, list[str]]:
     return dict(zip(("anchor", "positive", "negative"), map(list, zip(*rows, strict=True)), strict=True))
 
 
-def beginnings(trained: Trained) -> dict[str, Encode]:
+def beginnings(model: Model) -> dict[str, EncodeSentences]:
     """The encoder that a run was given, pooled in two ways; nothing for a run from scratch."""
-    if trained.run.init is None:
+    if model.config.init_from is None:
         return {}
     found = {}
     for pool in ("mean", "first-last"):
-        donor = nearfar.load(trained.run.init, device=str(trained.device))
-        donor.net.encoder.set(pool, 0.0)
+        donor = nearfar.load(model.config.init_from, device=str(model.device))
+        donor.net.encoder.configure(pool, 0.0)
         found[f"{BEGAN}, {pool}"] = donor.encode
     return found
 
 
-def measured(title: str, score: PairScore) -> dict[str, Any]:
+def measured(title: str, score: PairScorer) -> dict[str, Any]:
     """STS, for whatever compares two texts."""
     dev = measure_sts({"dev": {"dev": read_sts_benchmark(SENTEVAL, "dev")}}, score)
     sets = measure_sts(read_sts_sets(SENTEVAL), score)
-    return {"representation": title, "STS-B dev": dev.of("dev"), **{n: sets.of(n) for n in sets.data}, "STS average": sets.average()}
+    return {
+        "representation": title,
+        "STS-B dev": dev.compute_correlation("dev"),
+        **{n: sets.compute_correlation(n) for n in sets.data},
+        "STS average": sets.compute_average(),
+    }
 
 
-def transferred(encode: Encode, tasks: list[str]) -> dict[str, float]:
+def transferred(encode: EncodeSentences, tasks: list[str]) -> dict[str, float]:
     """Accuracies on transfer tasks, probed where that is fast."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return {r.task: r.accuracy for r in measure_transfer(SENTEVAL, lambda texts: encode(texts).to(device), Key(0), tasks)}
+    return {r.task: r.accuracy for r in measure_transfer(SENTEVAL, lambda texts: encode(texts).to(device), RandomKey(0), tasks)}
 
 
 @functools.cache

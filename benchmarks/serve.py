@@ -34,8 +34,8 @@ from provenance import GENERATED, agrees, provenance
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from serving import Server, ask, serving, small_run
 
-from nearfar.core import Key
-from nearfar.server.neighbors import unit
+from nearfar.core import RandomKey
+from nearfar.server.neighbors import normalize_rows
 
 ROWS, DIM, QUERIES, K, ROUNDS = 100_000, 128, 1000, 10, 9
 CLIENTS = 64
@@ -46,16 +46,16 @@ FLOATS = "application/octet-stream"
 
 def an_index(folder: Path) -> tuple[Path, list[str], np.ndarray]:
     """An exact index of keyed vectors: (what to serve, flags, its vectors)."""
-    from nearfar.index import build
+    from nearfar.index import build_index
 
-    vectors = Key(0)("benchmark", "serve").normal(np.arange(ROWS), DIM)
-    index = build(vectors, None, folder / "index", kind="exact")
-    return folder / "index", [], index.vectors(np.arange(ROWS))
+    vectors = RandomKey(0)("benchmark", "serve").normal(np.arange(ROWS), DIM)
+    index = build_index(vectors, None, folder / "index", index_type="exact")
+    return folder / "index", [], index.read_vectors(np.arange(ROWS))
 
 
 def a_run(folder: Path) -> tuple[Path, list[str], np.ndarray]:
     """A run that serves 100,000 small images, embedded by the server when it starts."""
-    pixels = Key(0)("benchmark", "images").integers(np.arange(ROWS), 256, 64).astype(np.uint8).reshape(ROWS, 8, 8)
+    pixels = RandomKey(0)("benchmark", "images").integers(np.arange(ROWS), 256, 64).astype(np.uint8).reshape(ROWS, 8, 8)
     np.save(folder / "images.npy", pixels)
     return small_run(folder / "large"), ["--data", str(folder / "images.npy")], np.zeros(0)
 
@@ -69,7 +69,7 @@ def search_ratio(path: Path, flags: list[str], vectors: np.ndarray) -> dict[str,
     work: dict[str, list[float]] = {"faiss": [], "served": []}
     with serving(path, "--map", "pca", *flags, token=None) as server, contextlib.closing(server.connect()) as connection:
         if not len(vectors):
-            vectors = unit(np.load(path / "explorer" / "vectors.npy", allow_pickle=False))
+            vectors = normalize_rows(np.load(path / "explorer" / "vectors.npy", allow_pickle=False))
         raw, queries = faiss.IndexFlatIP(vectors.shape[1]), np.ascontiguousarray(vectors[:QUERIES] + np.float32(0.01))
         raw.add(vectors)
         for _ in range(ROUNDS + 1):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nearfar.data import open_data
+from nearfar.data import load_images
 
 COUNTS = {"train": 10_000, "test": 2_000}
 
@@ -14,7 +14,7 @@ COUNTS = {"train": 10_000, "test": 2_000}
 def pack(source: str | Path, path: Path) -> Path:
     """What `open_data` takes, made of CIFAR-10's folder; left as it is if it is there."""
     if not path.exists():
-        found = open_data(str(source))
+        found = load_images(str(source))
         arrays = {}
         for name, part in (("train", found.train), ("test", found.test)):
             assert part is not None

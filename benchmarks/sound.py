@@ -31,41 +31,57 @@ import torch
 from common import add, changes, gains_over, known
 from provenance import DATA, Training, agrees, provenance, training_of
 
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
-from nearfar.core import Run
-from nearfar.data import Splits, inputs_for
-from nearfar.data.audio.dataset import held_out
-from nearfar.recipes import method
+from nearfar.core import TrainConfig
+from nearfar.data import Splits, build_inputs
+from nearfar.data.audio.dataset import format_groups
+from nearfar.recipes import load_method
 
 RATE = 8000
 MEL = {"encoder": "mel", "lr": 1e-3}
 GRID: dict[str, dict[str, dict[str, Any]]] = {
-    "nandan-vepa/fsdd": {"first": {"encoder": "mel", "epochs": 12, "batch": 128, "lr": 2e-3}},
+    "nandan-vepa/fsdd": {"first": {"encoder": "mel", "epochs": 12, "batch_size": 128, "lr": 2e-3}},
     "cpc-audio/fsdd": {
-        "short": {**MEL, "epochs": 15, "batch": 64},
-        "long": {**MEL, "epochs": 50, "batch": 64},
-        "others": {**MEL, "epochs": 50, "batch": 64, "own_clip": False},
+        "short": {**MEL, "epochs": 15, "batch_size": 64},
+        "long": {**MEL, "epochs": 50, "batch_size": 64},
+        "others": {**MEL, "epochs": 50, "batch_size": 64, "same_clip_negatives": False},
     },
     "wav2vec2/fsdd": {
-        "fast": {**MEL, "epochs": 50, "batch": 64, "lr": 2e-3},
-        "long": {**MEL, "epochs": 50, "batch": 64},
-        "others": {**MEL, "epochs": 50, "batch": 64, "own_clip": False},
+        "fast": {**MEL, "epochs": 50, "batch_size": 64, "lr": 2e-3},
+        "long": {**MEL, "epochs": 50, "batch_size": 64},
+        "others": {**MEL, "epochs": 50, "batch_size": 64, "same_clip_negatives": False},
     },
     "nandan-vepa/esc10": {
-        "first": {**MEL, "epochs": 40, "batch": 64, "lr": 2e-3, "shortest": 0.2, "longest": 0.4},
-        "long": {**MEL, "epochs": 200, "batch": 64, "lr": 2e-3, "shortest": 0.2, "longest": 0.4},
-        "wide": {**MEL, "epochs": 200, "batch": 64, "lr": 2e-3, "shortest": 0.4, "longest": 0.8},
+        "first": {**MEL, "epochs": 40, "batch_size": 64, "lr": 2e-3, "min_window_share": 0.2, "max_window_share": 0.4},
+        "long": {**MEL, "epochs": 200, "batch_size": 64, "lr": 2e-3, "min_window_share": 0.2, "max_window_share": 0.4},
+        "wide": {**MEL, "epochs": 200, "batch_size": 64, "lr": 2e-3, "min_window_share": 0.4, "max_window_share": 0.8},
     },
     "cpc-audio/esc10": {
-        "second": {**MEL, "epochs": 100, "batch": 32, "window": 0.2, "own_clip": False},
-        "half": {**MEL, "epochs": 200, "batch": 64, "window": 0.1, "own_clip": False},
-        "far": {**MEL, "epochs": 100, "batch": 32, "window": 0.3, "own_clip": False, "nearest": 20, "ahead": 23},
+        "second": {**MEL, "epochs": 100, "batch_size": 32, "window_share": 0.2, "same_clip_negatives": False},
+        "half": {**MEL, "epochs": 200, "batch_size": 64, "window_share": 0.1, "same_clip_negatives": False},
+        "far": {
+            **MEL,
+            "epochs": 100,
+            "batch_size": 32,
+            "window_share": 0.3,
+            "same_clip_negatives": False,
+            "min_steps_ahead": 20,
+            "steps_ahead": 23,
+        },
     },
     "wav2vec2/esc10": {
-        "second": {**MEL, "epochs": 100, "batch": 32, "window": 0.2, "own_clip": False},
-        "half": {**MEL, "epochs": 200, "batch": 64, "window": 0.1, "own_clip": False},
-        "diverse": {**MEL, "epochs": 100, "batch": 32, "window": 0.2, "own_clip": False, "alpha": 1.0, "codes": 64},
+        "second": {**MEL, "epochs": 100, "batch_size": 32, "window_share": 0.2, "same_clip_negatives": False},
+        "half": {**MEL, "epochs": 200, "batch_size": 64, "window_share": 0.1, "same_clip_negatives": False},
+        "diverse": {
+            **MEL,
+            "epochs": 100,
+            "batch_size": 32,
+            "window_share": 0.2,
+            "same_clip_negatives": False,
+            "diversity_weight": 1.0,
+            "codebook_size": 64,
+        },
     },
 }
 """For each experiment the settings that are compared, by a name; where there is but one, it is taken."""
@@ -120,7 +136,7 @@ def wanted(args: argparse.Namespace) -> list[Task]:
 
 def training(name: str, settings: dict[str, Any]) -> Training:
     """Return all settings of a run."""
-    return training_of(name.split("/")[0], {"rate": RATE, **settings})
+    return training_of(name.split("/")[0], {"sample_rate": RATE, **settings})
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -149,7 +165,7 @@ def validation(name: str, seed: int, setting: str, device: str, other: str | Non
 
 
 def result(name: str, seed: int, device: str) -> None:
-    setting = chosen(name, held_out(opened(name, seed).test), known("sound_validation"))
+    setting = chosen(name, format_groups(opened(name, seed).test), known("sound_validation"))
     row = trained_and_measured(name, seed, GRID[name][setting], DATA / name.split("/")[1], device)
     add("sound", row, by=("experiment", "seed"), about=lambda rows: {"grid": GRID, "summary": summary(rows)})
     show(row, setting)
@@ -157,20 +173,22 @@ def result(name: str, seed: int, device: str) -> None:
 
 def opened(name: str, seed: int) -> Splits:
     recipe, data = name.split("/")
-    return inputs_for(method(recipe).recipe()).open(DATA / data, Run(data=str(DATA / data), rate=RATE, seed=seed))
+    return build_inputs(load_method(recipe).recipe_class()).load_splits(
+        DATA / data, TrainConfig(data=str(DATA / data), sample_rate=RATE, seed=seed)
+    )
 
 
 def trained_and_measured(name: str, seed: int, settings: dict, source: object, device: str) -> dict:
     began = time.perf_counter()
     # no CUDA graph: how many moments are heard differs from step to step
-    trained = fit(name.split("/")[0], source, rate=RATE, seed=seed, device=device, graph=False, **settings)
+    model = fit(name.split("/")[0], source, sample_rate=RATE, seed=seed, device=device, cuda_graph=False, **settings)
     seconds = time.perf_counter() - began
-    found = measure(trained, source)
+    found = measure_model(model, source)
     return {
-        "experiment": name, "seed": seed, "held_out": held_out(found.splits.test), "seconds": round(seconds, 1),
-        "learned": {k: round(v, 4) for m in trained.metrics for k, v in m.items() if isinstance(v, float) and k not in ("time", "lr")},
+        "experiment": name, "seed": seed, "held_out": format_groups(found.splits.test), "seconds": round(seconds, 1),
+        "learned": {k: round(v, 4) for m in model.metrics for k, v in m.items() if isinstance(v, float) and k not in ("time", "lr")},
         "protocol": found.table.protocol, "results": found.table.results,
-        **provenance(settings, trained.fingerprint, training(name, settings)),
+        **provenance(settings, model.data_fingerprint, training(name, settings)),
     }  # fmt: skip
 
 

@@ -19,15 +19,15 @@ import torch
 from common import write
 from provenance import DATA, agrees, provenance
 
-from nearfar.cli.terminal import progress
-from nearfar.core import Key
-from nearfar.data.common.stores import digest
+from nearfar.cli.terminal import show_progress
+from nearfar.core import RandomKey
+from nearfar.data.common.image_stores import hash_bytes
 from nearfar.data.text.senteval import read_sts_benchmark
 from nearfar.encoders.sentence import SentenceEncoder
-from nearfar.evaluate.isotropy import isotropy
-from nearfar.evaluate.lexical_baselines import ngram_jaccard, random_words, tf_idf_cosine
+from nearfar.evaluate.isotropy import measure_isotropy
+from nearfar.evaluate.lexical_baselines import build_random_word_encoder, ngram_jaccard, tf_idf_cosine
 from nearfar.evaluate.senteval_transfer import measure_transfer
-from nearfar.evaluate.sts import Encode, Sts, compare_sts, cosine_of, measure_sts, read_sts_sets, render_sts
+from nearfar.evaluate.sts import EncodeSentences, StsResult, build_cosine_scorer, compare_sts, measure_sts, read_sts_sets, render_sts
 from nearfar.heads.whitening import Whiten
 
 SETTINGS = {"encoder": "all-minilm", "whiten": 256, "transfer": ["CR", "TREC", "MRPC", "MR"], "seed": 0}
@@ -53,47 +53,49 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     args = parser().parse_args()
-    name, key = args.name or Path(args.encoder).resolve().name, Key(args.seed)
+    name, rng_key = args.name or Path(args.encoder).resolve().name, RandomKey(args.seed)
     model = SentenceEncoder(args.encoder, args.device)
-    encode = remembered(lambda texts: model.encode(texts, progress("texts")))
+    encode = remembered(lambda texts: model.encode(texts, show_progress("texts")))
     sets = read_sts_sets(args.data)
 
     began = time.perf_counter()
-    ours = {name: measure_sts(sets, cosine_of(encode))}
+    ours = {name: measure_sts(sets, build_cosine_scorer(encode))}
     seconds = time.perf_counter() - began
     sentences = training_sentences(args.data)
-    geometry = {name: isotropy(encode(sentences))}
+    geometry = {name: measure_isotropy(encode(sentences))}
     if args.whiten:
         head = Whiten(model.dim, args.whiten).to(args.device)
         head.fit(encode(sentences))
         whitened = f"{name}, whitened to {args.whiten}"
-        ours[whitened] = measure_sts(sets, cosine_of(lambda texts: head(encode(texts))))
-        geometry[whitened] = isotropy(head(encode(sentences)))
+        ours[whitened] = measure_sts(sets, build_cosine_scorer(lambda texts: head(encode(texts))))
+        geometry[whitened] = measure_isotropy(head(encode(sentences)))
     floors = {
         "tf-idf": measure_sts(sets, tf_idf_cosine),
         "letter trigrams": measure_sts(sets, ngram_jaccard),
-        "random word vectors": measure_sts(sets, cosine_of(random_words(key))),
+        "random word vectors": measure_sts(sets, build_cosine_scorer(build_random_word_encoder(rng_key))),
     }
     print(render_sts(ours | floors))
     for title, measured in geometry.items():
-        print(f"{title}: mean cosine {measured.mean_cosine:.3f}, partition {measured.partition:.3f}, rank {measured.effective_rank:.1f}")
+        print(
+            f"{title}: mean cosine {measured.mean_cosine:.3f}, partition {measured.partition_isotropy:.3f}, rank {measured.effective_rank:.1f}"
+        )
     result = {
         "encoder": name,
         "protocol": {"similarity": "cosine", "correlation": "spearman", "joined": "all", "bootstrap_draws": 1000, "seed": args.seed},
         "seconds": round(seconds, 1),
         "results": {title: sts.as_dict() for title, sts in (ours | floors).items()},
-        "differences": differences(ours, floors, key),
+        "differences": differences(ours, floors, rng_key),
         "isotropy": {title: dataclasses.asdict(measured) for title, measured in geometry.items()},
     }
     tasks = [task for task in args.transfer.split(",") if task]
     if tasks:
-        result["transfer"] = transfer(args.data, encode, key, tasks)
+        result["transfer"] = transfer(args.data, encode, rng_key, tasks)
     settings = {"encoder": name, "whiten": args.whiten, "transfer": tasks, "seed": args.seed}
-    result |= provenance(settings, digest("\n".join(sentences).encode()))
+    result |= provenance(settings, hash_bytes("\n".join(sentences).encode()))
     print(write(f"sts_{name}", result))
 
 
-def remembered(encode: Encode) -> Encode:
+def remembered(encode: EncodeSentences) -> EncodeSentences:
     """Vectors are kept: the same lists of texts are measured raw and whitened."""
     kept: dict[tuple[str, ...], torch.Tensor] = {}
 
@@ -111,28 +113,28 @@ def training_sentences(folder: Path) -> list[str]:
     return list(dict.fromkeys(pairs.first + pairs.second))
 
 
-def differences(ours: dict[str, Sts], floors: dict[str, Sts], key: Key) -> dict[str, dict]:
+def differences(ours: dict[str, StsResult], floors: dict[str, StsResult], rng_key: RandomKey) -> dict[str, dict]:
     """Each of our rows against the best floor."""
-    best = max(floors, key=lambda title: floors[title].average())
+    best = max(floors, key=lambda title: floors[title].compute_average())
     found = {}
     for title, sts in ours.items():
-        against = compare_sts(sts, floors[best], key)
+        against = compare_sts(sts, floors[best], rng_key)
         average = against["average"]
         print(
-            f"{title} - {best}: {100 * average.difference:+.2f} ± {100 * average.error:.2f} on average "
-            f"(95 %: {100 * average.low:+.2f} to {100 * average.high:+.2f})"
+            f"{title} - {best}: {100 * average.difference:+.2f} ± {100 * average.standard_error:.2f} on average "
+            f"(95 %: {100 * average.interval_low:+.2f} to {100 * average.interval_high:+.2f})"
         )
         found[f"{title} - {best}"] = {name: dataclasses.asdict(d) for name, d in against.items()}
     return found
 
 
-def transfer(folder: Path, encode: Encode, key: Key, tasks: list[str]) -> list[dict]:
+def transfer(folder: Path, encode: EncodeSentences, rng_key: RandomKey, tasks: list[str]) -> list[dict]:
     rows = []
     for task in tasks:
         began = time.perf_counter()
-        (r,) = measure_transfer(folder, encode, key, [task])
+        (r,) = measure_transfer(folder, encode, rng_key, [task])
         extra = f", F1 {100 * r.f1:.2f}" if r.f1 is not None else ""
-        print(f"{task:5} {100 * r.accuracy:.2f}{extra} (majority {100 * r.majority:.2f})", flush=True)
+        print(f"{task:5} {100 * r.accuracy:.2f}{extra} (majority {100 * r.majority_accuracy:.2f})", flush=True)
         rows.append(dataclasses.asdict(r) | {"seconds": round(time.perf_counter() - began, 1)})
     return rows
 

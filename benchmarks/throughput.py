@@ -23,12 +23,12 @@ from common import write
 from provenance import GENERATED, agrees, provenance
 
 import nearfar
-from nearfar.core import Key, Rows, Run
+from nearfar.core import RandomKey, Rows, TrainConfig
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.train.compile_encoders import compile_encoders
-from nearfar.train.fit import Hook
 from nearfar.train.optimizers import make_optimizer
 from nearfar.train.session import build_net
+from nearfar.train.training_loop import Hook
 
 IMAGES, WARM, ROUNDS = 50_000, 40, 3
 RUN: dict[str, Any] = {"encoder": "resnet18", "optimizer": "sgd", "lr": 0.1, "weight_decay": 5e-4, "precision": "bf16"}
@@ -47,28 +47,28 @@ class Clock(Hook):
 def by_fit(images: np.ndarray, batch: int, steps: int, compiled: bool) -> float:
     clock = Clock()
     with tempfile.TemporaryDirectory() as folder:
-        settings = RUN | {"batch": batch, "steps": steps, "compile": compiled, "save_every": steps}
+        settings = RUN | {"batch_size": batch, "steps": steps, "compile": compiled, "save_every": steps}
         nearfar.fit("simclr", data=images, out=Path(folder) / "run", hooks=[clock], **settings)
     return batch * (steps - WARM) / clock.seconds
 
 
 def by_bare_loop(images: np.ndarray, batch: int, steps: int, compiled: bool, graph: bool = True) -> float:
     """The same step as one CUDA graph, data and optimizer included, and nothing else."""
-    recipe, run, key = SimCLR(), Run(**RUN), Key(0)
+    recipe, config, rng_key = SimCLR(), TrainConfig(**RUN), RandomKey(0)
     sizes = {"n": len(images), "channels": 3, "size": 32, "mean": [0.5] * 3, "std": [0.25] * 3, "classes": 0}
-    net = build_net(recipe, run, sizes).cuda().to(memory_format=torch.channels_last).train()  # pyright: ignore
+    net = build_net(recipe, config, sizes).cuda().to(memory_format=torch.channels_last).train()  # pyright: ignore
     if compiled:
         compile_encoders(net)
-    optimizer, similarity = make_optimizer(net, recipe.trains, run), recipe.similarity(net)
+    optimizer, similarity = make_optimizer(net, recipe.trains, config), recipe.similarity(net)
     held = torch.from_numpy(images).cuda()
     ids, slots = torch.zeros(batch, dtype=torch.long, device="cuda"), torch.arange(batch, device="cuda")
 
     def step() -> None:
         optimizer.zero_grad(set_to_none=True)
-        x = similarity.view({"image": held[ids]}, Rows(ids, slots, None), key)  # type: ignore[arg-type]
+        x = similarity.view({"image": held[ids]}, Rows(ids, slots, None), rng_key)  # type: ignore[arg-type]
         with torch.autocast("cuda", torch.bfloat16):
-            z = recipe.embed(net, x, key)
-        loss = recipe.objective(net, {k: v.float() for k, v in z.items()}, key)
+            z = recipe.embed(net, x, rng_key)
+        loss = recipe.objective(net, {k: v.float() for k, v in z.items()}, rng_key)
         assert isinstance(loss, torch.Tensor)
         loss.backward()
         optimizer.step()

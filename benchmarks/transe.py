@@ -27,12 +27,12 @@ import torch
 from common import keep_part
 from provenance import DATA, Training, agrees, provenance
 
-from nearfar.core import Machine, Run
-from nearfar.data.triples.dataset import Triples, open_triples
-from nearfar.evaluate.link_prediction import LinkPrediction, Score, frequency, link_prediction
+from nearfar.core import RuntimeConfig, TrainConfig
+from nearfar.data.triples.dataset import Triples, load_triples
+from nearfar.evaluate.link_prediction import LinkPredictionResult, TripleScorer, build_frequency_baseline, evaluate_link_prediction
 from nearfar.recipes.graph.transe import TransE
-from nearfar.train.fit import train
-from nearfar.train.session import Session
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import train
 
 SETTINGS = ("dim", "gamma", "corruption", "batch", "epochs", "lr", "schedule")
 """Arguments that a stored part keeps as its settings; the speed also keeps `SPEED`."""
@@ -44,10 +44,12 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in (SETTINGS + SPEED if args.what == "speed" else SETTINGS)}
 
 
-def chosen(args: argparse.Namespace, seed: int, epochs: float) -> tuple[TransE, Run]:
+def chosen(args: argparse.Namespace, seed: int, epochs: float) -> tuple[TransE, TrainConfig]:
     """Return the recipe and the run that these arguments describe."""
-    recipe = TransE(dim=args.dim, gamma=args.gamma, corruption=args.corruption)
-    return recipe, Run(batch=args.batch, epochs=epochs, optimizer="adagrad", lr=args.lr, warmup=0.0, schedule=args.schedule, seed=seed)
+    recipe = TransE(dim=args.dim, margin=args.gamma, corruption=args.corruption)
+    return recipe, TrainConfig(
+        batch_size=args.batch, epochs=epochs, optimizer="adagrad", lr=args.lr, warmup_ratio=0.0, schedule=args.schedule, seed=seed
+    )
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -56,18 +58,18 @@ def is_current(row: dict[str, Any]) -> bool:
     return agrees(row, settings(args), Training(*chosen(args, 0, args.epochs)))
 
 
-def session_of(data: Triples, args: argparse.Namespace, seed: int, epochs: float) -> Session:
+def session_of(data: Triples, args: argparse.Namespace, seed: int, epochs: float) -> TrainingSession:
     """Build a training session on the CPU."""
-    recipe, run = chosen(args, seed, epochs)
-    return Session(recipe, run, Machine(device="cpu"), data, torch.device("cpu"))
+    recipe, config = chosen(args, seed, epochs)
+    return TrainingSession(recipe, config, RuntimeConfig(device="cpu"), data, torch.device("cpu"))
 
 
-def score_of(session: Session) -> Score:
+def score_of(session: TrainingSession) -> TripleScorer:
     return lambda triples, side: session.recipe.score(session.net, triples, side)  # type: ignore[attr-defined]
 
 
-def ranked(score: Score, data: Triples, asked: np.ndarray) -> LinkPrediction:
-    return link_prediction(score, torch.from_numpy(asked), torch.from_numpy(data.known), len(data.entities))
+def ranked(score: TripleScorer, data: Triples, asked: np.ndarray) -> LinkPredictionResult:
+    return evaluate_link_prediction(score, torch.from_numpy(asked), torch.from_numpy(data.known_triples), len(data.entities))
 
 
 def quality(data: Triples, asked: np.ndarray, args: argparse.Namespace) -> dict[str, Any]:
@@ -80,7 +82,7 @@ def quality(data: Triples, asked: np.ndarray, args: argparse.Namespace) -> dict[
 
 
 def floors(data: Triples, asked: np.ndarray, args: argparse.Namespace) -> dict[str, Any]:
-    counted = frequency(torch.from_numpy(data.triples), len(data.entities), len(data.relations))
+    counted = build_frequency_baseline(torch.from_numpy(data.triples), len(data.entities), len(data.relations))
     scores = {"untrained": score_of(session_of(data, args, 0, 1)), "frequency": counted}
     return {name: dataclasses.asdict(ranked(score, data, asked)) for name, score in scores.items()}
 
@@ -143,10 +145,10 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     args = parser().parse_args()
     torch.set_num_threads(args.threads)
-    splits = open_triples(args.data)
+    splits = load_triples(args.data)
     data, test = splits.train, splits.test.triples
     if args.what == "choose":
-        print(vars(args), quality(data, data.valid[:500], args), flush=True)
+        print(vars(args), quality(data, data.valid_triples[:500], args), flush=True)
         return
     found = {"quality": lambda: quality(data, test, args), "floors": lambda: floors(data, test, args), "speed": lambda: speed(data, args)}
     measured = found[args.what]()

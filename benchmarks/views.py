@@ -25,19 +25,21 @@ from common import write
 from provenance import GENERATED, agrees, provenance
 from torch import Tensor, nn
 
-from nearfar.core import Key
-from nearfar.similarity import Blur, Compose, Crop, Flip, Grey, Jitter
+from nearfar.core import RandomKey
+from nearfar.similarity import ColorJitter, Compose, Crop, Flip, GaussianBlur, Grayscale
 
 WARM_UP = 3
 
 
 def ours(size: int) -> Callable[[Tensor], Tensor]:
-    pipeline = Compose(Crop(size), Flip(), Jitter(0.8, 0.8, 0.8, 0.2, p=0.8), Grey(p=0.2), Blur((0.1, 2.0), p=0.5))
-    key, step = Key(0)("views"), itertools.count()
+    pipeline = Compose(
+        Crop(size), Flip(), ColorJitter(0.8, 0.8, 0.8, 0.2, prob=0.8), Grayscale(prob=0.2), GaussianBlur((0.1, 2.0), prob=0.5)
+    )
+    rng_key, step = RandomKey(0)("views"), itertools.count()
 
     def run(x: Tensor) -> Tensor:
         first = next(step) * len(x)
-        return pipeline(x, torch.arange(first, first + len(x)), key)
+        return pipeline(x, torch.arange(first, first + len(x)), rng_key)
 
     return run
 

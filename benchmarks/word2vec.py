@@ -30,14 +30,14 @@ from common import stored, write
 from provenance import DATA, Training, agrees, provenance
 
 from nearfar import recipes
-from nearfar.core import Machine, Recipe, Run
-from nearfar.data.words.dataset import Corpus, corpus_of, sentence_lines, tokenise
-from nearfar.evaluate.word_similarity import Answers, agreement, analogies, read_analogies, read_judged
-from nearfar.train.fit import train
-from nearfar.train.session import Session
+from nearfar.core import Recipe, RuntimeConfig, TrainConfig
+from nearfar.data.words.dataset import Corpus, build_corpus, read_sentences, split_words
+from nearfar.evaluate.word_similarity import AnalogyResult, read_analogies, read_rated_pairs, score_analogies, score_word_similarity
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import train
 
 METHODS = {"skip-gram": ("word2vec-skipgram-neg", 1), "cbow": ("word2vec-cbow", 0)}
-SETTLED = {"skip-gram": {"batch": 32, "lr": 0.2}, "cbow": {"batch": 128, "lr": 0.3}}
+SETTLED = {"skip-gram": {"batch_size": 32, "lr": 0.2}, "cbow": {"batch_size": 128, "lr": 0.3}}
 """Of nearfar: blocks of text a step, and the learning rate of Adagrad; gensim has its own defaults."""
 THREADS = {"skip-gram": 2, "cbow": 1}
 """Of torch, at most: a thread of its own reads ahead, and the small sums of CBOW gain nothing from more than one."""
@@ -51,10 +51,12 @@ def settings(args: argparse.Namespace) -> dict[str, Any]:
     return found | {"nearfar": SETTLED, "torch threads": THREADS}
 
 
-def chosen(name: str, args: argparse.Namespace, seed: int) -> tuple[Recipe, Run]:
+def chosen(name: str, args: argparse.Namespace, seed: int) -> tuple[Recipe, TrainConfig]:
     """Return the recipe and the run that these arguments describe."""
-    recipe = recipes.method(METHODS[name][0]).recipe(dim=args.dim, window=args.window, negatives=args.negatives, subsample=args.subsample)
-    return recipe, Run(epochs=args.epochs, optimizer="adagrad", warmup=0.0, seed=seed, **SETTLED[name])
+    recipe = recipes.load_method(METHODS[name][0]).recipe_class(
+        dim=args.dim, window=args.window, negatives=args.negatives, subsample_threshold=args.subsample
+    )
+    return recipe, TrainConfig(epochs=args.epochs, optimizer="adagrad", warmup_ratio=0.0, seed=seed, **SETTLED[name])
 
 
 def is_current(row: dict[str, Any]) -> bool:
@@ -66,8 +68,8 @@ def is_current(row: dict[str, Any]) -> bool:
 def ours(name: str, corpus: Corpus, args: argparse.Namespace, seed: int, trained: bool = True) -> tuple[np.ndarray, float]:
     """Train nearfar's vectors, and return them with the seconds of training."""
     torch.set_num_threads(min(args.threads, THREADS[name]))
-    recipe, run = chosen(name, args, seed)
-    session = Session(recipe, run, Machine(device="cpu"), corpus, torch.device("cpu"))
+    recipe, config = chosen(name, args, seed)
+    session = TrainingSession(recipe, config, RuntimeConfig(device="cpu"), corpus, torch.device("cpu"))
     began = time.perf_counter()
     if trained:
         train(session)
@@ -94,7 +96,7 @@ def ppmi_svd(corpus: Corpus, window: int, dim: int, smoothing: float = 0.75) -> 
     from scipy.sparse import coo_matrix
     from scipy.sparse.linalg import svds
 
-    n, tokens, sentence = len(corpus), corpus.tokens, np.cumsum(corpus.begins)
+    n, tokens, sentence = len(corpus), corpus.tokens, np.cumsum(corpus.is_sentence_start)
     counts: Any = coo_matrix((n, n), dtype=np.float64).tocsr()
     for distance in range(1, window + 1):
         same = sentence[distance:] == sentence[:-distance]
@@ -112,9 +114,9 @@ def judge(vectors: np.ndarray, corpus: Corpus, folder: Path) -> dict[str, Any]:
     table = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32))
     found: dict[str, Any] = {}
     for name, file in (("WordSim-353", "wordsim353.tsv"), ("SimLex-999", "SimLex-999.txt")):
-        found[name] = dataclasses.asdict(agreement(table, corpus.number, read_judged(folder / file)))
-    sections = analogies(table, corpus.number, read_analogies(folder / "questions-words.txt"), AMONG)
-    total = sum(sections.values(), Answers(0, 0, 0))
+        found[name] = dataclasses.asdict(score_word_similarity(table, corpus.word_ids, read_rated_pairs(folder / file)))
+    sections = score_analogies(table, corpus.word_ids, read_analogies(folder / "questions-words.txt"), AMONG)
+    total = sum(sections.values(), AnalogyResult(0, 0, 0))
     found["analogies"] = {"accuracy": total.accuracy, **dataclasses.asdict(total)}
     found["analogies by section"] = {name: answers.accuracy for name, answers in sections.items() if answers.covered}
     return found
@@ -155,8 +157,8 @@ def sentences_of(path: Path, words: int | None) -> list[list[str]]:
     """The text as both programs are given it."""
     found, total = [], 0
     for file in sorted(path.rglob("*.txt")) if path.is_dir() else [path]:
-        for line in sentence_lines(file):
-            found.append(tokenise(line))
+        for line in read_sentences(file):
+            found.append(split_words(line))
             total += len(found[-1])
             if words and total >= words:
                 return found
@@ -173,10 +175,15 @@ def measured_before(name: str, result: dict[str, Any]) -> dict[str, Any]:
 def main() -> None:
     args = parser().parse_args()
     sentences = sentences_of(args.corpus, args.words)
-    corpus = corpus_of(sentences, args.min_count, args.corpus.name)
-    print(f"{corpus.read_words:,} words, {len(corpus):,} of them different and frequent enough")
+    corpus = build_corpus(sentences, args.min_count, args.corpus.name)
+    print(f"{corpus.source_word_count:,} words, {len(corpus):,} of them different and frequent enough")
     result: dict[str, Any] = {
-        "corpus": {"name": args.corpus.name, "words": corpus.read_words, "vocabulary": len(corpus), "fingerprint": corpus.fingerprint},
+        "corpus": {
+            "name": args.corpus.name,
+            "words": corpus.source_word_count,
+            "vocabulary": len(corpus),
+            "fingerprint": corpus.fingerprint,
+        },
         **provenance(settings(args), corpus.fingerprint),
         "floors": {
             "untrained": judge(ours("skip-gram", corpus, args, 0, trained=False)[0], corpus, args.judged),
@@ -191,7 +198,7 @@ def main() -> None:
         for seed in range(args.seeds):
             for program in runs if seed % 2 == 0 else reversed(runs):
                 who = ours(method, corpus, args, seed) if program == "nearfar" else gensims(method, corpus, sentences, args, seed + 1)
-                found = {"seed": seed, "words/s": corpus.read_words * args.epochs / who[1], **judge(who[0], corpus, args.judged)}
+                found = {"seed": seed, "words/s": corpus.source_word_count * args.epochs / who[1], **judge(who[0], corpus, args.judged)}
                 runs[program].append(found)
                 print(
                     f"{method:10} {program:8} {found['words/s']:>9,.0f} words/s  WordSim-353 {found['WordSim-353']['spearman']:.3f}  "

@@ -21,7 +21,7 @@ def is_current(row: dict[str, Any]) -> bool:
 
 def changed_settings(row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the settings that differ from the script's: name to (value in the row, value in the script)."""
-    stored = row["hyper"] | row["run"]
+    stored = row["hyperparameters"] | row["train_config"]
     script = cifar.COMMON | cifar.METHODS[row["method"]]
     pairs = {name: (stored.get(name), value) for name, value in script.items() if name not in UNCOMPARED}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -70,8 +70,8 @@ def digits_table() -> str:
 def methods_table() -> str:
     """The methods by what they learn from; each name leads to its section of docs/methods.md."""
     by_modality: dict[str, list[str]] = {}
-    for name in recipes.names():
-        card = recipes.method(name).recipe.card
+    for name in recipes.list_methods():
+        card = recipes.load_method(name).recipe_class.card
         by_modality.setdefault(card.modality, []).append(f"[`{name}`](docs/methods.md#{_anchor(f'{card.title} ({name})')})")
     order = sorted(by_modality, key=lambda m: (list(MODALITIES).index(m) if m in MODALITIES else 99, m))
     return markdown(["data", "methods"], [[MODALITIES.get(m, m), ", ".join(by_modality[m])] for m in order]).replace("--:", "---")
@@ -158,10 +158,10 @@ def _cifar_line(found: dict[str, Any], column: str, title: str) -> list[str]:
 
 def methods_page() -> str:
     parts = ["# Methods", "", "Made from the recipes' files by `docs/generate.py`.", ""]
-    for name in recipes.names():
-        m = recipes.method(name)
-        text = sys.modules[m.recipe.__module__].__doc__ or ""
-        parts += [f"## {m.recipe.card.title} (`{name}`)", "", text.strip(), "", f"Published settings: `{_changed(m.paper)}`", ""]
+    for name in recipes.list_methods():
+        m = recipes.load_method(name)
+        text = sys.modules[m.recipe_class.__module__].__doc__ or ""
+        parts += [f"## {m.recipe_class.card.title} (`{name}`)", "", text.strip(), "", f"Published settings: `{_changed(m.paper)}`", ""]
         parts += [f"- {what}: {number} ({source})" for what, (number, source) in m.reported.items()] + [""]
     return "\n".join(parts).rstrip() + "\n"
 

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from nearfar.losses import (
     batch_hard,
-    batch_hard_soft,
+    batch_hard_soft_margin,
     binary_nce,
+    contrastive_pair,
     debiased,
     hard_negative,
     info_nce,
-    lifted_generalised,
-    pair,
-    ranking,
+    lifted_structure_generalized,
+    ranking_hinge,
     sigmoid,
 )
-from nearfar.scores import Scores, cosine, listed
+from nearfar.scores import Scores, cosine
 
 TAU, ETA, MARGIN, POSITIVE = 0.2, 0.12, 0.3, 0.4
 NEGATIVES = [-0.8, -0.6, -0.4, -0.2, 0.0, 0.2, 0.4, 0.6]
@@ -33,17 +33,17 @@ FIXED = (
 FAMILIES: dict[str, dict[str, Callable[[Scores], Tensor]]] = {
     f"softmax, logistic: tau = {TAU}": {
         "info_nce": lambda S: info_nce(S / TAU),
-        "debiased": lambda S: debiased(S / TAU, eta=ETA),
-        "hard_negative": lambda S: hard_negative(S / TAU, eta=ETA, beta=1.0),
-        "binary_nce": lambda S: binary_nce(S / TAU, m=len(NEGATIVES)),
+        "debiased": lambda S: debiased(S / TAU, false_negative_share=ETA),
+        "hard_negative": lambda S: hard_negative(S / TAU, false_negative_share=ETA, hardness=1.0),
+        "binary_nce": lambda S: binary_nce(S / TAU, noise_ratio=len(NEGATIVES)),
         "sigmoid": lambda S: sigmoid(S / TAU),
     },
     f"margins: m = {MARGIN}": {
         "batch_hard": lambda S: batch_hard(S, MARGIN),
-        "ranking": lambda S: ranking(S, MARGIN),
-        "batch_hard_soft": batch_hard_soft,
-        "pair": lambda S: pair(S + -1, MARGIN),
-        "lifted_generalised": lambda S: lifted_generalised(S + -1, MARGIN),
+        "ranking_hinge": lambda S: ranking_hinge(S, MARGIN),
+        "batch_hard_soft_margin": batch_hard_soft_margin,
+        "contrastive_pair": lambda S: contrastive_pair(S + -1, MARGIN),
+        "lifted_structure_generalized": lambda S: lifted_structure_generalized(S + -1, MARGIN),
     },
 }
 
@@ -93,7 +93,7 @@ def gradients(loss: Callable[[Scores], Tensor], points: int = 160) -> tuple[Tens
 
 def _slope(loss: Callable[[Scores], Tensor], pos: Tensor, neg: Tensor) -> tuple[Tensor, Tensor]:
     pos, neg = pos.clone().requires_grad_(), neg.clone().requires_grad_()
-    found = torch.autograd.grad(loss(replace(listed(pos, neg), score=cosine)).sum(), [pos, neg])
+    found = torch.autograd.grad(loss(replace(Scores.from_lists(pos, neg), score=cosine)).sum(), [pos, neg])
     return found[0], found[1]
 
 

@@ -68,8 +68,8 @@ log-sum-exp with power p. The right column is what the loss itself was seen to a
 
 AFTER_LINES = """
 A maximum, a hinge, a sum that leaves out each candidate in turn: these are none of the four kinds. Losses made of them read
-every score of a row, in blocks of rows: {dense}. Hinges over all triplets of a row still need no triplets: [`triplet_sums`](#triplet_sums)
-counts violations by sorting.
+every score of a row, in blocks of rows: {dense}. Hinges over all triplets of a row still need no triplets:
+[`sum_triplet_hinges`](#sum_triplet_hinges) counts violations by sorting.
 
 ## What they do to a score
 
@@ -120,26 +120,26 @@ def _returned(function: Callable[..., Any]) -> str:
     shape = re.fullmatch(r"\w+\[Tensor, '([^']*)'\]", annotation)
     if shape is None:
         return "tuple" if annotation.startswith("tuple") else f"`{annotation}`"
-    return f"({', '.join(side.strip('{}').replace('_', '…') for side in shape[1].split())})"
+    return f"({', '.join('…' if side == '_' else side.strip('{}') for side in shape[1].split())})"
 
 
 def uses() -> list[tuple[str, str, str, str, str, list[str]]]:
     """Method, title, modality, loss, score, functions: of recipes from their cards, of other methods from loss_uses.csv."""
     found = []
-    for name in recipes.names():
-        kind = recipes.method(name).recipe
+    for name in recipes.list_methods():
+        kind = recipes.load_method(name).recipe_class
         modules = [vars(sys.modules[c.__module__]) for c in kind.__mro__ if c.__module__.startswith("nearfar.recipes")]
         used = [e.name for e in entries() if any(value is e.function for module in modules for value in module.values())]
         found.append((name, kind.card.title, kind.card.modality, kind.card.loss, kind.card.score, used))
     with (FOLDER / "loss_uses.csv").open(newline="") as file:
-        others = [row for row in csv.DictReader(file) if row["method"] not in recipes.names()]
+        others = [row for row in csv.DictReader(file) if row["method"] not in recipes.list_methods()]
     return found + [(r["method"], r["title"], r["modality"], r["words"], r["score"], r["function"].split()) for r in others]
 
 
 def _uses() -> str:
     rows = [
         [
-            f"**{title}** (`{method}`)" if method in recipes.names() else title,
+            f"**{title}** (`{method}`)" if method in recipes.list_methods() else title,
             modality,
             loss or "–",
             score or "–",

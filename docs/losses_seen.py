@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from nearfar import losses
-from nearfar.core import Key, UsageError
-from nearfar.scores import Scores, Statistic, cosine, euclidean, labelled
+from nearfar.core import RandomKey, UsageError
+from nearfar.scores import Scores, Statistic, cosine, euclidean
 
 SIZES = {"n": 8, "m": 9, "d": 4, "e": 12, "k": 3, "c": 5, "p": 2, "l": 3, "t": 2, "v": 2, "...": 4}
 """Letters of the shapes in signatures, for the small examples."""
@@ -84,8 +84,8 @@ def recording() -> Iterator[list[str]]:
         return noted
 
     with contextlib.ExitStack() as patches:
-        for name in ("stats", "stats_both_ways", "table", "by_rows"):
-            patches.enter_context(mock.patch.object(Scores, name, noting(getattr(Scores, name), name in ("table", "by_rows"))))
+        for name in ("stats", "row_and_column_stats", "to_dense", "map_blocks"):
+            patches.enter_context(mock.patch.object(Scores, name, noting(getattr(Scores, name), name in ("to_dense", "map_blocks"))))
         patches.enter_context(mock.patch.object(Scores, "__post_init__", _in_blocks(Scores.__post_init__)))
         yield asked
 
@@ -95,13 +95,13 @@ def _in_blocks(post_init: Callable[[Scores], None]) -> Callable[[Scores], None]:
 
     def noted(S: Scores) -> None:
         post_init(S)
-        object.__setattr__(S, "block", S.block or SIZES["n"] // 2)
+        object.__setattr__(S, "rows_per_block", S.rows_per_block or SIZES["n"] // 2)
 
     return noted
 
 
 def _name(what: Statistic) -> str:
-    return f"{what.side}_{what.kind}" + (f".at({what.power:g})" if what.power != 1 else "")
+    return f"{what.candidate_set}_{what.reduction}" + (f".at({what.power:g})" if what.power != 1 else "")
 
 
 def examples(function: Callable[..., Any], score: Any = cosine) -> list[Any]:
@@ -118,13 +118,13 @@ def examples(function: Callable[..., Any], score: Any = cosine) -> list[Any]:
 def _example(name: str, annotation: str, score: Any) -> Any:
     labels = torch.arange(SIZES["n"]) % 3
     if annotation == "Scores":
-        return labelled(_normal(name, [SIZES["n"], SIZES["d"]]), labels, score=score)
+        return Scores.from_labels(_normal(name, [SIZES["n"], SIZES["d"]]), labels, score=score)
     if annotation == "Sequence[Clustering]":
         return [(_normal(f"{name}{i}", [3, SIZES["d"]]), torch.tensor([0.5, 1.0, 2.0]), labels) for i in range(2)]
     if annotation.startswith("Sequence["):
         return [_example(f"{name}{i}", annotation[len("Sequence[") : -1], score) for i in range(2)]
-    if annotation in ("Key", "int"):
-        return Key(0) if annotation == "Key" else 7
+    if annotation in ("RandomKey", "int"):
+        return RandomKey(0) if annotation == "RandomKey" else 7
     array = re.match(r"(Float|Int|Bool)\[Tensor, '([^']*)'\]", annotation)
     if array is None:
         return 0.5
@@ -136,4 +136,4 @@ def _example(name: str, annotation: str, score: Any) -> Any:
 
 
 def _normal(name: str, shape: list[int]) -> Tensor:
-    return Key(0)("example", name).normal(torch.arange(1), math.prod(shape)).double().view(shape).requires_grad_()
+    return RandomKey(0)("example", name).normal(torch.arange(1), math.prod(shape)).double().view(shape).requires_grad_()

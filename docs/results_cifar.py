@@ -60,7 +60,7 @@ NOTES = (
         None,
         "exact softmax over the whole bank, no sampled negatives",
     ),
-    ("swav", "smalls", 0, "two views of full size, no multi-crop"),
+    ("swav", "small_crops", 0, "two views of full size, no multi-crop"),
 )
 """Method, stored setting, its value, and what that value means."""
 HEADER = [
@@ -97,7 +97,7 @@ def _line(name: str, rows: list[dict[str, Any]]) -> list[str]:
     others = [f"{SHORT_NAMES[kind]} {spread(values(rows, kind, 'knn'))}" for kind in (HEAD, BANK) if values(rows, kind, "knn")]
     knn += f" ({', '.join(others)})" if others else ""
     untrained = " / ".join(spread(values(rows, "untrained encoder", column)) for column in ("knn", "linear"))
-    settings = "; ".join(sorted({f"{row['run']['batch']}, {row['run']['lr']:g}" for row in rows}))
+    settings = "; ".join(sorted({f"{row['train_config']['batch_size']}, {row['train_config']['lr']:g}" for row in rows}))
     settings += "" if all(map(is_current, rows)) else " (earlier settings)"
     seeds = ", ".join(str(row["seed"]) for row in rows)
     minutes = f"{statistics.mean(row['seconds'] for row in rows) / 60:.1f}"
@@ -133,7 +133,7 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
     """Return what the stored settings say of each method that has a note."""
     found = []
     for method, setting, value, meaning in NOTES:
-        stored = [row["hyper"].get(setting, "not stored") for row in rows if row["method"] == method]
+        stored = [row["hyperparameters"].get(setting, "not stored") for row in rows if row["method"] == method]
         if stored and all(x == value for x in stored):
             found.append(f"`{method}`: {meaning} (`{setting}={value}`).")
     return found

@@ -15,7 +15,7 @@ NOTHING = "_not measured yet_"
 
 def published(name: str) -> str:
     """The first number that a recipe's paper reports."""
-    return f"{next(iter(recipes.method(name).reported.values()))[0]:.1f}"
+    return f"{next(iter(recipes.load_method(name).reported.values()))[0]:.1f}"
 
 
 def percent(value: float, std: float | None = None) -> str:

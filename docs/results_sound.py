@@ -58,8 +58,8 @@ def _settings(found: Found, table: Table) -> str:
 
 def _own_clip(name: str, settings: dict[str, Any]) -> str:
     """Return whether moments of the anchor's own clip are negatives. Recipes on whole clips have no such setting."""
-    default = getattr(recipes.method(name.split("/")[0]).recipe, "own_clip", None)
-    own_clip = settings.get("own_clip", default)
+    default = getattr(recipes.load_method(name.split("/")[0]).recipe_class, "same_clip_negatives", None)
+    own_clip = settings.get("same_clip_negatives", default)
     return "–" if own_clip is None else "yes" if own_clip else "no"
 
 

@@ -35,7 +35,7 @@ TESTED = {
     "A full disk keeps the old checkpoint": "test_checkpoint.py::test_a_full_disk_keeps_the_old_checkpoint_and_says_so",
     "NaN stops a run within one step": "test_train.py::test_divergence_stops_within_one_step_and_keeps_the_last_good_checkpoint",
     "A collapse is seen while training": "test_train.py::test_collapse_is_seen_while_training",
-    "Rooms import only from rooms above them": "test_rooms.py::test_rooms_import_only_from_rooms_above_them",
+    "Packages import only from packages before them": "test_imports.py::test_packages_import_only_from_packages_before_them",
     "All triplets by sorting equal the triple loop": "test_losses_triplet.py::test_values_and_gradients_equal_loops_over_triplets",
     "Statistics of rows do not depend on blocks": "test_scores_rowmap.py::test_values_and_gradients_equal_plain_autograd_for_every_block",
     "CUDA kernels are right (Triton's interpreter)": "test_kernels.py::test_statistics_are_right_to_single_precision",

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from nearfar import views
+from nearfar import Scores
 from nearfar.losses import alignment, info_nce, uniformity
 
 generator = torch.Generator().manual_seed(0)
@@ -14,7 +14,7 @@ optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
 
 for step in range(101):
     a, b = (net(points + 0.05 * torch.randn(points.shape, generator=generator)) for _ in range(2))
-    loss = info_nce(views(a, b) / 0.5).mean()
+    loss = info_nce(Scores.from_views(a, b) / 0.5).mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

@@ -2,7 +2,7 @@
 
     nearfar fit examples/own_method.py --data digits --out run --steps 200
 
-The temperature is learned, starting from `tau`. All the loop needs is here; the parameter is part of `net`, so it is saved, resumed
+The temperature is learned, starting from `temperature`. All the loop needs is here; the parameter is part of `net`, so it is saved, resumed
 and trained like everything else.
 """
 
@@ -17,8 +17,8 @@ from torch import nn
 from nearfar.core import Card, Net, Recipe
 from nearfar.heads import mlp
 from nearfar.losses import info_nce
-from nearfar.scores import views
-from nearfar.similarity import simclr_views, views_for
+from nearfar.scores import Scores
+from nearfar.similarity import choose_views, simclr_views
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,18 @@ class WarmSimCLR(Recipe):
     )  # fmt: skip
     dim: int = 64
     """Width of the space where views are compared."""
-    tau: float = 0.5
+    temperature: float = 0.5
     """Temperature at the start."""
 
     def similarity(self, net):
-        return views_for(net.sizes, simclr_views)
+        return choose_views(net.sizes, simclr_views)
 
     def build(self, sizes, encoder):
-        return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim), log_tau=nn.Parameter(torch.tensor(math.log(self.tau))))
+        return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim), log_temperature=nn.Parameter(torch.tensor(math.log(self.temperature))))
 
-    def embed(self, net, x, key):
+    def embed(self, net, x, rng_key):
         return {v: net.head(net.encoder(x[v])) for v in ("v0", "v1")}
 
-    def objective(self, net, z, key):
-        tau = net.log_tau.exp()
-        return {"loss": info_nce(views(z["v0"], z["v1"]) / tau).mean(), "tau": tau}
+    def objective(self, net, z, rng_key):
+        temperature = net.log_temperature.exp()
+        return {"loss": info_nce(Scores.from_views(z["v0"], z["v1"]) / temperature).mean(), "temperature": temperature}

@@ -12,13 +12,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__version__ = "0.1.0"
+from nearfar.version import __version__
 
 _WHERE = {
     "fit": "nearfar.api.fit",
-    "load": "nearfar.api.fit",
+    "load": "nearfar.train.model",
     "resume": "nearfar.api.fit",
-    "evaluate_run": "nearfar.api.evaluate",
+    "evaluate_model": "nearfar.api.evaluate",
+    "embed": "nearfar.api.embed",
     "compare_runs": "nearfar.api.compare",
     "diagnose": "nearfar.api.diagnose",
     "check": "nearfar.api.check",
@@ -26,15 +27,11 @@ _WHERE = {
     "index_data": "nearfar.index",
     "open_index": "nearfar.index",
     "search": "nearfar.index",
-    "Hook": "nearfar.train.fit",
-    "pairs": "nearfar.scores",
-    "views": "nearfar.scores",
-    "matched": "nearfar.scores",
-    "labelled": "nearfar.scores",
-    "listed": "nearfar.scores",
+    "Hook": "nearfar.train.training_loop",
     "Scores": "nearfar.scores",
-    **dict.fromkeys(["Bank", "Card", "Ema", "Key", "Machine", "NearfarError", "Net", "Plan", "Queue"], "nearfar.core"),
-    **dict.fromkeys(["Recipe", "Rows", "Run", "Similarity", "UsageError"], "nearfar.core"),
+    "Model": "nearfar.train.model",
+    **dict.fromkeys(["MemoryBank", "Card", "Ema", "RandomKey", "RuntimeConfig", "NearfarError", "Net", "Plan", "Queue"], "nearfar.core"),
+    **dict.fromkeys(["Recipe", "Rows", "TrainConfig", "Similarity", "UsageError"], "nearfar.core"),
 }
 __all__ = ["__version__", *_WHERE]  # pyright: ignore[reportUnsupportedDunderAll]
 

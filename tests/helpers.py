@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 from nearfar import recipes
-from nearfar.core import Machine, Recipe, Run
-from nearfar.data import Splits, inputs_for, open_data
-from nearfar.train.checkpoint import newest
-from nearfar.train.loader import Steps
-from nearfar.train.session import Session
+from nearfar.core import Recipe, RuntimeConfig, TrainConfig
+from nearfar.data import Splits, build_inputs, load_images
+from nearfar.train.checkpoint import find_newest_checkpoint
+from nearfar.train.loader import StepDataset
+from nearfar.train.session import TrainingSession
 
 
 @functools.lru_cache(maxsize=4)
 def opened(spec: str, seed: int = 0) -> Splits:
-    return open_data(spec, seed=seed)
+    return load_images(spec, seed=seed)
 
 
 @functools.cache  # tests walk over all recipes again and again; their tiny data are small
-def opened_for(recipe: type[Recipe], run: Run) -> Splits:
-    return inputs_for(recipe()).open(run.data, run)
+def opened_for(recipe: type[Recipe], config: TrainConfig) -> Splits:
+    return build_inputs(recipe()).load_splits(config.data, config)
 
 
 def tiny_data(name: str) -> Splits:
-    recipe, run = recipes.method(name).tiny
-    return opened_for(type(recipe), run)
+    recipe, config = recipes.load_method(name).tiny
+    return opened_for(type(recipe), config)
 
 
 def samples_for(recipe: Recipe, n: int = 5) -> Any:
@@ -65,33 +65,35 @@ def exactly(recipe: Recipe) -> Recipe:
 
 def batch_for(name: str, wanted: int) -> int:
     """Rows a step: of a recipe that embeds all rows at once (a whole graph), as many as its tiny settings have."""
-    method = recipes.method(name)
-    return wanted if method.recipe.rowwise else min(wanted, method.tiny[1].batch or wanted)
+    method = recipes.load_method(name)
+    return wanted if method.recipe_class.rowwise else min(wanted, method.tiny[1].batch_size or wanted)
 
 
-def tiny_session(name: str, exact: bool = False, machine: Machine | None = None, splits: Splits | None = None, **changes: Any) -> Session:
+def tiny_session(
+    name: str, exact: bool = False, runtime: RuntimeConfig | None = None, splits: Splits | None = None, **changes: Any
+) -> TrainingSession:
     """A session of the recipe's tiny settings; `exact`: without any batch statistics or dropout; `splits`: its tiny data, opened."""
-    recipe, run = recipes.method(name).tiny
+    recipe, config = recipes.load_method(name).tiny
     if exact:
         recipe = exactly(recipe)
         by_modality = {"image": "convnet-gn", "image-text": "convnet-gn", "graphs": "gin-3x16-ln"}
-        changes = {"encoder": by_modality.get(recipe.card.modality, run.encoder), **changes}
-    if "batch" in changes:
-        changes["batch"] = batch_for(name, changes["batch"])
+        changes = {"encoder": by_modality.get(recipe.card.modality, config.encoder), **changes}
+    if "batch_size" in changes:
+        changes["batch_size"] = batch_for(name, changes["batch_size"])
     splits = splits or tiny_data(name)
-    run = dataclasses.replace(run, **changes)
-    data = splits.train if recipe.uses_labels else splits.train.unlabelled()
-    return Session(recipe, run, machine or Machine(), data, torch.device("cpu"))
+    config = dataclasses.replace(config, **changes)
+    data = splits.train if recipe.uses_labels else splits.train.drop_labels()
+    return TrainingSession(recipe, config, runtime or RuntimeConfig(), data, torch.device("cpu"))
 
 
-def gradients(session: Session, step: int = 0, chunk: int | None = None) -> dict[str, Tensor]:
+def gradients(session: TrainingSession, step: int = 0, chunk_size: int | None = None) -> dict[str, Tensor]:
     """The gradient of every turn's parameters at a step."""
     similarity = session.similarity()
-    steps = Steps(session.data, similarity, session.plan, session.key("read"), chunk)
+    steps = StepDataset(session.data, similarity, session.plan, session.rng_key("read"), chunk_size)
     found = {}
     for i, grad_step in enumerate(session.grad_steps):
         session.net.zero_grad()
-        grad_step(similarity, steps[step], steps.parts(step), step)
+        grad_step(similarity, steps[step], steps.get_row_chunks(step), step)
         found |= {f"{i}.{n}": p.grad.to_dense().clone() for n, p in session.net.named_parameters() if p.grad is not None}
     return found
 
@@ -100,7 +102,7 @@ def stored(run: Path) -> dict[str, Tensor]:
     """Every tensor of a run's newest checkpoint: net and optimizers."""
     from safetensors.torch import load_file
 
-    found = newest(run / "checkpoints")
+    found = find_newest_checkpoint(run / "checkpoints")
     assert found is not None
     return {f"{file.name}:{k}": v for file in sorted(found.folder.glob("*.safetensors")) for k, v in load_file(file).items()}
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from nearfar.data import Images, open_data
+from nearfar.data import Images, load_images
 
 
 def everything(spec: Any, **options) -> Images:
-    return open_data(spec, split=[], **options).train
+    return load_images(spec, test_ids=[], **options).train
 
 
 def save(image: Image.Image, path: Path, **options) -> Path:

@@ -18,10 +18,10 @@ from torch.nn import functional as F
 from nearfar.losses import clip, info_nce
 from nearfar.scores import Scores, dot, half, kernels, shared_over_ranks, unit_dot
 
-kernels.SUMS.update(BM=32, BN=32, BK=16)
-kernels.SLOPES.update(BM=32, BN=16, BK=16)
-half.BLOCK_ROWS, half.BLOCK_BYTES = 32, 0
-half.runs_on_kernels = lambda q, k: True  # the interpreter runs on a CPU
+kernels.SUM_TILE.update(BM=32, BN=32, BK=16)
+kernels.GRADIENT_TILE.update(BM=32, BN=16, BK=16)
+half.MIN_BLOCK_ROWS, half.MAX_BLOCK_BYTES = 32, 0
+half.can_use_kernels = lambda q, k: True  # the interpreter runs on a CPU
 ALL, NEG, POS = Scores.all_lse, Scores.neg_lse, Scores.pos_sum
 
 
@@ -31,17 +31,17 @@ def vectors(n: int, d: int, seed: int) -> torch.Tensor:
 
 def pairs(n: int, m: int, d: int, score=unit_dot, **more) -> Scores:
     ids = torch.arange(m)
-    return Scores(vectors(n, d, 0), vectors(m, d, 1), ids[:n], ids, score=score, period=m, **more)
+    return Scores(vectors(n, d, 0), vectors(m, d, 1), ids[:n], ids, score=score, id_period=m, **more)
 
 
 def views(n: int, d: int, **more) -> Scores:
     z, ids = vectors(2 * n, d, 2), torch.arange(n).repeat(2)
-    return Scores(z, z, ids, ids, exclude_self=True, score=unit_dot, period=n, **more)
+    return Scores(z, z, ids, ids, exclude_self=True, score=unit_dot, id_period=n, **more)
 
 
 def matched(n: int, m: int, d: int) -> Scores:
     own = torch.linspace(-1, 1, n)[:, None]
-    return Scores(vectors(n, d, 0), vectors(m, d, 1), score=unit_dot, own=own, own_sign=torch.ones(n, 1, dtype=torch.int8))
+    return Scores(vectors(n, d, 0), vectors(m, d, 1), score=unit_dot, private_scores=own, private_signs=torch.ones(n, 1, dtype=torch.int8))
 
 
 def skips(n: int, step: int = 1) -> torch.Tensor:
@@ -52,7 +52,7 @@ rows29 = skips(58, 3)
 CASES = {
     "even pairs": (pairs(64, 64, 32), (ALL, POS)),
     "odd pairs, more columns than rows": (pairs(45, 71, 21), (ALL, NEG, POS, Scores.pos_count)),
-    "views": (views(29, 24), (ALL, POS, NEG.at(2))),
+    "views": (views(29, 24), (ALL, POS, NEG.with_power(2))),
     "views of an odd number of tiles": (views(48, 16), (ALL, POS, NEG)),
     "views that fill their tiles": (views(64, 32), (ALL, NEG)),
     "labelled": (Scores(z := vectors(50, 16, 3), z, y := torch.arange(50) % 4, y, exclude_self=True, score=unit_dot), (ALL,)),
@@ -73,10 +73,10 @@ def outcome(S: Scores, asked, both: bool, scale: float, learned: bool, dtype: to
     query = S.query.detach().to(dtype, copy=True).requires_grad_()
     key = query if S.key is S.query else S.key.detach().to(dtype, copy=True).requires_grad_()
     by = torch.tensor(scale, dtype=torch.float64 if dtype == torch.float64 else torch.float32, requires_grad=learned)
-    own = None if S.own is None else S.own.to(by.dtype)
-    S = dataclasses.replace(S, query=query, key=key, own=own) * (by if learned else scale)
+    own = None if S.private_scores is None else S.private_scores.to(by.dtype)
+    S = dataclasses.replace(S, query=query, key=key, private_scores=own) * (by if learned else scale)
     with shared_over_ranks():
-        found = S.stats_both_ways(*asked) if both else (S.stats(*asked), ())
+        found = S.row_and_column_stats(*asked) if both else (S.stats(*asked), ())
         values = [v for side in found for v in side]
         values += [info_nce(S)] if POS in asked else []
     finite = [v.masked_fill(v.isinf(), 0) for v in values]

@@ -25,7 +25,7 @@ def small_run(folder: Path, seed: int = 0) -> Path:
     """SimCLR after two steps: enough to serve."""
     import nearfar
 
-    nearfar.fit("simclr", preset="tiny", out=folder, steps=2, batch=32, seed=seed)
+    nearfar.fit("simclr", preset="tiny", out=folder, steps=2, batch_size=32, seed=seed)
     return folder
 
 

@@ -21,11 +21,11 @@ from pytorch_metric_learning.reducers import MeanReducer
 from torch import Tensor
 
 from nearfar import evaluate, losses
-from nearfar.core import Key, UsageError
+from nearfar.core import RandomKey, UsageError
 from nearfar.evaluate.correlation import spearman
 from nearfar.evaluate.verification import equal_error_rate, recall_at_1
 from nearfar.index.bm25 import build_bm25
-from nearfar.scores import cosine, dot, euclidean, labelled, listed, matched, pairs, squared_euclidean, views
+from nearfar.scores import Scores, cosine, dot, euclidean, squared_euclidean
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "docs"))
 seen = importlib.import_module("losses_seen")
@@ -33,105 +33,105 @@ seen = importlib.import_module("losses_seen")
 NOTHING = ""
 """Takes score tables, integers or settings alone: tables are checked where they are built."""
 CHECKED = {
+    "add_negatives": NOTHING,
     "align_uniform": "a b",
-    "alignment": "a b > alpha",
-    "barlow": "z0 z1",
+    "alignment": "a b > exponent",
+    "amdim": "global_features > temperature",
+    "barlow_twins": "z0 z1",
     "batch_all": NOTHING,
     "batch_hard": NOTHING,
-    "batch_hard_soft": NOTHING,
+    "batch_hard_soft_margin": NOTHING,
     "becker_hinton": "a b",
     "binary_nce": NOTHING,
+    "blend_losses": NOTHING,
+    "build_class_scores": "z class_vectors",
+    "build_hard_batch": "z",
+    "build_log_ratio_scores": "pos_scores neg_scores",
+    "build_pair_scores": "a b is_positive",
+    "build_sbert_features": "u v",
     "byol": "prediction target",
-    "classes": "z weights",
     "clip": "a b > scale",
-    "concentration": "z > tau",
-    "corrupt": NOTHING,
+    "contrastive_pair": NOTHING,
+    "contrastive_pair_squared": NOTHING,
+    "corrupt_triples": NOTHING,
     "cpc": "context future",
-    "crd": "student teacher against > tau",
+    "crd": "student teacher negatives > temperature",
     "cross_entropy": "logits",
-    "cutoff": "logits",
+    "cutoff_consistency": "logits",
     "debiased": NOTHING,
     "deepcluster": "logits",
-    "distance_weighted_negatives": NOTHING,
     "dpr": "question passage",
+    "draw_distance_weighted_negatives": NOTHING,
+    "draw_positive_pairs": NOTHING,
+    "draw_random_negatives": NOTHING,
     "dv_bound": NOTHING,
-    "energy_hinge": "pos neg",
+    "energy_hinge": "pos_energies neg_energies",
+    "estimate_concentrations": "z > temperature",
+    "estimate_log_partition": NOTHING,
     "flow_nll": "z log_det",
-    "hard_batch": "z",
     "hard_negative": NOTHING,
-    "hardest_negatives": NOTHING,
-    "hybrid": NOTHING,
     "info_nce": NOTHING,
     "info_nce_bound": NOTHING,
-    "info_nce_in": NOTHING,
-    "info_nce_of": NOTHING,
+    "info_nce_from_statistics": NOTHING,
     "instance_nce": NOTHING,
-    "instance_softmax": "z bank > tau",
+    "instance_softmax": "z bank > temperature",
     "interpolated_bound": NOTHING,
     "js_divergence": "logits",
     "jsd_bound": NOTHING,
-    "judged": "a b same",
-    "lifted": NOTHING,
-    "lifted_generalised": NOTHING,
-    "lifted_smooth": NOTHING,
+    "lifted_structure": NOTHING,
+    "lifted_structure_generalized": NOTHING,
+    "lifted_structure_smooth": NOTHING,
     "lmnn": NOTHING,
-    "local_aggregation": "v background close > tau",
-    "local_global": "g local > tau",
-    "log_partition": NOTHING,
-    "log_ratios": "pos neg",
-    "logistic": "s alike",
+    "local_aggregation": "z background_neighbors is_close > temperature",
+    "local_global_info_nce": "global_features local_features > temperature",
+    "logistic_pair": "scores is_positive",
     "lre": "relation subject",
     "margin_based": NOTHING,
     "mean_over_rows_with_positives": NOTHING,
+    "mil_nce": NOTHING,
+    "mine_hardest_negatives": NOTHING,
+    "mine_nearest_positives": NOTHING,
+    "mine_semi_hard_negatives": NOTHING,
     "mix_negatives": NOTHING,
     "mix_query": NOTHING,
-    "mlm": "logits hidden",
-    "multiscale": "g > tau",
+    "mlm": "logits is_masked",
     "n_pair": "a b",
     "nce": "data noise",
-    "nearest_positives": NOTHING,
-    "negative_sampling": "centre context noise",
+    "negative_sampling": "center context noise",
     "norm_penalty": "z",
-    "nt_logistic": "z0 z1 > tau",
+    "nt_logistic": "z0 z1 > temperature",
     "nt_margin": "z0 z1",
-    "nt_xent": "z0 z1 > tau",
+    "nt_xent": "z0 z1 > temperature",
     "nwj_bound": NOTHING,
-    "only_negatives": NOTHING,
-    "only_positives": NOTHING,
-    "pair": NOTHING,
-    "pair_of_squares": NOTHING,
-    "parametric_softmax": "z weights",
-    "positive_pairs": NOTHING,
-    "proto_nce": "v",
-    "proximal": "now before",
-    "quick_thought": "f g",
-    "random_negatives": NOTHING,
-    "ranking": NOTHING,
+    "parametric_softmax": "z class_vectors",
+    "proto_nce": "z",
+    "proximal_penalty": "current previous",
+    "quick_thought": "queries candidates",
+    "ranking_hinge": NOTHING,
     "ranking_nce": NOTHING,
-    "sbert_features": "u v",
     "sbert_regression": "u v",
     "sbert_softmax": "u v",
-    "semi_hard": NOTHING,
-    "semi_hard_negatives": NOTHING,
+    "select_negatives": NOTHING,
+    "select_positives": NOTHING,
+    "semi_hard_triplet": NOTHING,
     "sigmoid": NOTHING,
-    "simcse": "h0 h1 > tau",
-    "simcse_supervised": "h positive negative > tau",
-    "sinkhorn": "scores > eps",
-    "soft_nearest_neighbours": "z > tau",
+    "simcse": "z0 z1 > temperature",
+    "simcse_supervised": "anchor positive negative > temperature",
+    "sinkhorn": "scores > regularization",
+    "soft_nearest_neighbors": "z > temperature",
     "spreading": NOTHING,
+    "sum_triplet_hinges": NOTHING,
     "supcon": NOTHING,
-    "swapped_prediction": "scores codes > tau",
-    "swav": "views > tau",
-    "translation_hinge": "pos neg",
+    "swapped_prediction": "scores codes > temperature",
+    "swav": "views > temperature",
+    "translation_hinge": "pos_distances neg_distances",
     "triplet": "anchor positive negative",
     "triplet_ratio": "anchor positive negative",
-    "triplet_sums": NOTHING,
     "tuba_bound": NOTHING,
-    "uda": "logits augmented > tau",
-    "uniformity": "z > t",
+    "uda": "logits augmented_logits > temperature",
+    "uniformity": "z > kernel_coefficient",
     "w_mse": "z0 z1",
     "whiten": "z",
-    "with_negatives": NOTHING,
 }
 """For each exported function the arguments that are tensors of rows (or truth values), then those that must be positive."""
 FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -143,9 +143,10 @@ FAULTS: dict[str, Callable[[Tensor], Tensor]] = {
 ALLOWED = {
     *((name, "logits", "empty") for name in ("cross_entropy", "mlm")),
     *((name, argument, "of another length") for name, argument in [
-        ("nce", "data"), ("nce", "noise"), ("classes", "weights"), ("parametric_softmax", "weights"), ("instance_softmax", "bank"),
-        ("crd", "against"), ("cpc", "future"), ("uniformity", "z"), ("norm_penalty", "z"), ("whiten", "z"), ("sinkhorn", "scores")]),
-    *((name, argument, "flat") for name, argument in [("log_ratios", "pos"), ("log_ratios", "neg")]),
+        ("nce", "data"), ("nce", "noise"), ("build_class_scores", "class_vectors"), ("parametric_softmax", "class_vectors"),
+        ("instance_softmax", "bank"), ("crd", "negatives"), ("cpc", "future"), ("uniformity", "z"), ("norm_penalty", "z"), ("whiten", "z"),
+        ("sinkhorn", "scores")]),
+    *((name, argument, "flat") for name, argument in [("build_log_ratio_scores", "pos_scores"), ("build_log_ratio_scores", "neg_scores")]),
 }  # fmt: skip
 """Not wrong: losses of logits are 0 if no label is known, and sides of different lengths."""
 
@@ -183,7 +184,7 @@ def test_wrong_arguments_are_named(name):
             function, bound = arguments_of(name)
             given = bound.arguments[argument]
             bound.arguments[argument] = spoil(given) if isinstance(given, Tensor) else (spoil(given[0]), *given[1:])
-            named = [*rows.split(), "y"] if fault in ("empty", "of another length") else [argument]
+            named = [*rows.split(), "labels"] if fault in ("empty", "of another length") else [argument]
             with pytest.raises(ValueError, match=rf"\b({'|'.join(named)})\b"):
                 print(name, argument, fault, function(*bound.args, **bound.kwargs))
     for argument in positive.split():
@@ -197,12 +198,12 @@ def test_wrong_arguments_are_named(name):
 A, B, Y = torch.randn(6, 3, generator=torch.Generator().manual_seed(0)), torch.randn(6, 3), torch.arange(6) % 2
 NAN_LABELS = torch.tensor([0.0, 1.0, math.nan, 0.0, 1.0, 0.0])
 TABLES = {
-    "pairs": (lambda a: pairs(a, B), "a"),
-    "pairs, columns": (lambda b: pairs(A[:1], b), "b"),
-    "views": (lambda a: views(a, a), "view"),
-    "labelled": (lambda z: labelled(z, Y[: len(z)]), "z"),
-    "matched": (lambda q: matched(q, A, B), "q"),
-    "listed": (lambda pos: listed(pos, A), "pos"),
+    "from_pairs": (lambda a: Scores.from_pairs(a, B), "a"),
+    "from_pairs, columns": (lambda b: Scores.from_pairs(A[:1], b), "b"),
+    "from_views": (lambda a: Scores.from_views(a, a), "view"),
+    "from_labels": (lambda z: Scores.from_labels(z, Y[: len(z)]), "z"),
+    "from_matched": (lambda q: Scores.from_matched(q, A, B), "q"),
+    "from_lists": (lambda positives: Scores.from_lists(positives, A), "positives"),
 }
 
 
@@ -217,7 +218,7 @@ def test_tables_are_built_of_rows_of_floats(name):
 
 
 def test_paired_losses_do_not_broadcast():
-    for loss in (losses.byol, losses.alignment, losses.barlow, losses.proximal):
+    for loss in (losses.byol, losses.alignment, losses.barlow_twins, losses.proximal_penalty):
         with pytest.raises(ValueError, match="same number of rows, got 1 and 6"):
             loss(A[:1], B)
         with pytest.raises(ValueError, match="same shape"):
@@ -226,25 +227,25 @@ def test_paired_losses_do_not_broadcast():
         losses.clip(A[:1], B[:5], 5.0)
 
 
-@pytest.mark.parametrize("tau", [0, -1, 0.0, math.nan, torch.tensor(-2.0)])
-def test_a_temperature_must_be_positive(tau):
-    with pytest.raises(ValueError, match="`tau` must be positive, got"):
-        pairs(A, B) / tau
+@pytest.mark.parametrize("temperature", [0, -1, 0.0, math.nan, torch.tensor(-2.0)])
+def test_a_temperature_must_be_positive(temperature):
+    with pytest.raises(ValueError, match="`temperature` must be positive, got"):
+        Scores.from_pairs(A, B) / temperature
 
 
 def test_a_learned_temperature_is_not_read():
     tau = torch.tensor(-0.5, requires_grad=True)
-    assert (pairs(A, B) / tau).scale is not None
+    assert (Scores.from_pairs(A, B) / tau).scale is not None
     with torch.device("meta"):
-        assert (pairs(A, B) / torch.ones(())).scale.is_meta  # reading it would be an error, as it would wait on a GPU
+        assert (Scores.from_pairs(A, B) / torch.ones(())).scale.is_meta  # reading it would be an error, as it would wait on a GPU
 
 
 @pytest.mark.parametrize("score", [cosine, euclidean])
 def test_subtracting_shifts_and_negating_turns_the_table(score):
-    S = pairs(A, B, score=score) * 2 + 0.5
-    torch.testing.assert_close((S - 0.3).table(), S.table() - 0.3)
-    torch.testing.assert_close((-S).table(), -S.table())
-    torch.testing.assert_close((-S).neg_lse, (-S.table()).masked_fill(~S.neg, -math.inf).logsumexp(1))
+    S = Scores.from_pairs(A, B, score=score) * 2 + 0.5
+    torch.testing.assert_close((S - 0.3).to_dense(), S.to_dense() - 0.3)
+    torch.testing.assert_close((-S).to_dense(), -S.to_dense())
+    torch.testing.assert_close((-S).neg_lse, (-S.to_dense()).masked_fill(~S.negative_mask, -math.inf).logsumexp(1))
     turned = -S
     torch.testing.assert_close((-turned).all_lse, S.all_lse)
 
@@ -252,24 +253,24 @@ def test_subtracting_shifts_and_negating_turns_the_table(score):
 @pytest.mark.parametrize("change", [lambda S: S * 3, lambda S: S * -3, lambda S: -S - 1, lambda S: S * 0, lambda S: (S + 2) / 0.1 - 5])
 def test_lowest_is_a_lower_bound_whatever_the_scale(change):
     for score in (cosine, dot):
-        S = change(pairs(A, B, score=score))
-        assert float(S.table().min()) >= S.lowest
-    assert (pairs(A, B) * 3 - 1).lowest == -4
+        S = change(Scores.from_pairs(A, B, score=score))
+        assert float(S.to_dense().min()) >= S.lowest
+    assert (Scores.from_pairs(A, B) * 3 - 1).lowest == -4
 
 
 def test_losses_that_need_a_lower_bound_refuse_a_negative_scale():
     for loss in (losses.debiased, losses.hard_negative):
         with pytest.raises(ValueError, match="positive scale"):
-            loss(-views(A, B))
+            loss(-Scores.from_views(A, B))
 
 
 def test_labels_must_be_whole_numbers():
     calls = {
-        "y": lambda: labelled(A, NAN_LABELS),
-        "same": lambda: losses.judged(A, B, Y.float()),
+        "from_labels: labels": lambda: Scores.from_labels(A, NAN_LABELS),
+        "is_positive": lambda: losses.build_pair_scores(A, B, Y.float()),
         "training labels": lambda: evaluate.knn(A, NAN_LABELS, B, Y),
         "test labels": lambda: evaluate.linear_probe(A, Y, B, NAN_LABELS.numpy()),
-        "labels": lambda: evaluate.few_labels(A, NAN_LABELS, B, Y, key=Key(0)),
+        "labels": lambda: evaluate.few_label_probe(A, NAN_LABELS, B, Y, rng_key=RandomKey(0)),
         "`y`": lambda: evaluate.OnlineProbe(3, 2).learn(A, NAN_LABELS),
     }
     for name, call in calls.items():
@@ -282,14 +283,14 @@ def test_measures_name_wrong_arguments():
         "test features": lambda: evaluate.knn(A, Y, B[:0], Y[:0]),
         "training labels: 6 samples need 6": lambda: evaluate.knn(A, Y[:5], B, Y),
         "`k` must be at least 1, got 0": lambda: evaluate.knn(A, Y, B, Y, k=0),
-        "`tau` must be positive, got -1": lambda: evaluate.knn(A, Y, B, Y, tau=-1),
+        "`temperature` must be positive, got -1": lambda: evaluate.knn(A, Y, B, Y, temperature=-1),
         "`C` must be positive": lambda: evaluate.linear_probe(A, Y, B, Y, C=0),
-        "`draws` must be at least 1": lambda: evaluate.few_labels(A, Y, B, Y, draws=0, key=Key(0)),
+        "`draws` must be at least 1": lambda: evaluate.few_label_probe(A, Y, B, Y, draws=0, rng_key=RandomKey(0)),
         "`x` must not be empty": lambda: evaluate.effective_rank(A[:0]),
         "`x` must be a floating-point": lambda: evaluate.spread(A.long()),
         "`x` must have the shape": lambda: evaluate.spectrum(A[0]),
         "`b` must have the same number": lambda: spearman(A[:, 0], B[:5, 0]),
-        "`same` must be": lambda: equal_error_rate(A[:, 0], Y.float()),
+        "`same_class` must be": lambda: equal_error_rate(A[:, 0], Y.float()),
         "labels": lambda: recall_at_1(A, NAN_LABELS),
     }
     for text, call in calls.items():
@@ -312,10 +313,10 @@ def test_bm25_needs_at_least_one_passage_a_question():
 
 
 def test_an_empty_table_has_empty_statistics():
-    S = labelled(A, Y)
+    S = Scores.from_labels(A, Y)
     nobody = S.query[:0]
     empty = replace(S, query=nobody, key=nobody, row_id=Y[:0], col_id=Y[:0])
-    for loss in (losses.info_nce, losses.info_nce_in, losses.sigmoid, losses.batch_hard):
+    for loss in (losses.info_nce, losses.mil_nce, losses.sigmoid, losses.batch_hard):
         assert loss(empty).shape == (0,)
     assert losses.mean_over_rows_with_positives(losses.info_nce(empty), empty) == 0
     logits = torch.zeros(0, 3, requires_grad=True)
@@ -324,15 +325,15 @@ def test_an_empty_table_has_empty_statistics():
 
 def test_means_over_rows_with_positives_are_those_of_pytorch_metric_learning():
     z, y, tau = A.double(), torch.tensor([0, 0, 1, 2, 0, 3]), 0.3
-    S, distances = labelled(z, y) / tau, labelled(z, y, score=squared_euclidean) / tau
+    S, distances = Scores.from_labels(z, y) / tau, Scores.from_labels(z, y, score=squared_euclidean) / tau
     mean = losses.mean_over_rows_with_positives
     assert float(mean(losses.supcon(S), S)) == pytest.approx(float(pml.SupConLoss(tau)(z, y)))
     neighbours = pml.NCALoss(1 / tau, distance=LpDistance(normalize_embeddings=False, power=2))
-    assert float(mean(losses.info_nce_in(distances), distances)) == pytest.approx(float(neighbours(z, y)))
-    near = labelled(z, y, score=euclidean)
+    assert float(mean(losses.mil_nce(distances), distances)) == pytest.approx(float(neighbours(z, y)))
+    near = Scores.from_labels(z, y, score=euclidean)
     hardest = pml.TripletMarginLoss(9.0, distance=LpDistance(normalize_embeddings=False), reducer=MeanReducer())
     mined = BatchHardMiner(distance=LpDistance(normalize_embeddings=False))(z, y)
     assert float(mean(losses.batch_hard(near, 9.0), near)) == pytest.approx(float(hardest(z, y, mined)))
     assert float(losses.supcon(S).mean()) < 0.6 * float(mean(losses.supcon(S), S))
-    alone = labelled(z, torch.arange(6))
+    alone = Scores.from_labels(z, torch.arange(6))
     assert mean(losses.supcon(alone), alone) == 0

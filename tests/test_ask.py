@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import nearfar
-from nearfar.cli.ask import Passage, shown
+from nearfar.cli.commands.ask import format_passage
 from nearfar.cli.main import main
-from nearfar.data.common.text_rows import from_strings
+from nearfar.data.common.text_rows import build_texts
 from nearfar.index import open_index
 from nearfar.index.passage_reader import Span
+from nearfar.index.question_answering import Passage
 
 PASSAGES = [
     "Rollo led the Vikings to Normandy.",
@@ -28,9 +29,9 @@ def made(tmp_path_factory):
     """A retriever, a reader and an index."""
     folder = tmp_path_factory.mktemp("ask")
     asked = {"question": ["Who led?", "Who makes it?", "Who conquered?", "What of?"] * 4, "passage": PASSAGES * 4}
-    data = from_strings(asked | {"answer": ["Rollo", "bees", "The duke of Normandy", "oak"] * 4}, "passages")
-    small = {"vocabulary": 300, "length": 32, "batch": 8, "device": "cpu"}
-    nearfar.fit("dpr", data=data, encoder="bag", pool="mean", steps=20, out=folder / "run", **small)
+    data = build_texts(asked | {"answer": ["Rollo", "bees", "The duke of Normandy", "oak"] * 4}, "passages")
+    small = {"vocab_size": 300, "max_length": 32, "batch_size": 8, "device": "cpu"}
+    nearfar.fit("dpr", data=data, encoder="bag", pooling="mean", steps=20, out=folder / "run", **small)
     nearfar.fit("dpr-reader", data=data, encoder="bert-tiny", steps=4, out=folder / "reader", **small)
     (folder / "passages.jsonl").write_text("\n".join(json.dumps({"passage": p}) for p in PASSAGES))
     command = [
@@ -124,7 +125,7 @@ def test_mistakes_are_one_line(made, capsys, flags, word):
 def test_an_empty_question_a_missing_index_and_one_of_no_texts_are_refused(made, capsys, tmp_path):
     assert ask(made, capsys, question=" ")[0] == 2
     assert ask(made, capsys, index="nowhere")[0] == 2
-    nearfar.index.build(np.eye(3, dtype=np.float32), ["a", "b", "c"], tmp_path / "plain")
+    nearfar.index.build_index(np.eye(3, dtype=np.float32), ["a", "b", "c"], tmp_path / "plain")
     code, _, err = ask(tmp_path, capsys, "--how", "words", index="plain")
     assert code == 2
     assert "no index of texts" in err
@@ -133,13 +134,13 @@ def test_an_empty_question_a_missing_index_and_one_of_no_texts_are_refused(made,
 def test_a_long_passage_is_cut_around_its_answer():
     text = "word " * 200 + "answer here " + "more " * 200
     start = text.index("answer")
-    line = shown(Passage(0, "p", 1.0, text, Span("answer", start, start + 6, -1.0)), watched=False)
+    line = format_passage(Passage(0, "p", 1.0, text, Span("answer", start, start + 6, -1.0)), on_terminal=False)
     assert "»answer«" in line
     assert line.startswith("…")
     assert line.endswith("…")
     assert len(line) < 340
-    assert shown(Passage(0, "p", 1.0, text), watched=False).startswith("word")
-    assert "\x1b[1;7manswer\x1b[0m" in shown(Passage(0, "p", 1.0, "an answer", Span("answer", 3, 9, 0.0)), watched=True)
+    assert format_passage(Passage(0, "p", 1.0, text), on_terminal=False).startswith("word")
+    assert "\x1b[1;7manswer\x1b[0m" in format_passage(Passage(0, "p", 1.0, "an answer", Span("answer", 3, 9, 0.0)), on_terminal=True)
 
 
 def test_without_a_common_word_nothing_is_found(made, capsys):

@@ -95,7 +95,7 @@ def changed(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return copies of a row, each with one setting changed, other than the precision."""
     copies = [row | {"settings": row["settings"] | {name: "other"}} for name in row["settings"] if name != "precision"]
     if isinstance(row.get("resolved"), dict):
-        for part in ("hyper", "run"):
+        for part in ("hyperparameters", "train_config"):
             told = row["resolved"][part]
             copies += [row | {"resolved": row["resolved"] | {part: told | {name: "other"}}} for name in told if name != "precision"]
     return copies
@@ -115,18 +115,18 @@ def test_a_cifar_row_of_another_setting_is_not_current():
     row = stored_file("cifar/simclr-0")
     is_current = load_script("cifar").is_current
     assert is_current(row)
-    assert not is_current(row | {"run": row["run"] | {"lr": 0.5}})
-    assert not is_current(row | {"hyper": row["hyper"] | {"tau": 0.5}})
+    assert not is_current(row | {"train_config": row["train_config"] | {"lr": 0.5}})
+    assert not is_current(row | {"hyperparameters": row["hyperparameters"] | {"temperature": 0.5}})
 
 
 def test_settings_that_did_not_exist_must_have_their_default():
-    row = {"settings": {"tau": 0.2}, "resolved": training_of("simclr", {"tau": 0.2}).resolved()}
-    assert agrees(row, {"tau": 0.2}, training_of("simclr", {"tau": 0.2}))
-    del row["resolved"]["run"]["decay"], row["resolved"]["hyper"]["grey"]
-    assert agrees(row, {"tau": 0.2}, training_of("simclr", {"tau": 0.2}))
-    assert not agrees(row, {"tau": 0.2}, training_of("simclr", {"tau": 0.2, "decay": "all"}))
-    assert not agrees(row, {"tau": 0.2}, training_of("simclr", {"tau": 0.2, "grey": 0.5}))
-    assert not agrees(row | {"resolved": "unknown"}, {"tau": 0.2}, training_of("simclr", {"tau": 0.2}))
+    row = {"settings": {"temperature": 0.2}, "resolved": training_of("simclr", {"temperature": 0.2}).resolved()}
+    assert agrees(row, {"temperature": 0.2}, training_of("simclr", {"temperature": 0.2}))
+    del row["resolved"]["train_config"]["decay_params"], row["resolved"]["hyperparameters"]["gray_prob"]
+    assert agrees(row, {"temperature": 0.2}, training_of("simclr", {"temperature": 0.2}))
+    assert not agrees(row, {"temperature": 0.2}, training_of("simclr", {"temperature": 0.2, "decay_params": "all"}))
+    assert not agrees(row, {"temperature": 0.2}, training_of("simclr", {"temperature": 0.2, "gray_prob": 0.5}))
+    assert not agrees(row | {"resolved": "unknown"}, {"temperature": 0.2}, training_of("simclr", {"temperature": 0.2}))
 
 
 def printed_commands() -> list[tuple[str, str]]:

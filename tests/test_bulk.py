@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 import nearfar
-from nearfar.api.embed import BATCH, SHARD, embed, shards_of
+from nearfar.api.embed import embed
+from nearfar.api.embedding_shards import ROWS_PER_BATCH, ROWS_PER_SHARD, split_into_shards
 from nearfar.api.ray_embedding import ShardFolder
 from nearfar.core import NearfarError, UsageError
 
-ROWS = 6 * SHARD + 700
+ROWS = 6 * ROWS_PER_SHARD + 700
 """Seven shards; the last one ends in a short batch."""
 
 
@@ -94,7 +95,7 @@ def finished(out: Path) -> int:
 def made(tmp_path_factory) -> Path:
     """A run, images, and their vectors by one process."""
     folder = tmp_path_factory.mktemp("bulk")
-    nearfar.fit("simclr", preset="tiny", steps=2, batch=32, out=folder / "run")
+    nearfar.fit("simclr", preset="tiny", steps=2, batch_size=32, out=folder / "run")
     np.save(folder / "many.npy", np.random.default_rng(0).integers(0, 256, (ROWS, 8, 8), dtype=np.uint8))
     embed(nearfar.load(folder / "run"), folder / "many.npy", folder / "one.npy")
     return folder
@@ -102,22 +103,22 @@ def made(tmp_path_factory) -> Path:
 
 def test_one_process_writes_what_encode_gives(made):
     """Shards begin where batches begin: the vectors are those of `encode`, bit for bit."""
-    assert SHARD % BATCH == 0
+    assert ROWS_PER_SHARD % ROWS_PER_BATCH == 0
     whole = nearfar.load(made / "run").encode(np.load(made / "many.npy")).numpy()
     assert np.array_equal(np.load(made / "one.npy", allow_pickle=False), whole)
 
 
 def test_shards_cover_every_row_once():
-    parts = [range(SHARD), range(SHARD + 1), range(3)]
-    rows = [(s.part, i) for s in shards_of(parts) for i in range(s.start, s.stop)]
+    parts = [range(ROWS_PER_SHARD), range(ROWS_PER_SHARD + 1), range(3)]
+    rows = [(s.part, i) for s in split_into_shards(parts) for i in range(s.start, s.stop)]
     assert rows == [(p, i) for p, part in enumerate(parts) for i in part]
-    assert all(s.start % BATCH == 0 for s in shards_of(parts))
+    assert all(s.start % ROWS_PER_BATCH == 0 for s in split_into_shards(parts))
 
 
 def test_a_killed_driver_and_a_killed_worker_change_nothing(made):
     pytest.importorskip("ray")
     out = made / "many-vectors.npy"
-    command = [made / "run", "--data", made / "many.npy", "--out", out, "--engine", "ray", "--workers", 2]
+    command = [made / "run", "--data", made / "many.npy", "--out", out, "--engine", "ray", "--num-workers", 2]
     first = start(*command)
     wait_for(first, lambda: finished(out) >= 2)
     orphans, open_to = workers(first.pid), listening(first.pid)
@@ -180,8 +181,8 @@ def test_a_shard_that_kills_every_worker_ends_the_command(tmp_path):
 
 def test_mistakes(made, tmp_path):
     trained = nearfar.load(made / "run")
-    with pytest.raises(UsageError, match="--workers is for --engine ray"):
-        embed(trained, "digits", tmp_path / "v.npy", workers=2)
-    untold = nearfar.fit("simclr", preset="tiny", steps=1, batch=16)
+    with pytest.raises(UsageError, match="--num-workers is for --engine ray"):
+        embed(trained, "digits", tmp_path / "v.npy", num_workers=2)
+    untold = nearfar.fit("simclr", preset="tiny", steps=1, batch_size=16)
     with pytest.raises(UsageError, match="needs a run in a folder"):
         embed(untold, "digits", tmp_path / "v.npy", engine="ray")

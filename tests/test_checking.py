@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import nn
-from nearfar import Net, Run
+from nearfar import Net, TrainConfig
 from nearfar.recipes.vision.simclr import SimCLR
 
 @dataclass(frozen=True)
 class Own(SimCLR):
     card = replace(SimCLR.card, title="Own")
 """
-TINY = '\ntiny = Own(), Run(data="digits", encoder="convnet")\n'
+TINY = '\ntiny = Own(), TrainConfig(data="digits", encoder="convnet")\n'
 BROKEN = {
     "embed and objective only look": """
     def build(self, sizes, encoder):
@@ -88,7 +88,7 @@ def test_methods_of_all_kinds_keep_their_promises(name):
 def test_a_file_a_class_and_an_instance_are_asked_alike(tmp_path):
     path = own(tmp_path, "")
     images = torch.arange(60 * 64).view(60, 1, 8, 8).remainder(251).to(torch.uint8).numpy()
-    for recipe, data in ((path, None), (SimCLR, "digits"), (SimCLR(tau=0.2), images)):
+    for recipe, data in ((path, None), (SimCLR, "digits"), (SimCLR(temperature=0.2), images)):
         found = check(recipe, data, encoder="convnet", steps=4)
         assert set(kept(found).values()) == {True}, found.broken
 

@@ -18,26 +18,26 @@ import nearfar
 from nearfar.core import NearfarError, UsageError
 from nearfar.core.files import atomic_write
 from nearfar.train import checkpoint
-from nearfar.train.fit import train
+from nearfar.train.training_loop import train
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A finished MoCo run: shared parts (encoder inside query), a queue, a follower, two checkpoints."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    nearfar.fit("moco", preset="tiny", steps=4, batch=32, save_every=2, out=run)
+    nearfar.fit("moco", preset="tiny", steps=4, batch_size=32, save_every=2, out=run)
     return run
 
 
 def test_loaded_is_what_was_saved(tmp_path):
-    session = tiny_session("byol", steps=3, batch=32)
+    session = tiny_session("byol", steps=3, batch_size=32)
     train(session)
-    checkpoint.save(tmp_path, 3, session.net, session.optimizers, {"a": 1})
-    other = tiny_session("byol", steps=3, batch=32, seed=9)
-    found = checkpoint.newest(tmp_path)
+    checkpoint.save_checkpoint(tmp_path, 3, session.net, session.optimizers, {"a": 1})
+    other = tiny_session("byol", steps=3, batch_size=32, seed=9)
+    found = checkpoint.find_newest_checkpoint(tmp_path)
     assert found is not None
     assert (found.step, found.manifest["config"]) == (3, {"a": 1})
-    found.load(other.net, other.optimizers)
+    found.load_into(other.net, other.optimizers)
     assert_same_tensors(session.net.state_dict(), other.net.state_dict())
     a, b = (s.optimizers[0].state_dict() for s in (session, other))
     assert a["param_groups"] == b["param_groups"]
@@ -47,9 +47,9 @@ def test_loaded_is_what_was_saved(tmp_path):
 
 
 def test_a_checkpoint_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
-    session = tiny_session("byol", steps=3, batch=32)
+    session = tiny_session("byol", steps=3, batch_size=32)
     disk = DiskLog(monkeypatch)
-    disk.assert_flushed_around_rename(checkpoint.save(tmp_path, 0, session.net, session.optimizers, {}))
+    disk.assert_flushed_around_rename(checkpoint.save_checkpoint(tmp_path, 0, session.net, session.optimizers, {}))
 
 
 def test_an_atomic_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
@@ -62,12 +62,12 @@ def test_an_atomic_file_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw", "lars"])
 def test_every_optimizer_goes_on_bit_exactly(optimizer, tmp_path):
-    whole, half = (tiny_session("simclr", steps=6, batch=32, optimizer=optimizer, clip=0.5) for _ in range(2))
+    whole, half = (tiny_session("simclr", steps=6, batch_size=32, optimizer=optimizer, grad_clip=0.5) for _ in range(2))
     train(whole)
     stop_after(half, 3)
-    checkpoint.save(tmp_path, 3, half.net, half.optimizers, {})
-    again = tiny_session("simclr", steps=6, batch=32, optimizer=optimizer, clip=0.5)
-    checkpoint.verify(next(tmp_path.glob("step-*"))).load(again.net, again.optimizers)
+    checkpoint.save_checkpoint(tmp_path, 3, half.net, half.optimizers, {})
+    again = tiny_session("simclr", steps=6, batch_size=32, optimizer=optimizer, grad_clip=0.5)
+    checkpoint.verify_checkpoint(next(tmp_path.glob("step-*"))).load_into(again.net, again.optimizers)
     again.step = 3
     train(again)
     assert_same_tensors(whole.net.state_dict(), again.net.state_dict())
@@ -82,7 +82,7 @@ def stop_after(session, step):
 
 def channels_last_session(optimizer: str):
     """A session whose convolutions lie in memory as they do on a GPU: channels last."""
-    session = tiny_session("simclr", steps=4, batch=32, optimizer=optimizer, lr=0.05)
+    session = tiny_session("simclr", steps=4, batch_size=32, optimizer=optimizer, lr=0.05)
     session.net.to(memory_format=torch.channels_last)
     return session
 
@@ -108,8 +108,8 @@ def test_loaded_optimizer_state_has_the_memory_layout_of_its_parameters(optimize
     session, other = channels_last_session(optimizer), channels_last_session(optimizer)
     stop_after(session, 2)
     assert any(p.ndim == 4 and not p.is_contiguous() for p in session.net.parameters()), "the test needs such a parameter"
-    checkpoint.save(tmp_path, 2, session.net, session.optimizers, {})
-    checkpoint.verify(next(tmp_path.glob("step-*"))).load(other.net, other.optimizers)
+    checkpoint.save_checkpoint(tmp_path, 2, session.net, session.optimizers, {})
+    checkpoint.verify_checkpoint(next(tmp_path.glob("step-*"))).load_into(other.net, other.optimizers)
     assert layouts(other) == layouts(session)
     for parameter, state in other.optimizers[0].state.items():
         for value in state.values():
@@ -123,8 +123,8 @@ def test_training_in_channels_last_memory_resumes_bit_exactly(optimizer, tmp_pat
     whole, half, again = (channels_last_session(optimizer) for _ in range(3))
     train(whole)
     stop_after(half, 2)
-    checkpoint.save(tmp_path, 2, half.net, half.optimizers, {})
-    checkpoint.verify(next(tmp_path.glob("step-*"))).load(again.net, again.optimizers)
+    checkpoint.save_checkpoint(tmp_path, 2, half.net, half.optimizers, {})
+    checkpoint.verify_checkpoint(next(tmp_path.glob("step-*"))).load_into(again.net, again.optimizers)
     again.step = 2
     train(again)
     assert_same_tensors(whole.net.state_dict(), again.net.state_dict())
@@ -178,16 +178,16 @@ def test_all_damaged_is_one_clear_message(finished, tmp_path):
 
 def test_a_full_disk_keeps_the_old_checkpoint_and_says_so(tmp_path, caplog):
     """A real limit on the size of files, as the kernel enforces it."""
-    session = tiny_session("simclr", steps=4, batch=32)
-    checkpoint.save(tmp_path, 0, session.net, session.optimizers, {})
+    session = tiny_session("simclr", steps=4, batch_size=32)
+    checkpoint.save_checkpoint(tmp_path, 0, session.net, session.optimizers, {})
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         with pytest.raises(OSError):  # noqa: PT011  (the number differs: file too large, no space left)
-            checkpoint.save(tmp_path, 1, session.net, session.optimizers, {})
+            checkpoint.save_checkpoint(tmp_path, 1, session.net, session.optimizers, {})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    found = checkpoint.newest(tmp_path)
+    found = checkpoint.find_newest_checkpoint(tmp_path)
     assert found is not None
     assert found.step == 0
     assert os.listdir(tmp_path) == ["step-000000000"]
@@ -199,7 +199,7 @@ def test_training_goes_on_after_a_failed_save(tmp_path, caplog):
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
     try:
         with caplog.at_level(logging.WARNING, "nearfar"), pytest.raises(NearfarError, match=r"step 4 could not be written.*--resume"):
-            nearfar.fit("simclr", preset="tiny", steps=4, batch=32, save_every=2, out=tmp_path / "run")
+            nearfar.fit("simclr", preset="tiny", steps=4, batch_size=32, save_every=2, out=tmp_path / "run")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "step 2 could not be written" in caplog.text
@@ -211,7 +211,7 @@ def test_unknown_formats_are_refused(finished, tmp_path):
     shutil.copytree(finished, copy)
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "format": 99}))
-    with pytest.raises(UsageError, match=r"format 99.*reads format 1"):
+    with pytest.raises(UsageError, match=r"format 99.*reads format 2"):
         nearfar.load(copy)
 
 
@@ -221,7 +221,7 @@ def damaged(config, field):
     return {name: damaged(value, rest) if name == first else value for name, value in config.items() if name != field}
 
 
-@pytest.mark.parametrize("field", ["recipe", "hyper", "run", "sizes", "sizes.channels"])
+@pytest.mark.parametrize("field", ["recipe", "hyperparameters", "train_config", "sizes", "sizes.channels"])
 def test_a_field_that_a_config_lacks_is_named(finished, tmp_path, field):
     copy = tmp_path / "run"
     shutil.copytree(finished, copy)
@@ -236,12 +236,12 @@ def test_a_field_that_a_config_lacks_is_named(finished, tmp_path, field):
         assert "checkpoints" in str(error.value), "where a copy of it is"
 
 
-@pytest.mark.parametrize("field", ["machine", "run.steps", "data", "data.fingerprint"])
+@pytest.mark.parametrize("field", ["runtime_config", "train_config.steps", "data", "data.fingerprint"])
 def test_a_field_that_a_config_lacks_is_named_by_resume(finished, tmp_path, field):
     copy = tmp_path / "run"
     shutil.copytree(finished, copy)
     config = json.loads((copy / "config.json").read_text())
-    config["run"]["steps"] = 6
+    config["train_config"]["steps"] = 6
     (copy / "config.json").write_text(json.dumps(damaged(config, field)))
     with pytest.raises(UsageError, match=rf"config\.json has no proper '{field}.*checkpoints"):
         nearfar.resume(copy, accept_changes=True)
@@ -249,9 +249,9 @@ def test_a_field_that_a_config_lacks_is_named_by_resume(finished, tmp_path, fiel
 
 def test_changed_data_are_refused(tmp_path):
     images = (torch.arange(64 * 64) % 251).to(torch.uint8).view(64, 8, 8).numpy()
-    nearfar.fit("simclr", data=images, steps=2, batch=8, save_every=1, out=tmp_path / "run")
+    nearfar.fit("simclr", data=images, steps=2, batch_size=8, save_every=1, out=tmp_path / "run")
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config["run"]["steps"] = 4
+    config["train_config"]["steps"] = 4
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     changed = images.copy()
     changed[0, 0, 0] ^= 1

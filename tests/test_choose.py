@@ -13,10 +13,18 @@ from scipy.stats import rankdata
 from sklearn.datasets import load_digits
 
 import nearfar
-from nearfar.api.choose import AGREEMENT, MEASURED, Trial, choose, label_free, label_free_scores, ranked
-from nearfar.api.evaluate import splits_of
+from nearfar.api.choose import (
+    AGREEMENT_CAUTION,
+    MEASURED_AGREEMENT,
+    Trial,
+    choose,
+    measure_without_labels,
+    rank_trials,
+    score_without_labels,
+)
 from nearfar.cli.main import main
 from nearfar.core import UsageError
+from nearfar.train.model_data import load_model_splits
 
 RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "choose.json"
 
@@ -38,12 +46,12 @@ def test_the_score_is_the_mean_of_two_ranks():
     rows = [dict(zip(("alignment", "spread", "effective_rank"), generator.uniform(0.1, 1, 3), strict=True)) for _ in range(7)]
     relative = [r["alignment"] / (2 * r["spread"] ** 2) for r in rows]
     expected = ((7 - rankdata(relative)) / 6 + (rankdata([r["effective_rank"] for r in rows]) - 1) / 6) / 2
-    assert label_free_scores(rows) == pytest.approx(expected)
-    assert label_free_scores(rows[:1] * 3) == pytest.approx([0.5] * 3), "equal ones share"
+    assert score_without_labels(rows) == pytest.approx(expected)
+    assert score_without_labels(rows[:1] * 3) == pytest.approx([0.5] * 3), "equal ones share"
 
 
 def test_a_collapsed_method_comes_last():
-    best, middle, last = ranked([trial("collapsed", 1e-6, 1e-4, 1.1), trial("good", 0.05, 0.5, 30.0), trial("weak", 0.1, 0.4, 20.0)])
+    best, middle, last = rank_trials([trial("collapsed", 1e-6, 1e-4, 1.1), trial("good", 0.05, 0.5, 30.0), trial("weak", 0.1, 0.4, 20.0)])
     assert (best.recipe, middle.recipe, last.recipe) == ("good", "weak", "collapsed")
     assert best.score == 1
 
@@ -74,28 +82,28 @@ def test_the_command_ranks_and_keeps_its_runs(data, tmp_path, capsys):
     assert {t["recipe"] for t in found["trials"]} == {"simclr", "barlow-twins"}
     assert found["best"] == found["trials"][0]["recipe"]
     assert all(t["steps"] == 20 for t in found["trials"])
-    assert found["caution"] == AGREEMENT
+    assert found["caution"] == AGREEMENT_CAUTION
     for t in found["trials"]:
         trained = nearfar.load(t["run"])
         assert trained.step == t["steps"]
-        again = label_free(trained, splits_of(trained))
+        again = measure_without_labels(trained, load_model_splits(trained))
         assert again["uniformity"] == pytest.approx(t["uniformity"], abs=1e-5)
         assert again["alignment"] == pytest.approx(t["alignment"], abs=1e-5)
 
 
 def test_the_table_recommends_and_warns(data):
-    found = choose(data, 600, ["simclr", "barlow-twins"], most=3, seed=1)
+    found = choose(data, 600, ["simclr", "barlow-twins"], max_steps=3, seed=1)
     text = found.render()
     assert f"Recommended: {found.trials[0].recipe}." in text
     assert "untrained encoder" in text
-    assert AGREEMENT in text
+    assert AGREEMENT_CAUTION in text
     assert found.trials[0].run == ""
 
 
 def test_geometry_is_that_of_unseen_samples_and_needs_no_labels(data):
-    trained = nearfar.fit("simclr", data, steps=2, batch=16)
-    splits = splits_of(trained)
-    found = label_free(trained, splits)
+    trained = nearfar.fit("simclr", data, steps=2, batch_size=16)
+    splits = load_model_splits(trained)
+    found = measure_without_labels(trained, splits)
     h = torch.nn.functional.normalize(trained.encode(splits.test), dim=1)
     distance = torch.cdist(h, h).square()[~torch.eye(len(h), dtype=torch.bool)]
     assert found["uniformity"] == pytest.approx(float((-2 * distance).exp().mean().log()), abs=1e-4)
@@ -122,11 +130,11 @@ def test_methods_without_a_name_are_those_for_the_kind_of_data(data, tmp_path):
     text = tmp_path / "lines.txt"
     text.write_text("".join(f"This is line number {i} of a small text.\n" for i in range(60)))
     with pytest.raises(UsageError, match="for simcse-unsup"):
-        choose(str(text), 0.01, length=8, vocabulary=300, batch=16)
+        choose(str(text), 0.01, max_length=8, vocab_size=300, batch_size=16)
     with pytest.raises(UsageError, match="for simclr"):
-        choose(data, 0.01, batch=16)
+        choose(data, 0.01, batch_size=16)
     with pytest.raises(UsageError, match="for nandan-vepa"):
-        choose("tones", 0.01, batch=16)
+        choose("tones", 0.01, batch_size=16)
     with pytest.raises(UsageError, match="no images"):
         choose(str(tmp_path), 1.0, out=tmp_path / "trials")
     assert not (tmp_path / "trials").exists()
@@ -138,7 +146,7 @@ def test_a_sound_among_pictures_does_not_make_them_sounds(tmp_path):
         Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)).save(tmp_path / f"{i}.png")
     (tmp_path / "0.wav").write_bytes(b"RIFF")
     with pytest.raises(UsageError, match="for simclr"):
-        choose(str(tmp_path), 0.01, batch=16)
+        choose(str(tmp_path), 0.01, batch_size=16)
 
 
 def test_the_caution_is_what_was_measured():
@@ -147,8 +155,8 @@ def test_the_caution_is_what_was_measured():
     for part, measured in summary.items():
         data, _, kind = part.rpartition(", ")
         found[data, kind] = (round(measured["variants"]["mean"]), round(measured["spearman few_labels"]["mean"], 2))
-    assert {data for data, _ in found} == set(MEASURED)
-    for data, (where, n, every, m, usual) in MEASURED.items():
+    assert {data for data, _ in found} == set(MEASURED_AGREEMENT)
+    for data, (where, n, every, m, usual) in MEASURED_AGREEMENT.items():
         assert (n, every) == found[data, "all variants"]
         assert (m, usual) == found[data, "recipes at their usual settings"]
-        assert f"{where} by {every:.2f} over {n} recipes" in AGREEMENT
+        assert f"{where} by {every:.2f} over {n} recipes" in AGREEMENT_CAUTION

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.cli.flags import Parser, field_docs, flags_of, read_value, show, type_name
-from nearfar.core import Machine, Run, UsageError
+from nearfar.cli.flags import FlagParser, read_value
+from nearfar.core import RuntimeConfig, TrainConfig, UsageError
+from nearfar.core.setting_fields import format_type, format_value, list_fields, read_field_docs
 
 Norm = Literal["batch", "none"]
 
@@ -42,46 +43,46 @@ class Method(Base):
     """Whether to stop."""
 
 
-def parser() -> Parser:
-    made = Parser("nearfar try", "[flags]", "A test.")
-    made.add_fields("method", Method)
-    made.add_common()
+def parser() -> FlagParser:
+    made = FlagParser("nearfar try", "[flags]", "A test.")
+    made.add_field_flags("method", Method)
+    made.add_common_flags()
     return made
 
 
 def test_only_what_was_given_comes_back_and_with_its_type():
-    assert parser().parse([]) == {}
+    assert parser().parse_given_flags([]) == {}
     argv = shlex.split("--tau 2e-1 --dim 7 --hidden 8,4,2 --norm none --clip 1 --name x --size none --stop-early")
     expected = {"tau": 0.2, "dim": 7, "hidden": (8, 4, 2), "norm": "none", "clip": 1.0, "name": "x", "size": None, "stop_early": True}
-    found = parser().parse(argv)
+    found = parser().parse_given_flags(argv)
     assert found == expected
     assert [type(v) for v in found.values()] == [type(v) for v in expected.values()]
-    assert parser().parse(["--no-stop-early", "--tau=-1.5"]) == {"stop_early": False, "tau": -1.5}
+    assert parser().parse_given_flags(["--no-stop-early", "--tau=-1.5"]) == {"stop_early": False, "tau": -1.5}
 
 
 def test_help_strings_are_read_from_the_source_and_the_nearest_class_wins():
-    assert field_docs(Method)["tau"] == "Temperature: at 5% it is sharp."
-    assert field_docs(Method)["dim"] == "Width of the head."
-    assert field_docs(Base)["dim"] == "Width."
-    assert "norm" not in field_docs(Method)
+    assert read_field_docs(Method)["tau"] == "Temperature: at 5% it is sharp."
+    assert read_field_docs(Method)["dim"] == "Width of the head."
+    assert read_field_docs(Base)["dim"] == "Width."
+    assert "norm" not in read_field_docs(Method)
 
 
 def test_every_flag_of_a_run_and_a_machine_has_help_and_a_type():
-    for flag in (*flags_of(Run), *flags_of(Machine)):
+    for flag in (*list_fields(TrainConfig), *list_fields(RuntimeConfig)):
         assert len(flag.help) > 10, flag
-        assert type_name(flag.kind), flag
+        assert format_type(flag.kind), flag
 
 
 def test_a_class_without_source_has_flags_without_help():
     made = type("Made", (), {"__annotations__": {"width": int}, "width": 3})
-    (flag,) = flags_of(dataclass(made))
+    (flag,) = list_fields(dataclass(made))
     assert (flag.dashed, flag.default, flag.help) == ("--width", 3, "")
 
 
 def test_help_shows_types_defaults_and_choices(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     with pytest.raises(SystemExit) as stop:
-        parser().parse(["--tau", "0.3", "-h"])
+        parser().parse_given_flags(["--tau", "0.3", "-h"])
     assert stop.value.code == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "--tau FLOAT Temperature: at 5% it is sharp. Default: 0.5." in text
@@ -108,24 +109,24 @@ def test_help_shows_types_defaults_and_choices(capsys, monkeypatch):
 )
 def test_mistakes_are_one_line(argv, message):
     with pytest.raises(UsageError) as error:
-        parser().parse(argv.split())
+        parser().parse_given_flags(argv.split())
     assert str(error.value) == message
 
 
 @given(st.lists(st.integers(), min_size=1).map(tuple), st.floats(allow_nan=False, allow_infinity=False))
 def test_values_are_read_back_as_they_were_written(numbers, number):
-    assert read_value(tuple[int, ...], show(numbers)) == numbers
+    assert read_value(tuple[int, ...], format_value(numbers)) == numbers
     assert read_value(float, repr(number)) == number
-    assert read_value(float | None, show(number)) == pytest.approx(number, rel=1e-5)
+    assert read_value(float | None, format_value(number)) == pytest.approx(number, rel=1e-5)
 
 
 def test_unions_take_the_first_that_reads():
     assert [type(read_value(int | float | None, text)) for text in ("3", "3.5", "none")] == [int, float, type(None)]
-    assert type_name(int | float | None) == "INT|FLOAT|none"
+    assert format_type(int | float | None) == "INT|FLOAT|none"
     with pytest.raises(argparse.ArgumentTypeError, match="'None' is not a whole number"):
         read_value(int | None, "None")
 
 
 def test_a_type_without_a_flag_is_the_programmers_mistake():
     with pytest.raises(TypeError, match="no flag can be made"):
-        type_name(dict[str, int])
+        format_type(dict[str, int])

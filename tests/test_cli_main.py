@@ -17,9 +17,9 @@ import pytest
 
 import nearfar
 from nearfar import recipes
-from nearfar.cli.flags import flags_of
-from nearfar.cli.main import COMMANDS, main
-from nearfar.core import Machine, Run
+from nearfar.cli.main import GROUPS, list_commands, main
+from nearfar.core import RuntimeConfig, TrainConfig
+from nearfar.core.setting_fields import list_fields
 
 OWN = '''"""Own: two dimmed copies of an image are alike.
 
@@ -31,7 +31,7 @@ from typing import Literal
 
 import torch
 
-from nearfar.core import Card, Net, Recipe, Run, Similarity
+from nearfar.core import Card, Net, Recipe, TrainConfig, Similarity
 
 
 class Dimmed(Similarity):
@@ -68,7 +68,7 @@ class Own(Recipe):
         return self.weight * (z["z0"] - z["z1"]).square().mean()
 
 
-tiny = Own(), Run(data="digits", steps=3, batch=16)
+tiny = Own(), TrainConfig(data="digits", steps=3, batch_size=16)
 '''
 
 
@@ -101,8 +101,8 @@ def run(argv: str | list[str], capsys) -> tuple[int, str, str]:
         ("fit", ["name a recipe", "nearfar list"]),
         ("fit simclrr --data d --out r", ["unknown recipe 'simclrr'", "'simclr'"]),
         ("fit no/such.py --data d --out r", ["no/such.py"]),
-        ("fit simclr --data d --out r --tau abc", ["--tau", "'abc'", "number"]),
-        ("fit --tau abc simclr --data d --out r", ["--tau", "'abc'", "number"]),
+        ("fit simclr --data d --out r --temperature abc", ["--temperature", "'abc'", "number"]),
+        ("fit --temperature abc simclr --data d --out r", ["--temperature", "'abc'", "number"]),
         ("fit simclr --data d --out r --optimizer adam", ["--optimizer", "'adam'", "adamw, sgd, lars", "Did you mean 'adamw'"]),
         ("fit simclr --data d --out r --precision fp16", ["--precision", "'fp16'", "fp32, bf16"]),
         ("fit simclr --data d --out r --stepz 5", ["--stepz", "Did you mean '--steps'", "nearfar fit simclr --help"]),
@@ -147,16 +147,17 @@ def test_help_names_every_command_and_each_explains_itself(capsys):
     assert code == 0
     assert text == run([], capsys)[1]
     assert len([line for line in text.splitlines() if line.startswith("  nearfar ")]) == 3
-    for name, (_, purpose) in COMMANDS.items():
+    for name, command in list_commands().items():
         assert f"  {name}" in text
-        assert purpose in text
+        assert command.purpose in text
+        assert command.group in GROUPS
         code, explained, err = run([name, "--help"], capsys)
         assert (code, err) == (0, "")
         assert explained.startswith(f"usage: nearfar {name} ")
         assert "--verbose" in explained
 
 
-@pytest.mark.parametrize("name", recipes.names())
+@pytest.mark.parametrize("name", recipes.list_methods())
 def test_the_help_of_fit_shows_recipe_training_and_machine_apart(name, capsys, monkeypatch):
     """Also: no recipe has a hyperparameter that a run or a machine has, argparse would refuse it."""
     monkeypatch.setenv("COLUMNS", "200")
@@ -165,8 +166,8 @@ def test_the_help_of_fit_shows_recipe_training_and_machine_apart(name, capsys, m
     before, own = text.split(f"{name}: its hyperparameters:\n")
     own, rest = own.split("training: what else the result depends on:\n")
     training, machine = rest.split("machine: where and how it is computed:\n")
-    for kind, part in ((recipes.method(name).recipe, own), (Run, training), (Machine, machine)):
-        for flag in flags_of(kind):
+    for kind, part in ((recipes.load_method(name).recipe_class, own), (TrainConfig, training), (RuntimeConfig, machine)):
+        for flag in list_fields(kind):
             assert f"\n  {flag.dashed}" in "\n" + part
             assert flag.help, f"{name}: {flag.dashed} has no help"
     assert "--out RUN" in before
@@ -175,19 +176,19 @@ def test_the_help_of_fit_shows_recipe_training_and_machine_apart(name, capsys, m
 def test_list_and_card_as_text_and_as_json(capsys):
     code, out, err = run("list", capsys)
     assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == ["name", *recipes.names()]
+    assert [line.split()[0] for line in out.splitlines()] == ["name", *recipes.list_methods()]
     rows = json.loads(run("list --json --modality image", capsys)[1])
     assert {"name", "title", "modality", "year", "paper", "loss"} <= rows[0].keys()
     assert {row["modality"] for row in rows} == {"image"}
-    for name in recipes.names():
+    for name in recipes.list_methods():
         _, text, _ = run(["card", name], capsys)
-        for word in ("Claim:", "Relations:", "--paper", "--tiny", recipes.method(name).recipe.card.title):
+        for word in ("Claim:", "Relations:", "--paper", "--tiny", recipes.load_method(name).recipe_class.card.title):
             assert word in text, name
         data = json.loads(run(["card", name, "--json"], capsys)[1])
         assert data["name"] == name
         assert data["equation"]
-        assert data["paper_settings"]["batch"] == recipes.method(name).paper[1].batch
-        assert {h["name"] for h in data["hyperparameters"]} == {f.name for f in flags_of(recipes.method(name).recipe)}
+        assert data["paper_settings"]["batch_size"] == recipes.load_method(name).paper[1].batch_size
+        assert {h["name"] for h in data["hyperparameters"]} == {f.name for f in list_fields(recipes.load_method(name).recipe_class)}
         assert all(r["source"] and r["value"] > 0 for r in data["reported"])
 
 
@@ -198,8 +199,8 @@ def test_a_method_of_the_users_own_from_training_to_vectors(own, capsys, tmp_pat
     assert "step 3/3  loss " in err
     assert f"nearfar eval {folder}" in err
     config = json.loads((tmp_path / "run/config.json").read_text())
-    assert config["hyper"]["weight"] == 2
-    assert (config["run"]["lr"], config["run"]["steps"], config["run"]["batch"]) == (0.01, 3, 16)
+    assert config["hyperparameters"]["weight"] == 2
+    assert (config["train_config"]["lr"], config["train_config"]["steps"], config["train_config"]["batch_size"]) == (0.01, 3, 16)
 
     code, out, err = run(["fit", "--resume", folder], capsys)
     assert code == 2
@@ -216,7 +217,7 @@ def test_a_method_of_the_users_own_from_training_to_vectors(own, capsys, tmp_pat
     assert "if you trust it" in err
     code, out, err = run(["fit", own, "--config", f"{folder}/config.json", "--steps", "2", "--out", again, "-q"], capsys)
     assert (code, out, err) == (0, "", "")
-    assert json.loads(Path(again, "config.json").read_text())["run"] == config["run"] | {"steps": 2}
+    assert json.loads(Path(again, "config.json").read_text())["train_config"] == config["train_config"] | {"steps": 2}
 
     code, out, err = run(
         ["embed", folder, "--recipe", own, "--data", "digits", "--out", str(tmp_path / "v.npy"), "--split", "test"], capsys
@@ -251,8 +252,8 @@ def test_what_goes_wrong_in_a_run_is_one_line(own, capsys, tmp_path):
     code, _, err = run(["fit", own, "--tiny", "--out", str(tmp_path / "a"), "--fail", "memory"], capsys)
     assert code == 1
     assert "out of memory" in err.splitlines()[-1]
-    assert "--chunk" in err
-    assert "--batch" in err
+    assert "--chunk-size" in err
+    assert "--batch-size" in err
     code, _, err = run(["fit", own, "--tiny", "--out", str(tmp_path / "b"), "--fail", "bug"], capsys)
     assert code == 1
     assert "Traceback" not in err
@@ -282,7 +283,7 @@ def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_
     assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {folder}` goes on from here"
     assert "Traceback" not in err
     config = json.loads((folder / "config.json").read_text())
-    config["run"]["steps"] = steps = len(metrics.read_text().splitlines()) + 2
+    config["train_config"]["steps"] = steps = len(metrics.read_text().splitlines()) + 2
     (folder / "config.json").write_text(json.dumps(config))
     code, _, err = run(["fit", own, "--resume", str(folder), "--accept-changes"], capsys)
     assert code == 0, err
@@ -296,7 +297,7 @@ def on_terminal(monkeypatch):
 
     def seen(argv: list[str]) -> str:
         monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setattr("nearfar.cli.terminal.WATCHED", 0.0)
+        monkeypatch.setattr("nearfar.cli.terminal.TERMINAL_REFRESH_SECONDS", 0.0)
         leader, follower = pty.openpty()
         with os.fdopen(follower, "w") as terminal:
             monkeypatch.setattr(sys, "stderr", terminal)
@@ -338,7 +339,7 @@ def test_eval_takes_another_protocol_and_keeps_only_the_usual_one(tmp_path, caps
     assert not (tmp_path / "run" / "results.json").exists()
     assert main(["eval", folder, "-q", "--k", "0"]) == 2
     assert "--k must be greater than 0" in capsys.readouterr().err
-    table = nearfar.evaluate_run(nearfar.load(folder))
+    table = nearfar.evaluate_model(nearfar.load(folder))
     assert table.protocol["k"] == 20
 
 

@@ -10,17 +10,17 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.api.evaluate import evaluate
+from nearfar.api.evaluate import evaluate_model
 from nearfar.core import UsageError
 from nearfar.data.common.tokenizer import train_tokenizer
-from nearfar.export import export
+from nearfar.export import export_encoder
 
 transformers = pytest.importorskip("transformers")
 import tokenizers  # noqa: E402  (comes with transformers)
 
 MEAN, STD = [0.48, 0.45, 0.40], [0.26, 0.27, 0.28]
 CAPTIONS = ["the digit three", "a handwritten seven", "somebody wrote the number zero", "this is a nine"]
-TINY = {"preset": "tiny", "steps": 1, "batch": 16, "image_size": 16}
+TINY = {"preset": "tiny", "steps": 1, "batch_size": 16, "image_size": 16}
 
 
 def save_tokenizer(folder, special: dict[str, str]) -> int:
@@ -54,7 +54,9 @@ def clip(tmp_path):
 
 
 def both(folder, **changes):
-    return nearfar.fit("clip", **TINY | {"encoder": f"hf:{folder}", "text_encoder": f"hf:{folder}", "length": 16, "lr": 1e-9, **changes})
+    return nearfar.fit(
+        "clip", **TINY | {"encoder": f"hf:{folder}", "text_encoder": f"hf:{folder}", "max_length": 16, "lr": 1e-9, **changes}
+    )
 
 
 def pictures(n: int = 6) -> torch.Tensor:
@@ -63,7 +65,7 @@ def pictures(n: int = 6) -> torch.Tensor:
 
 def test_both_towers_of_a_clip_give_transformers_own_similarities(clip):
     folder, model = clip
-    run = both(folder).untrained()
+    run = both(folder).build_untrained()
     tokens = transformers.AutoTokenizer.from_pretrained(folder)(CAPTIONS, padding=True, return_tensors="pt")
     pixels = (pictures().float() / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     with torch.no_grad():
@@ -77,7 +79,7 @@ def test_both_towers_of_a_clip_give_transformers_own_similarities(clip):
 def test_a_run_that_began_with_a_clip_is_trained_measured_and_loaded_without_it(clip, tmp_path):
     folder, _ = clip
     run = both(folder, out=tmp_path / "run", lr=1e-3, steps=2)
-    rows = {row["representation"]: row for row in evaluate(run).results}
+    rows = {row["representation"]: row for row in evaluate_model(run).results}
     assert 0 <= rows["trained encoders"]["zero_shot"] <= 1
     assert rows["untrained encoders"]["zero_shot"] != rows["trained encoders"]["zero_shot"]
     shutil.rmtree(folder)
@@ -86,12 +88,12 @@ def test_a_run_that_began_with_a_clip_is_trained_measured_and_loaded_without_it(
     assert torch.equal(again.encode(pictures()), run.encode(pictures()))
     assert str(tmp_path) not in (tmp_path / "run" / "README.md").read_text(), "the card names no folder of this machine"
     with pytest.raises(UsageError, match="neither a folder nor in the local cache"):
-        again.untrained()
+        again.build_untrained()
 
 
 def test_one_tower_of_a_clip_gets_a_map_into_the_space_of_the_other(clip):
     folder, _ = clip
-    run = both(folder, text_encoder="bag", dim=24, tau=0.5)
+    run = both(folder, text_encoder="bag", dim=24, temperature=0.5)
     assert run.encode(CAPTIONS).shape == run.encode(pictures(4)).shape == (4, 24)
     assert float(run.net.temperature().detach()) == pytest.approx(2, rel=1e-4)
 
@@ -111,9 +113,9 @@ def test_a_text_tower_from_files_is_loaded_when_they_are_gone(tmp_path):
 @pytest.mark.parametrize("to", ["torch", "onnx"])
 def test_both_towers_go_home(tmp_path, to):
     run = nearfar.fit("clip", **TINY | {"image_size": None}, text_encoder="bert-tiny")
-    export(run, to, tmp_path / "out")
+    export_encoder(run, to, tmp_path / "out")
     words = json.loads((tmp_path / "out" / "preprocessing.json").read_text())
-    ids = run.inputs.accept(CAPTIONS)[0].read(np.arange(4))
+    ids = run.inputs.adapt(CAPTIONS)[0].read(np.arange(4))
     images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (4, 1, 8, 8), dtype=np.uint8))
     for name, x in (("image", images), ("text", ids)):
         found = exported(tmp_path / "out", name, words[name]["input"], x, to)
@@ -123,7 +125,7 @@ def test_both_towers_go_home(tmp_path, to):
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
 def test_what_cannot_go_home_says_why(tmp_path, to):
     with pytest.raises(UsageError, match=f"--to {to}: the encoder convnet is no .*model of transformers; --to onnx"):
-        export(nearfar.fit("clip", **TINY | {"image_size": None}), to, tmp_path / "out")
+        export_encoder(nearfar.fit("clip", **TINY | {"image_size": None}), to, tmp_path / "out")
 
 
 def exported(folder, name: str, taken: str, x: torch.Tensor, to: str) -> torch.Tensor:

@@ -20,7 +20,7 @@ from nearfar.train.compile_encoders import _options
 FIT = """
 import sys, nearfar
 from torch._dynamo.utils import counters
-nearfar.fit("moco-v2", data="digits", steps=3, batch=32, queue=64, groups=2, symmetric=True, optimizer="sgd", lr=0.1,
+nearfar.fit("moco-v2", data="digits", steps=3, batch_size=32, queue_size=64, batch_norm_groups=2, symmetric=True, optimizer="sgd", lr=0.1,
             encoder="convnet", compile=sys.argv[1] == "compiled", out=sys.argv[1])
 print("graphs", counters["stats"]["unique_graphs"])
 """

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.core import NearfarError, Run, UsageError
-from nearfar.data import inputs_for
-from nearfar.data.common.names import numbers, word_tokenizer
+from nearfar.core import NearfarError, TrainConfig, UsageError
+from nearfar.data import build_inputs
+from nearfar.data.common.named_samples import build_word_tokenizer, get_vocabulary
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.words.dataset import Corpus, corpus_of, open_corpus, sentence_lines, tokenise
-from nearfar.recipes import method
+from nearfar.data.words.dataset import Corpus, build_corpus, load_words, read_sentences, split_words
+from nearfar.recipes import load_method
 
 ARTICLES = """# The cat
 The cat sat on the mat.
@@ -42,23 +42,23 @@ def written(path, text, encoding="utf-8"):
     ],
 )
 def test_words_of_a_line(line, words):
-    assert tokenise(line) == words
+    assert split_words(line) == words
 
 
 def test_titles_and_empty_lines_are_no_sentences(tmp_path):
-    lines = list(sentence_lines(written(tmp_path / "a.txt", "\ufeff" + ARTICLES)))
+    lines = list(read_sentences(written(tmp_path / "a.txt", "\ufeff" + ARTICLES)))
     assert lines == ["The cat sat on the mat.", "A cat isn't a dog; a dog is not a cat!", "#hashtags are words: the dog sat.", "…"]
 
 
 def test_counts_and_sentences_are_those_of_a_counter(tmp_path):
-    corpus = open_corpus(written(tmp_path / "a.txt", ARTICLES), min_count=2).train
-    lines = [tokenise(line) for line in ARTICLES.splitlines() if not line.startswith("# ")]
+    corpus = load_words(written(tmp_path / "a.txt", ARTICLES), min_count=2).train
+    lines = [split_words(line) for line in ARTICLES.splitlines() if not line.startswith("# ")]
     counts = Counter(word for line in lines for word in line)
-    assert corpus.read_words == sum(counts.values())
+    assert corpus.source_word_count == sum(counts.values())
     assert dict(zip(corpus.words, corpus.counts.tolist(), strict=True)) == {w: c for w, c in counts.items() if c >= 2}
     assert list(corpus.words) == sorted(corpus.words, key=lambda w: (-counts[w], w))
-    assert list(corpus.sentences()) == [kept for line in lines if (kept := [w for w in line if counts[w] >= 2])]
-    assert np.flatnonzero(corpus.begins).tolist() == corpus.offsets[:-1].tolist()
+    assert list(corpus.iterate_sentences()) == [kept for line in lines if (kept := [w for w in line if counts[w] >= 2])]
+    assert np.flatnonzero(corpus.is_sentence_start).tolist() == corpus.offsets[:-1].tolist()
     assert corpus.sizes() == {"n": len(corpus), "words": len(corpus.words), "tokens": len(corpus.tokens)}
     assert corpus.tokens.dtype == np.int32
 
@@ -70,10 +70,10 @@ def test_rare_words_are_left_out_of_the_text(sentences, min_count):
     frequent = {w for w, c in counts.items() if c >= min_count}
     if len(frequent) < 2:
         with pytest.raises(UsageError, match="--min-count"):
-            corpus_of(sentences, min_count)
+            build_corpus(sentences, min_count)
         return
-    corpus = corpus_of(sentences, min_count)
-    assert list(corpus.sentences()) == [kept for s in sentences if (kept := [w for w in s if w in frequent])]
+    corpus = build_corpus(sentences, min_count)
+    assert list(corpus.iterate_sentences()) == [kept for s in sentences if (kept := [w for w in s if w in frequent])]
     assert np.array_equal(np.bincount(corpus.tokens), corpus.counts)
 
 
@@ -81,13 +81,13 @@ def test_a_folder_is_its_text_files_in_order(tmp_path):
     written(tmp_path / "b.txt", "two words\n")
     written(tmp_path / "a.txt", "one word\n")
     written(tmp_path / "c.md", "no text\n")
-    assert list(open_corpus(tmp_path, min_count=1).train.sentences()) == [["one", "word"], ["two", "words"]]
+    assert list(load_words(tmp_path, min_count=1).train.iterate_sentences()) == [["one", "word"], ["two", "words"]]
 
 
 def test_fingerprints_tell_texts_apart():
-    first = open_corpus(["a b a b", "b a"], min_count=1).train
-    assert first.fingerprint == open_corpus(["A b, a b!", "b a"], min_count=1).train.fingerprint
-    assert len({open_corpus(t, min_count=1).train.fingerprint for t in (["a b a b", "b a"], ["a b a b b a"], ["a b b a", "b a"])}) == 3
+    first = load_words(["a b a b", "b a"], min_count=1).train
+    assert first.fingerprint == load_words(["A b, a b!", "b a"], min_count=1).train.fingerprint
+    assert len({load_words(t, min_count=1).train.fingerprint for t in (["a b a b", "b a"], ["a b a b b a"], ["a b b a", "b a"])}) == 3
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_fingerprints_tell_texts_apart():
 )
 def test_malformed_files_are_named_with_their_line(tmp_path, content, message):
     with pytest.raises(NearfarError, match=message):
-        open_corpus(written(tmp_path / "a.txt", content))
+        load_words(written(tmp_path / "a.txt", content))
 
 
 @pytest.mark.parametrize("spec", ["", "nowhere.txt", 7, [1, 2], []])
 def test_what_is_no_text_is_refused(spec):
     with pytest.raises(UsageError, match="text"):
-        open_corpus(spec)
+        load_words(spec)
 
 
 def test_docstrings_are_always_there():
-    corpus = open_corpus("docstrings").train
+    corpus = load_words("docstrings").train
     assert len(corpus.tokens) > 20_000
     assert corpus.words[0] == "the"
     assert corpus.counts.min() >= 5
@@ -120,24 +120,24 @@ def test_docstrings_are_always_there():
 @given(st.text(alphabet="abÄß éI'’_-. 12東", max_size=30))
 def test_the_vocabulary_as_a_tokenizer_cuts_as_we_do(text):
     words = ["a", "b", "ä", "ab", "12", "é"]
-    engine = word_tokenizer(words).engine
-    assert engine.encode(text).ids == [words.index(w) if w in words else len(words) for w in tokenise(text)]
+    engine = build_word_tokenizer(words).engine
+    assert engine.encode(text).ids == [words.index(w) if w in words else len(words) for w in split_words(text)]
 
 
 def test_a_vocabulary_is_stored_and_read_again(tmp_path):
     words = ("the", "o’neil", "東京", '"quote')
-    path = written(tmp_path / "tokenizer.json", word_tokenizer(words).save())
-    assert numbers(Tokenizer.load(path)) == {word: i for i, word in enumerate(words)}
+    path = written(tmp_path / "tokenizer.json", build_word_tokenizer(words).to_json())
+    assert get_vocabulary(Tokenizer.load(path)) == {word: i for i, word in enumerate(words)}
 
 
 def test_words_are_brought_to_a_trained_net():
-    recipe = method("word2vec-skipgram-neg").recipe()
-    corpus: Corpus = inputs_for(recipe).open(["b a b a c c c c"], Run(min_count=2)).train
-    inputs = inputs_for(recipe, corpus.sizes(), corpus.tokenizer)
-    (some,) = inputs.accept(["A", "c"])
-    assert some.read([0, 1]).tolist() == [corpus.number["a"], corpus.number["c"]]
+    recipe = load_method("word2vec-skipgram-neg").recipe_class()
+    corpus: Corpus = build_inputs(recipe).load_splits(["b a b a c c c c"], TrainConfig(min_count=2)).train
+    inputs = build_inputs(recipe, corpus.sizes(), corpus.tokenizer)
+    (some,) = inputs.adapt(["A", "c"])
+    assert some.read([0, 1]).tolist() == [corpus.word_ids["a"], corpus.word_ids["c"]]
     assert [some.name(i) for i in range(2)] == ["a", "c"]
-    (known,) = inputs.all(["z b c d"], Run())
+    (known,) = inputs.load_all(["z b c d"], TrainConfig())
     assert [known.name(i) for i in range(len(known))] == ["c", "b"]
     with pytest.raises(UsageError, match="'z' is no word of this run's vocabulary of 3"):
-        inputs.accept(["a", "z"])
+        inputs.adapt(["a", "z"])

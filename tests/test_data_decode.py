@@ -12,7 +12,7 @@ from image_files import colours, everything, noise, save
 from PIL import Image
 
 from nearfar.core import UsageError
-from nearfar.data import open_data
+from nearfar.data import load_images
 
 
 def test_every_mode_gives_the_colour_it_shows(tmp_path):
@@ -168,7 +168,7 @@ def test_running_out_of_memory_is_not_a_broken_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Image, "open", exhausted)
     with pytest.raises(MemoryError):
-        open_data(tmp_path, on_error="skip")
+        load_images(tmp_path, on_error="skip")
 
 
 def test_decompression_bombs_are_refused(tmp_path):
@@ -183,7 +183,7 @@ def test_decompression_bombs_are_refused(tmp_path):
     save(noise(1), tmp_path / "b.png")
     (tmp_path / "bomb.png").write_bytes(bomb)
     with pytest.raises(UsageError, match=r"bomb\.png: .*decompression bomb"):
-        open_data(tmp_path)
+        load_images(tmp_path)
     assert everything(tmp_path, on_error="skip").skipped == ("bomb.png",)
 
 
@@ -191,4 +191,4 @@ def test_only_the_formats_looked_for_are_opened(tmp_path):
     save(noise(0), tmp_path / "a.tiff").rename(tmp_path / "a.png")
     save(noise(1), tmp_path / "b.png")
     with pytest.raises(UsageError, match=r"a\.png: it is not a JPEG"):
-        open_data(tmp_path)
+        load_images(tmp_path)

@@ -13,8 +13,8 @@ from PIL import Image
 
 import nearfar.data.images.image_folder as folder_module
 from nearfar.core import UsageError
-from nearfar.data import open_data, read_all
-from nearfar.data.common.stores import file_mark
+from nearfar.data import load_all_images, load_images
+from nearfar.data.common.image_stores import fingerprint_file
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_file_beside_the_folders_or_a_single_folder_means_no_labels(tmp_path):
 def test_train_and_test_folders_are_splits(tmp_path, test_name):
     for i, place in enumerate(["train/x/a.png", "train/y/b.png", "train/y/c.png", f"{test_name}/y/d.png"]):
         save(noise(i), tmp_path / place)
-    splits = open_data(tmp_path)
+    splits = load_images(tmp_path)
     assert splits.test is not None
     assert splits.test_ids is None
     assert [splits.train.name(i) for i in range(3)] == ["train/x/a.png", "train/y/b.png", "train/y/c.png"]
@@ -65,7 +65,7 @@ def test_train_and_test_folders_are_splits(tmp_path, test_name):
 def test_val_is_left_aside_beside_test(tmp_path):
     for i, place in enumerate(["train/a.png", "train/b.png", "test/c.png", "val/d.png"]):
         save(noise(i), tmp_path / place)
-    splits = open_data(tmp_path)
+    splits = load_images(tmp_path)
     assert splits.test is not None
     assert (len(splits.train), splits.test.name(0), len(splits.test)) == (2, "test/c.png", 1)
 
@@ -80,13 +80,13 @@ def test_train_alone_is_looked_into_and_train_among_vehicles_is_a_class(tmp_path
 
 def test_stop_names_the_broken_file_and_the_way_out(broken_folder):
     with pytest.raises(UsageError, match=r"2b\.png: the file is empty.*--on-error skip"):
-        open_data(broken_folder)
+        load_images(broken_folder)
     (broken_folder / "2b.png").unlink()
     with pytest.raises(UsageError, match=r"text\.gif: it is not a JPEG, PNG, WebP, BMP or GIF image"):
-        open_data(broken_folder)
+        load_images(broken_folder)
     (broken_folder / "text.gif").unlink()
     with pytest.raises(UsageError, match=r"cut\.jpg: .*truncated.*--on-error skip"):
-        open_data(broken_folder)
+        load_images(broken_folder)
 
 
 def test_skip_leaves_broken_files_out_and_counts_them(broken_folder):
@@ -101,24 +101,24 @@ def test_nothing_but_broken_files(tmp_path):
     for i in range(3):
         (tmp_path / f"{i}.png").write_bytes(b"\x89PNG rubbish")
     with pytest.raises(UsageError, match=r"none of 3 image files can be read; the first is .*0\.png"):
-        open_data(tmp_path, on_error="skip")
+        load_images(tmp_path, on_error="skip")
 
 
 def test_folders_without_images_say_what_they_hold(tmp_path):
     with pytest.raises(UsageError, match=r"looked for \.bmp \.gif \.jpeg \.jpg \.png \.webp, found nothing: the folder is empty"):
-        open_data(tmp_path)
+        load_images(tmp_path)
     for name in ("a.txt", "b.txt", "c.csv", "LICENSE"):
         (tmp_path / name).write_text("x")
     with pytest.raises(UsageError, match=r"found 2 \.txt, 1 without extension, 1 \.csv"):
-        open_data(tmp_path)
+        load_images(tmp_path)
 
 
 def test_one_image_is_not_enough(tmp_path):
     path = save(noise(0), tmp_path / "a.png")
     with pytest.raises(UsageError, match="has 1 image to learn from; at least 2 are needed"):
-        open_data(tmp_path)
+        load_images(tmp_path)
     with pytest.raises(UsageError, match=r"a\.png has 1 image to learn from; at least 2 are needed"):
-        open_data(path)
+        load_images(path)
 
 
 def test_fingerprint_sees_size_name_and_scale_but_not_time(tmp_path):
@@ -139,7 +139,7 @@ def test_fingerprint_sees_size_name_and_scale_but_not_time(tmp_path):
 @pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
 def test_fingerprint_of_files_sees_other_bytes_of_the_same_size(tmp_path, monkeypatch, place):
     """Of files that are never held in memory no more than a sample is hashed; a turned or replaced image is in it."""
-    monkeypatch.setattr(folder_module, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(folder_module, "MAX_BYTES_IN_MEMORY", 0)
     for i in range(2):
         save(noise(i, 80, 80), tmp_path / f"{i}.bmp")
     before = everything(tmp_path).fingerprint
@@ -160,7 +160,7 @@ def test_a_mark_costs_three_reads_whatever_the_size(tmp_path):
         with open(tmp_path / name, "wb") as file:
             file.truncate(size)
     began = time.perf_counter()
-    marks = [file_mark(tmp_path / name) for name in ("huge", "tiny", "empty")]
+    marks = [fingerprint_file(tmp_path / name) for name in ("huge", "tiny", "empty")]
     assert time.perf_counter() - began < 0.5
     assert [mark.split()[0] for mark in marks] == [str(1 << 32), "5", "0"]
     assert len(set(marks)) == 3
@@ -175,16 +175,16 @@ def test_files_by_name_keep_their_order_and_need_no_folder(tmp_path, monkeypatch
         assert [data.name(i) for i in range(4)] == [str(p) for p in listed]
         np.testing.assert_array_equal(data.read([1])[0].numpy(), np.asarray(noise(2, 12, 12)).transpose(2, 0, 1))
     assert len(everything([paths[0], paths[0], paths[1]])) == 3, "named twice, there twice"
-    one = read_all(paths[3]).train
+    one = load_all_images(paths[3]).train
     assert torch.equal(one.read([0]), everything(paths).read([3]))
 
 
 def test_a_file_by_name_that_is_no_image_is_named(tmp_path):
     paths = [save(noise(i), tmp_path / f"{i}.png") for i in range(3)]
     with pytest.raises(UsageError, match=r"nowhere\.png: No such file"):
-        open_data([*paths, tmp_path / "nowhere.png"])
+        load_images([*paths, tmp_path / "nowhere.png"])
     with pytest.raises(UsageError, match=f"cannot read the image {tmp_path}: Is a directory"):
-        open_data([*paths, tmp_path])
+        load_images([*paths, tmp_path])
     assert everything([*paths, tmp_path / "nowhere.png"], on_error="skip").skipped == (str(tmp_path / "nowhere.png"),)
 
 
@@ -192,7 +192,7 @@ def test_progress_counts_the_files_of_each_pass(tmp_path):
     for i in range(5):
         save(noise(i), tmp_path / f"{i}.png")
     calls = []
-    open_data(tmp_path, progress=lambda done, total: calls.append((done, total)))
+    load_images(tmp_path, progress=lambda done, total: calls.append((done, total)))
     assert calls == 2 * [(i, 5) for i in range(1, 6)]
 
 

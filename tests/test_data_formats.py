@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nearfar.core import UsageError
-from nearfar.data import open_data
+from nearfar.data import load_images
 
 REAL = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser()
 
@@ -43,7 +43,7 @@ def cifar(tmp_path):
 
 
 def test_cifar_round_trip(cifar):
-    splits = open_data(cifar)
+    splits = load_images(cifar)
     assert splits.test is not None
     assert (len(splits.train), len(splits.test), splits.train.shape, splits.test_ids) == (20, 4, (3, 32, 32), None)
     record = (cifar / "data_batch_3.bin").read_bytes()[3073 : 2 * 3073]
@@ -51,42 +51,42 @@ def test_cifar_round_trip(cifar):
     assert splits.train.labels is not None
     assert splits.train.labels[:8].tolist() == [0, 9, 0, 3, 0, 9, 1, 3]
     assert (splits.train.classes[3], splits.test.classes[9]) == ("cat", "truck")
-    assert open_data(cifar.parent).train.fingerprint == splits.train.fingerprint, "the folder around it will do"
+    assert load_images(cifar.parent).train.fingerprint == splits.train.fingerprint, "the folder around it will do"
 
 
 def test_cifar_without_names_numbers_its_classes(cifar):
     (cifar / "batches.meta.txt").unlink()
-    assert open_data(cifar).train.classes == tuple("0123456789")
+    assert load_images(cifar).train.classes == tuple("0123456789")
 
 
 def test_truncated_cifar_names_file_and_bytes(cifar):
     path = cifar / "data_batch_2.bin"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(UsageError, match=r"data_batch_2\.bin holds 12,291 bytes, expected a multiple of 3073 such as 12,292"):
-        open_data(cifar)
+        load_images(cifar)
 
 
 def test_missing_cifar_file_is_named(cifar):
     (cifar / "data_batch_4.bin").unlink()
     with pytest.raises(UsageError, match=r"cannot read .*data_batch_4\.bin: No such file"):
-        open_data(cifar)
+        load_images(cifar)
 
 
 def test_cifar_label_out_of_range(cifar):
     path = cifar / "test_batch.bin"
     path.write_bytes(b"\x0a" + path.read_bytes()[1:])
     with pytest.raises(UsageError, match=r"test_batch\.bin, image 0: its label is 10, but there are 10 classes"):
-        open_data(cifar)
+        load_images(cifar)
 
 
 def test_cifar_pickles_are_refused(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x02}")
     with pytest.raises(UsageError, match="pickles, which are never opened: get its binary version"):
-        open_data(tmp_path)
+        load_images(tmp_path)
 
 
 def test_real_cifar():
-    splits = open_data(real("cifar10"))
+    splits = load_images(real("cifar10"))
     assert splits.test is not None
     assert splits.train.labels is not None
     assert (len(splits.train), len(splits.test)) == (50_000, 10_000)
@@ -117,7 +117,7 @@ def write_idx(folder: Path, mark: str = "-", end: str = "") -> tuple[np.ndarray,
 @pytest.mark.parametrize("end", ["", ".gz"])
 def test_idx_round_trip(tmp_path, mark, end):
     images, labels = write_idx(tmp_path, mark, end)
-    splits = open_data(tmp_path)
+    splits = load_images(tmp_path)
     assert splits.test is not None
     assert splits.train.labels is not None
     np.testing.assert_array_equal(splits.train.read(range(9)).numpy()[:, 0], images[:9])
@@ -130,7 +130,7 @@ def test_idx_without_labels_or_test_files(tmp_path):
     write_idx(tmp_path)
     for name in ("train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"):
         (tmp_path / name).unlink()
-    splits = open_data(tmp_path)
+    splits = load_images(tmp_path)
     assert splits.train.labels is None
     assert splits.test is not None
     assert len(splits.train) + len(splits.test) == 9
@@ -151,7 +151,7 @@ def test_damaged_idx_names_file_and_bytes(tmp_path, change, message):
     path = tmp_path / "train-images-idx3-ubyte"
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(UsageError, match=f"train-images-idx3-ubyte .*{message}"):
-        open_data(tmp_path)
+        load_images(tmp_path)
 
 
 def test_truncated_gzip_is_named(tmp_path):
@@ -159,19 +159,19 @@ def test_truncated_gzip_is_named(tmp_path):
     path = tmp_path / "t10k-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UsageError, match=r"cannot unpack .*t10k-images-idx3-ubyte\.gz, \d+ bytes"):
-        open_data(tmp_path)
+        load_images(tmp_path)
 
 
 def test_idx_labels_of_another_length(tmp_path):
     write_idx(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(np.zeros(8, dtype=np.uint8)))
     with pytest.raises(UsageError, match="has 9 images but 8 labels"):
-        open_data(tmp_path)
+        load_images(tmp_path)
 
 
 @pytest.mark.parametrize(("name", "mean", "std"), [("mnist", 0.1307, 0.3081), ("fashion-mnist", 0.2860, 0.3530)])
 def test_real_idx(name, mean, std):
-    splits = open_data(real(name))
+    splits = load_images(real(name))
     assert splits.test is not None
     assert (len(splits.train), len(splits.test), splits.train.shape) == (60_000, 10_000, (1, 28, 28))
     sizes = splits.train.sizes()
@@ -186,7 +186,7 @@ def test_real_idx(name, mean, std):
 def test_npy_round_trip(tmp_path):
     images = random_bytes(0, 10, 6, 6, 3)
     np.save(tmp_path / "images.npy", images)
-    data = open_data(tmp_path / "images.npy", split=[]).train
+    data = load_images(tmp_path / "images.npy", test_ids=[]).train
     np.testing.assert_array_equal(data.read(range(10)).numpy(), images.transpose(0, 3, 1, 2))
     assert (data.labels, data.source) == (None, str(tmp_path / "images.npy"))
 
@@ -197,7 +197,7 @@ def test_npy_round_trip(tmp_path):
 def test_npz_keys(tmp_path, keys):
     arrays: dict = {keys[0]: random_bytes(0, 10, 6, 6), keys[1]: np.array(["b", "a"] * 5)}
     np.savez(tmp_path / "d.npz", **arrays)
-    data = open_data(tmp_path / "d.npz", split=[]).train
+    data = load_images(tmp_path / "d.npz", test_ids=[]).train
     assert data.labels is not None
     assert (data.classes, data.labels[:3].tolist(), data.shape) == (("a", "b"), [1, 0, 1], (1, 6, 6))
 
@@ -205,7 +205,7 @@ def test_npz_keys(tmp_path, keys):
 def test_npz_with_its_own_split_numbers_classes_together(tmp_path):
     arrays = {"x_train": random_bytes(0, 4, 6, 6), "y_train": [[5], [7], [5], [7]], "x_test": random_bytes(1, 2, 6, 6), "y_test": [7, 9]}
     np.savez_compressed(tmp_path / "d.npz", **arrays)
-    splits = open_data(tmp_path / "d.npz")
+    splits = load_images(tmp_path / "d.npz")
     assert splits.test is not None
     assert splits.train.labels is not None
     assert splits.test.labels is not None
@@ -216,13 +216,13 @@ def test_npz_with_its_own_split_numbers_classes_together(tmp_path):
 def test_npz_without_a_known_key_lists_what_is_there(tmp_path):
     np.savez(tmp_path / "d.npz", pictures=random_bytes(0, 4, 6, 6), size=3)
     with pytest.raises(UsageError, match="looked for the keys x, images, x_train, train_images, found pictures, size"):
-        open_data(tmp_path / "d.npz")
+        load_images(tmp_path / "d.npz")
 
 
 def test_npz_labels_of_another_length(tmp_path):
     np.savez(tmp_path / "d.npz", x=random_bytes(0, 4, 6, 6), y=[1, 2, 3])
     with pytest.raises(UsageError, match=r"d\.npz, array 'x', has 4 images but 3 labels"):
-        open_data(tmp_path / "d.npz")
+        load_images(tmp_path / "d.npz")
 
 
 class Loaded:
@@ -237,7 +237,7 @@ def test_object_arrays_are_refused_unopened(tmp_path, name):
     objects = np.array([Loaded(), Loaded()], dtype=object)
     np.save(tmp_path / name, objects, allow_pickle=True) if name.endswith("npy") else np.savez(tmp_path / name, x=objects)
     with pytest.raises(UsageError, match="it holds Python objects, not plain numbers"):
-        open_data(tmp_path / name)
+        load_images(tmp_path / name)
 
 
 @pytest.mark.parametrize(("name", "message"), [("d.npy", "is not a numpy file"), ("d.npz", "cannot read")])
@@ -245,7 +245,7 @@ def test_object_arrays_are_refused_unopened(tmp_path, name):
 def test_rubbish_numpy_files(tmp_path, name, message, content):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        open_data(tmp_path / name)
+        load_images(tmp_path / name)
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -256,4 +256,4 @@ def test_truncated_numpy_files(tmp_path, compress):
         path = tmp_path / name
         path.write_bytes(path.read_bytes()[:300])
         with pytest.raises(UsageError, match=f"cannot read .*{name}"):
-            open_data(path)
+            load_images(path)

@@ -11,15 +11,15 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 import nearfar.data.images.dataset as images_module
 from nearfar.core import UsageError
-from nearfar.data import Images, open_data
-from nearfar.data.common.stores import InMemory
+from nearfar.data import Images, load_images
+from nearfar.data.common.image_stores import InMemoryImageStore
 
 GREY = np.random.default_rng(0).integers(0, 256, (20, 6, 6), dtype=np.uint8)
 COLOUR = np.random.default_rng(1).integers(0, 256, (20, 6, 6, 3), dtype=np.uint8)
 
 
 def everything(spec, **options) -> Images:
-    return open_data(spec, split=[], **options).train
+    return load_images(spec, test_ids=[], **options).train
 
 
 def pixels(data: Images) -> np.ndarray:
@@ -35,29 +35,29 @@ def test_digits():
     np.testing.assert_array_equal(data.labels, known.target)  # type: ignore[attr-defined]
     np.testing.assert_array_equal(np.round(pixels(data)[:, 0] / 255 * 16), known.images)  # type: ignore[attr-defined]
     assert pixels(data).max() == 255
-    splits = open_data("digits")
+    splits = load_images("digits")
     assert splits.test is not None
     assert len(splits.test) == sum(round(int(c) / 5) for c in np.bincount(known.target))  # type: ignore[attr-defined]
 
 
 def test_unknown_name_suggests_a_known_one():
     with pytest.raises(UsageError, match=r"no data 'digit': .*Did you mean 'digits'\?"):
-        open_data("digit")
+        load_images("digit")
 
 
 def test_missing_paths_and_no_data_at_all(tmp_path):
     with pytest.raises(UsageError, match="there is no such file or folder"):
-        open_data(tmp_path / "nowhere")
+        load_images(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="there is no such file or folder"):
-        open_data("x" * 5000)
+        load_images("x" * 5000)
     with pytest.raises(UsageError, match="no data given"):
-        open_data("")
+        load_images("")
 
 
 def test_a_text_file_is_no_data(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(UsageError, match=r"cannot read images from the file .*notes\.txt: .*\.npy or \.npz"):
-        open_data(tmp_path / "notes.txt")
+        load_images(tmp_path / "notes.txt")
 
 
 def test_home_is_understood(tmp_path, monkeypatch):
@@ -69,14 +69,14 @@ def test_home_is_understood(tmp_path, monkeypatch):
 @pytest.mark.parametrize("spec", [None, 3, {"x": GREY}, iter([GREY])])
 def test_other_things_are_refused(spec):
     with pytest.raises(UsageError, match="cannot read images from a"):
-        open_data(spec)
+        load_images(spec)
 
 
 def test_bad_options():
     with pytest.raises(UsageError, match="--image-size must be at least 1, got 0"):
-        open_data(GREY, image_size=0)
+        load_images(GREY, image_size=0)
     with pytest.raises(UsageError, match="--on-error is 'stop' or 'skip', got 'ignore'"):
-        open_data(GREY, on_error="ignore")
+        load_images(GREY, on_error="ignore")
 
 
 # --- arrays -----------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_the_caller_s_array_stays_the_caller_s():
 )
 def test_arrays_that_are_no_images(spec, message):
     with pytest.raises(UsageError, match=message):
-        open_data(spec)
+        load_images(spec)
 
 
 def test_image_size_scales_arrays_as_pillow_does():
@@ -169,15 +169,15 @@ def test_labels_are_numbered_from_zero(labels, classes, first):
 )
 def test_impossible_labels(labels, message):
     with pytest.raises(UsageError, match=message):
-        open_data((GREY, labels))
+        load_images((GREY, labels))
 
 
 def test_unlabelled_hides_labels_for_good():
     data = everything((GREY, np.arange(20) % 4))
-    for hidden in (data.unlabelled(), data.unlabelled().subset([1, 2]), data.subset([1, 2]).unlabelled()):
+    for hidden in (data.drop_labels(), data.drop_labels().subset([1, 2]), data.subset([1, 2]).drop_labels()):
         assert (hidden.labels, hidden.classes, hidden.sizes()["classes"]) == (None, (), 0)
     assert data.labels is not None, "the original keeps its own"
-    assert data.unlabelled().fingerprint == data.fingerprint
+    assert data.drop_labels().fingerprint == data.fingerprint
 
 
 # --- datasets ---------------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ class Stream(IterableDataset):
 
 def test_a_dataset_of_pillow_images(tmp_path):
     with pytest.raises(UsageError, match="item 3 of Photos of 6 items: disk on fire"):
-        open_data(Photos())
+        load_images(Photos())
     data = everything(Photos(), on_error="skip")
     assert (len(data), data.shape, data.classes, data.skipped) == (5, (3, 64, 64), ("zebra", "ant"), ("row 3",))
     assert [data.name(i) for i in range(5)] == ["row 0", "row 1", "row 2", "row 4", "row 5"]
@@ -254,7 +254,7 @@ def test_a_list_of_images_will_do():
 )
 def test_datasets_that_are_none(dataset, message):
     with pytest.raises(UsageError, match=message):
-        open_data(dataset)
+        load_images(dataset)
 
 
 # --- what Images say --------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ def test_fingerprint_sees_every_byte_the_shape_and_the_order():
     ]
     assert len(set(prints)) == len(prints)
     assert everything(torch.from_numpy(GREY)).fingerprint == data.fingerprint
-    wide, tall = (InMemory(torch.from_numpy(GREY).view(20, 1, *shape)) for shape in ((4, 9), (9, 4)))
+    wide, tall = (InMemoryImageStore(torch.from_numpy(GREY).view(20, 1, *shape)) for shape in ((4, 9), (9, 4)))
     assert wide.fingerprint != tall.fingerprint, "the same bytes"
     assert all(len(p) == 32 and int(p, 16) for p in prints)
 
@@ -306,8 +306,8 @@ def test_sizes_are_the_plain_statistics():
 def test_statistics_of_many_images_come_from_all_parts_of_the_data(monkeypatch):
     """Rows alternate between 0 and 200 and grow brighter: a sample at a fixed even step would see one kind only."""
     values = (np.arange(6000) % 2 * 200 + np.arange(6000) // 120).astype(np.uint8)
-    data = Images(InMemory(torch.from_numpy(values)[:, None, None, None].repeat(1, 1, 2, 2)), np.arange(6000))
-    monkeypatch.setattr(images_module, "STATISTICS_FROM", 1000)
+    data = Images(InMemoryImageStore(torch.from_numpy(values)[:, None, None, None].repeat(1, 1, 2, 2)), np.arange(6000))
+    monkeypatch.setattr(images_module, "MAX_IMAGES_FOR_STATISTICS", 1000)
     sizes = data.sizes()
     assert sizes == data.sizes()
     assert sizes["mean"][0] == pytest.approx(values.mean() / 255, abs=0.03)

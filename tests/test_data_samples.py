@@ -10,23 +10,23 @@ import torch
 
 from nearfar.core import NearfarError
 from nearfar.data.audio.dataset import Sounds, SoundStore
-from nearfar.data.common.lines import numbered_lines
-from nearfar.data.common.missing import missing
-from nearfar.data.common.names import numbers
-from nearfar.data.common.stores import InMemory
+from nearfar.data.common.image_stores import InMemoryImageStore
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.common.named_samples import get_vocabulary
+from nearfar.data.common.numbered_lines import read_numbered_lines
 from nearfar.data.frames.dataset import Frames
-from nearfar.data.graphs.dataset import Graphs, Nodes, store_of
-from nearfar.data.image_text.dataset import Captioned, with_captions
+from nearfar.data.graphs.dataset import Graphs, Nodes, build_graph_store
+from nearfar.data.image_text.dataset import CaptionedImages, attach_captions
 from nearfar.data.images.dataset import Images
 from nearfar.data.text.dataset import Texts, TextStore
-from nearfar.data.triples.dataset import open_triples
-from nearfar.data.walks.dataset import graph_of
-from nearfar.data.words.dataset import corpus_of
+from nearfar.data.triples.dataset import load_triples
+from nearfar.data.walks.dataset import build_walk_graph
+from nearfar.data.words.dataset import build_corpus
 
 IDS = np.array([2, 0, 1])
 LABELS = np.array([1, 0, 1])
 LABELLED = {"labels": LABELS, "classes": ("a", "b"), "source": "test"}
-PIXELS = InMemory((torch.arange(4 * 3 * 2 * 2) % 256).to(torch.uint8).view(4, 3, 2, 2))
+PIXELS = InMemoryImageStore((torch.arange(4 * 3 * 2 * 2) % 256).to(torch.uint8).view(4, 3, 2, 2))
 LINKS = np.array([[0, 1, 3], [1, 2, 4]])
 
 
@@ -39,12 +39,12 @@ def sounds() -> Sounds:
 
 
 def texts() -> Texts:
-    store = TextStore({"text": ["one", "two", "three", "four"]}, passages=np.array([0, 0, 1, 1]))
+    store = TextStore({"text": ["one", "two", "three", "four"]}, document_ids=np.array([0, 0, 1, 1]))
     return Texts(store, IDS, scores=np.array([0.5, 1, 2], dtype=np.float32), **LABELLED)
 
 
-def captioned() -> Captioned:
-    every = with_captions(Images(PIXELS, np.arange(4)), [["one"], ["two", "too"], ["three"], ["four"]])
+def captioned() -> CaptionedImages:
+    every = attach_captions(Images(PIXELS, np.arange(4)), [["one"], ["two", "too"], ["three"], ["four"]])
     return replace(every, images=images())
 
 
@@ -54,18 +54,18 @@ def frames() -> Frames:
 
 
 def nodes() -> Nodes:
-    return Nodes(store_of(np.eye(5, dtype=np.float32), LINKS, np.array([0, 5])), IDS, **LABELLED)
+    return Nodes(build_graph_store(np.eye(5, dtype=np.float32), LINKS, np.array([0, 5])), IDS, **LABELLED)
 
 
 def graphs() -> Graphs:
-    return Graphs(store_of(np.eye(5, dtype=np.float32), LINKS, np.array([0, 2, 3, 5])), IDS, **LABELLED)
+    return Graphs(build_graph_store(np.eye(5, dtype=np.float32), LINKS, np.array([0, 2, 3, 5])), IDS, **LABELLED)
 
 
 ROWS = [images, sounds, texts, captioned, frames, nodes, graphs]
 TABLES = {
-    "corpus": lambda: corpus_of([["a", "b", "a"], ["c", "b"]], 1),
-    "graph": lambda: graph_of(["a", "b", "c"], np.array([0, 1]), np.array([1, 2])),
-    "triples": lambda: open_triples([("a", "knows", "b"), ("b", "knows", "c"), ("c", "knows", "a")], split=[]).train,
+    "corpus": lambda: build_corpus([["a", "b", "a"], ["c", "b"]], 1),
+    "graph": lambda: build_walk_graph(["a", "b", "c"], np.array([0, 1]), np.array([1, 2])),
+    "triples": lambda: load_triples([("a", "knows", "b"), ("b", "knows", "c"), ("c", "knows", "a")], test_ids=[]).train,
 }
 """Data whose samples are names: words, nodes, entities."""
 
@@ -87,7 +87,7 @@ DIGESTS = {
 @pytest.mark.parametrize(("name", "data"), [*((make.__name__, make) for make in ROWS), *TABLES.items()])
 def test_the_digests_that_stored_runs_hold_do_not_change(name, data):
     assert data().fingerprint == DIGESTS[name]
-    assert data().unlabelled().fingerprint == DIGESTS[name], "labels are no part of it"
+    assert data().drop_labels().fingerprint == DIGESTS[name], "labels are no part of it"
 
 
 @pytest.mark.parametrize("make", ROWS)
@@ -96,10 +96,10 @@ def test_a_subset_has_the_rows_that_were_asked_for_and_shares_the_rest(make):
     part = whole.subset([2, 0])
     assert [part.name(i) for i in range(len(part))] == [whole.name(2), whole.name(0)]
     assert len(whole.subset([])) == 0
-    rows = part.images if isinstance(part, Captioned) else part
-    every = whole.images if isinstance(whole, Captioned) else whole
+    rows = part.images if isinstance(part, CaptionedImages) else part
+    every = whole.images if isinstance(whole, CaptionedImages) else whole
     assert rows.store is every.store
-    for name in every.by_row:
+    for name in every.per_sample_fields:
         values = getattr(every, name)
         assert (getattr(rows, name) is None) if values is None else np.array_equal(getattr(rows, name), values[[2, 0]]), name
     assert whole.subset(range(len(whole))).fingerprint == whole.fingerprint != part.fingerprint
@@ -107,7 +107,7 @@ def test_a_subset_has_the_rows_that_were_asked_for_and_shares_the_rest(make):
 
 @pytest.mark.parametrize("make", ROWS)
 def test_a_method_is_shown_nothing_that_it_must_not_see(make):
-    hidden = make().unlabelled()
+    hidden = make().drop_labels()
     assert (hidden.labels, hidden.classes) == (None, ())
     assert getattr(hidden, "scores", None) is None
     assert getattr(hidden, "values", None) is None
@@ -119,22 +119,22 @@ def test_names_have_their_number_and_travel_with_a_run(make):
     data = make()
     assert data.names == ("a", "b", "c") == tuple(data.name(i) for i in range(len(data)))
     assert data.read([2, 0]).tolist() == [2, 0]
-    assert numbers(data.tokenizer) == {"a": 0, "b": 1, "c": 2}
+    assert get_vocabulary(data.tokenizer) == {"a": 0, "b": 1, "c": 2}
     assert (data.labels, data.classes, data.skipped) == (None, (), ())
 
 
 def test_a_line_that_is_no_text_is_named(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes("\ufeffone\r\n\ntwo".encode())
-    assert list(numbered_lines(path)) == [(1, "one"), (2, ""), (3, "two")]
+    assert list(read_numbered_lines(path)) == [(1, "one"), (2, ""), (3, "two")]
     path.write_bytes(b"one\nt\xffo\n")
     with pytest.raises(NearfarError, match=r"a\.txt, line 2: not UTF-8 \(.* at byte 2\)"):
-        list(numbered_lines(path))
+        list(read_numbered_lines(path))
     path.write_bytes("one".encode("utf-16"))
     with pytest.raises(NearfarError, match=r"line 1: a zero byte"):
-        list(numbered_lines(path))
+        list(read_numbered_lines(path))
 
 
 def test_data_that_are_not_there_are_named_with_those_that_are():
-    said = str(missing("digit", ["digits", "docstrings"]))
+    said = str(build_missing_data_error("digit", ["digits", "docstrings"]))
     assert said == "no data 'digit': there is no such file or folder, nor such a name (digits, docstrings). Did you mean 'digits'?"

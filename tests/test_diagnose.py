@@ -12,19 +12,19 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.api.diagnose import AILMENTS, Diagnosis, diagnose, findings
+from nearfar.api.diagnose import PROBLEMS, Diagnosis, diagnose, find_problems
 from nearfar.api.fit import fit
 from nearfar.cli.main import main
-from nearfar.core import Key
+from nearfar.core import RandomKey
 from nearfar.evaluate.health_measures import (
-    TWIN,
-    match_rate,
-    meeting_twin,
-    negatives_in_use,
-    rank_share,
+    NEAR_DUPLICATE_DISTANCE,
+    count_near_duplicates,
+    effective_negative_share,
+    in_batch_duplicate_rate,
     relative_distances,
-    same_label,
-    twin_counts,
+    relative_effective_rank,
+    same_label_rate,
+    view_match_rate,
 )
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
@@ -45,11 +45,11 @@ def rows(n: int, d: int, seed: int = 0) -> torch.Tensor:
 @pytest.mark.parametrize("name", STEPS)
 def test_each_fault_is_named(name, tmp_path):
     case = FAULTS[name]
-    found = diagnose(*case.train(tmp_path, seed=1, steps=STEPS[name], batch=64))
+    found = diagnose(*case.train(tmp_path, seed=1, steps=STEPS[name], batch_size=64))
     assert [finding.name for finding in found.findings] == [case.expected]
     (finding,) = found.findings
-    assert finding.tries
-    assert all(any(char.isdigit() for char in text) for text in (finding.says, *finding.reason))
+    assert finding.remedies
+    assert all(any(char.isdigit() for char in text) for text in (finding.description, *finding.reason))
 
 
 def test_thresholds_lie_between_all_healthy_and_all_broken_runs_that_were_measured():
@@ -57,7 +57,7 @@ def test_thresholds_lie_between_all_healthy_and_all_broken_runs_that_were_measur
     stored = json.loads((Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "diagnose.json").read_text())
     for row in stored["rows"]:
         measured = row["symptoms"]
-        crossed = {a.name for a in AILMENTS if all(x.measure in measured and x.crossed(measured[x.measure]) for x in a.limits)}
+        crossed = {a.name for a in PROBLEMS if all(x.measure in measured and x.is_crossed(measured[x.measure]) for x in a.limits)}
         assert set(row["found"]) <= crossed
         assert (not crossed) or bool(row["found"]), "what is crossed is said, unless something else explains it"
     assert stored["summary"]["broken runs"] >= 20
@@ -67,23 +67,23 @@ def test_thresholds_lie_between_all_healthy_and_all_broken_runs_that_were_measur
 @pytest.mark.parametrize("name", ["simclr", "barlow-twins", "simcse-unsup"])
 def test_healthy_runs_get_no_finding(name, tmp_path):
     case = HEALTHY[name]
-    found = diagnose(*case.train(tmp_path, seed=1, steps=15 if name == "simcse-unsup" else 40, batch=64))
+    found = diagnose(*case.train(tmp_path, seed=1, steps=15 if name == "simcse-unsup" else 40, batch_size=64))
     assert found.findings == []
     assert "No finding" in found.render()
     assert "leaked" in found.symptoms
-    assert found.left_out == {"simclr": [], "simcse-unsup": ["views too strong"]}.get(
+    assert found.list_not_examined == {"simclr": [], "simcse-unsup": ["views too strong"]}.get(
         name, ["temperature too low", "temperature too high", "false negatives"]
     )
 
 
 def test_the_command_says_what_where_and_what_to_try(tmp_path, capsys):
     run = str(tmp_path / "run")
-    assert main(["fit", "simclr", "--tiny", "--steps", "40", "--batch", "64", "--tau", "10", "--out", run, "-q"]) == 0
+    assert main(["fit", "simclr", "--tiny", "--steps", "40", "--batch-size", "64", "--temperature", "10", "--out", run, "-q"]) == 0
     capsys.readouterr()
     assert main(["diagnose", run]) == 0
     text = capsys.readouterr().out
     assert "TEMPERATURE TOO HIGH" in text
-    assert "try: --tau" in text
+    assert "try: --temperature" in text
     assert main(["diagnose", run, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [f["name"] for f in found["findings"]] == ["temperature too high"]
@@ -91,12 +91,12 @@ def test_the_command_says_what_where_and_what_to_try(tmp_path, capsys):
 
 
 def test_advice_names_only_flags_that_the_recipe_has():
-    trained = fit("barlow-twins", "digits", steps=1, batch=16, dim=8)
-    collapsed = findings({"spread": 0.0, "rank_share": 0.0}, trained)
+    model = fit("barlow-twins", "digits", steps=1, batch_size=16, dim=8)
+    collapsed = find_problems({"spread": 0.0, "rank_share": 0.0}, model)
     assert [f.name for f in collapsed] == ["collapse"], "what collapse brings along is not named beside it"
-    assert flags(collapsed[0].tries) == ["--lam"], "its norm is batch already"
-    (collapsed,) = findings({"spread": 0.0}, fit("barlow-twins", "digits", steps=1, batch=16, dim=8, norm="layer"))
-    assert flags(collapsed.tries) == ["--norm", "--lam"]
+    assert flags(collapsed[0].remedies) == ["--redundancy-weight"], "its norm is batch already"
+    (collapsed,) = find_problems({"spread": 0.0}, fit("barlow-twins", "digits", steps=1, batch_size=16, dim=8, norm="layer"))
+    assert flags(collapsed.remedies) == ["--norm", "--redundancy-weight"]
 
 
 def flags(tries: list[str]) -> list[str]:
@@ -104,41 +104,41 @@ def flags(tries: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(("symptoms", "tau", "advised"), [
-    ({"negatives_in_use": 0.1, "spread": 0.5}, 1.0, "--tau 5: "),
-    ({"negatives_in_use": 0.1, "spread": 0.5}, 0.01, "--tau 0.05: "),
-    ({"negatives_in_use": 0.99, "spread": 1.0}, 0.3, "--tau 0.03: "),
-    ({"rank_share": 0.01}, 0.1, "--tau 0.05: "),
+    ({"negatives_in_use": 0.1, "spread": 0.5}, 1.0, "--temperature 5: "),
+    ({"negatives_in_use": 0.1, "spread": 0.5}, 0.01, "--temperature 0.05: "),
+    ({"negatives_in_use": 0.99, "spread": 1.0}, 0.3, "--temperature 0.03: "),
+    ({"rank_share": 0.01}, 0.1, "--temperature 0.05: "),
 ])  # fmt: skip
 def test_advice_goes_on_from_the_runs_own_value(symptoms, tau, advised):
-    (found,) = findings(symptoms, fit("simclr", "digits", steps=1, batch=16, dim=8, tau=tau))
-    assert any(advice.startswith(advised) for advice in found.tries)
+    (found,) = find_problems(symptoms, fit("simclr", "digits", steps=1, batch_size=16, dim=8, temperature=tau))
+    assert any(advice.startswith(advised) for advice in found.remedies)
 
 
 def test_a_slower_target_is_one_for_every_momentum():
-    (found,) = findings({"spread": 0.0}, fit("byol", "digits", steps=1, batch=16, dim=8, hidden=8, m=0.996))
-    assert flags(found.tries) == ["--m"]
-    assert any(advice.startswith("--m 0.9996: a slower target") for advice in found.tries)
+    (found,) = find_problems({"spread": 0.0}, fit("byol", "digits", steps=1, batch_size=16, dim=8, hidden_dim=8, ema_momentum=0.996))
+    assert flags(found.remedies) == ["--ema-momentum"]
+    assert any(advice.startswith("--ema-momentum 0.9996: a slower target") for advice in found.remedies)
 
 
 def test_vectors_of_free_length_have_no_temperature_that_is_too_low(tmp_path):
     """With unit vectors a low temperature brings a narrow cone along, and is the fault; a dot product grows sharp by itself."""
     cone = {"spread": 0.16, "negatives_in_use": 0.1}
-    trained = fit("dpr", preset="tiny", steps=1)
-    symptoms = diagnose(trained).symptoms
+    model = fit("dpr", preset="tiny", steps=1)
+    symptoms = diagnose(model).symptoms
     assert symptoms["length"] == pytest.approx(5, abs=3)
-    assert [f.name for f in findings(symptoms | cone, trained)] == ["collapse"]
-    assert "temperature too low" in Diagnosis([], symptoms).left_out
+    assert [f.name for f in find_problems(symptoms | cone, model)] == ["collapse"]
+    assert "temperature too low" in Diagnosis([], symptoms).list_not_examined
     unit = fit("dpr", preset="tiny", steps=1, score="cosine")
     assert "length" not in diagnose(unit).symptoms
-    assert [f.name for f in findings(diagnose(unit).symptoms | cone, unit)] == ["temperature too low"]
+    assert [f.name for f in find_problems(diagnose(unit).symptoms | cone, unit)] == ["temperature too low"]
 
 
 def test_every_ailment_explains_its_threshold_and_is_looked_for():
-    for ailment in AILMENTS:
+    for ailment in PROBLEMS:
         assert ailment.origin
-        assert set(ailment.unless) <= {a.name for a in AILMENTS}
-        ailment.says.format(**{limit.measure: 0.5 for limit in ailment.limits})
-    assert set(Diagnosis([], {}).left_out) == {a.name for a in AILMENTS}
+        assert set(ailment.unless) <= {a.name for a in PROBLEMS}
+        ailment.description.format(**{limit.measure: 0.5 for limit in ailment.limits})
+    assert set(Diagnosis([], {}).list_not_examined) == {a.name for a in PROBLEMS}
 
 
 def test_match_rate_counts_partners_that_are_nearest():
@@ -148,10 +148,10 @@ def test_match_rate_counts_partners_that_are_nearest():
     for i in range(20):
         cosines = [float(torch.cosine_similarity(a[i] - mean, b[j] - mean, dim=0)) for j in range(20)]
         hits += max(range(20), key=cosines.__getitem__) == i
-    assert match_rate(a, b) == pytest.approx(hits / 20)
+    assert view_match_rate(a, b) == pytest.approx(hits / 20)
     assert 0 < hits < 20
-    assert match_rate(a, a) == 1
-    assert match_rate(torch.ones(6, 3), torch.ones(6, 3)) == 0, "rows that are all equal match nobody"
+    assert view_match_rate(a, a) == 1
+    assert view_match_rate(torch.ones(6, 3), torch.ones(6, 3)) == 0, "rows that are all equal match nobody"
 
 
 def test_negatives_in_use_is_the_perplexity_of_their_weights():
@@ -162,39 +162,39 @@ def test_negatives_in_use_is_the_perplexity_of_their_weights():
         total = sum(map(math.exp, scores))
         entropy = -sum(math.exp(s) / total * math.log(math.exp(s) / total) for s in scores)
         shares.append(math.exp(entropy) / 6)
-    assert negatives_in_use(a, b, 0.3) == pytest.approx(np.mean(shares), rel=1e-5)
+    assert effective_negative_share(a, b, 0.3) == pytest.approx(np.mean(shares), rel=1e-5)
     unit = [torch.nn.functional.normalize(x, dim=1) for x in (a, b)]
-    assert negatives_in_use(*unit, 0.3, "dot") == pytest.approx(np.mean(shares), rel=1e-5)
-    assert negatives_in_use(5 * unit[0], 5 * unit[1], 25 * 0.3, "dot") == pytest.approx(np.mean(shares), rel=1e-5)
-    assert negatives_in_use(a, b, 1e4) == pytest.approx(1, abs=1e-4)
-    assert negatives_in_use(a, b, 1e-4) == pytest.approx(1 / 6, abs=1e-3)
+    assert effective_negative_share(*unit, 0.3, "dot") == pytest.approx(np.mean(shares), rel=1e-5)
+    assert effective_negative_share(5 * unit[0], 5 * unit[1], 25 * 0.3, "dot") == pytest.approx(np.mean(shares), rel=1e-5)
+    assert effective_negative_share(a, b, 1e4) == pytest.approx(1, abs=1e-4)
+    assert effective_negative_share(a, b, 1e-4) == pytest.approx(1 / 6, abs=1e-3)
 
 
 def test_rank_share_of_known_clouds():
-    assert rank_share(rows(4000, 8)) == pytest.approx(1, abs=0.01)
+    assert relative_effective_rank(rows(4000, 8)) == pytest.approx(1, abs=0.01)
     line = rows(50, 1) @ rows(1, 8, 1) + 5
-    assert rank_share(line) == pytest.approx(1 / 8, abs=1e-3)
-    assert rank_share(torch.full((10, 4), 3.0)) == 0
+    assert relative_effective_rank(line) == pytest.approx(1 / 8, abs=1e-3)
+    assert relative_effective_rank(torch.full((10, 4), 3.0)) == 0
 
 
 def test_twins_are_found_among_chunks():
     x = rows(30, 16)
     y = torch.cat([x[:5] + 0.01 * rows(5, 16, 1), rows(20, 16, 2), x[:2]])
     mean = torch.cat([x, y]).mean(0)
-    counts = twin_counts(x, y.split(6), mean)
+    counts = count_near_duplicates(x, y.split(6), mean)
     assert counts.tolist() == [2, 2, 1, 1, 1] + [0] * 25
     distance = float(((x[0] - y[7]) ** 2).sum() / (((x[0] - mean) ** 2).sum() + ((y[7] - mean) ** 2).sum()))
     assert float(relative_distances(x, y, mean)[0, 7]) == pytest.approx(distance, rel=1e-5)
-    assert distance > TWIN
+    assert distance > NEAR_DUPLICATE_DISTANCE
 
 
 def test_chance_to_meet_a_twin_and_to_share_a_label():
-    draws = Key(0)("draws").uniform(np.arange(20_000), 9)
+    draws = RandomKey(0)("draws").uniform(np.arange(20_000), 9)
     met = (draws < 3 / 99).any(1).mean()
-    assert meeting_twin(torch.full((4,), 3), batch=10, samples=100) == pytest.approx(met, abs=0.01)
+    assert in_batch_duplicate_rate(torch.full((4,), 3), batch_size=10, dataset_size=100) == pytest.approx(met, abs=0.01)
     labels = torch.tensor([0, 0, 1, 2, 2, 2])
     pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
-    assert same_label(labels) == pytest.approx(sum(bool(labels[i] == labels[j]) for i, j in pairs) / len(pairs))
+    assert same_label_rate(labels) == pytest.approx(sum(bool(labels[i] == labels[j]) for i, j in pairs) / len(pairs))
 
 
 def test_a_dot_product_is_judged_as_the_loss_takes_it(tmp_path):
@@ -209,4 +209,4 @@ def test_what_was_not_examined_is_not_called_healthy(tmp_path):
     assert "No finding" not in found.render()
     assert "audio is not examined yet" in found.render()
     few = (np.arange(20 * 64, dtype=np.uint8).reshape(20, 8, 8), np.arange(20) % 2)
-    assert "too few, 32 are needed" in diagnose(nearfar.fit("simclr", data=few, steps=1, batch=8), few).render()
+    assert "too few, 32 are needed" in diagnose(nearfar.fit("simclr", data=few, steps=1, batch_size=8), few).render()

@@ -83,12 +83,12 @@ def test_remarks_on_cifar_follow_stored_settings(module, table):
     rows = cifar.cifar_rows(ROOT)
     page = cifar.cifar(rows, table)
     assert "`instance-discrimination-npid`: exact softmax" in page
-    assert "`swav`: two views of full size, no multi-crop (`smalls=0`)" in page
+    assert "`swav`: two views of full size, no multi-crop (`small_crops=0`)" in page
     for row in rows:
         if row["method"] == "instance-discrimination-npid":
-            row["hyper"]["negatives"] = 4096
+            row["hyperparameters"]["negatives"] = 4096
         if row["method"] == "swav":
-            row["hyper"]["smalls"] = 6
+            row["hyperparameters"]["small_crops"] = 6
     page = cifar.cifar(rows, table)
     assert "exact softmax" not in page
     assert "no multi-crop" not in page
@@ -98,8 +98,8 @@ def test_changed_settings_name_both_values(module):
     row = json.loads((RESULTS / "cifar" / "simclr-0.json").read_text())
     changed_settings = module("cifar_rows").changed_settings
     assert changed_settings(row) == {}
-    row["run"]["lr"], row["hyper"]["tau"] = 9.0, 0.7
-    assert changed_settings(row) == {"lr": (9.0, 0.12), "tau": (0.7, 0.2)}
+    row["train_config"]["lr"], row["hyperparameters"]["temperature"] = 9.0, 0.7
+    assert changed_settings(row) == {"lr": (9.0, 0.12), "temperature": (0.7, 0.2)}
 
 
 def test_emoji_page_reports_whether_trials_selected_the_settings(module, table):
@@ -114,9 +114,12 @@ def test_sound_page_reports_settings_and_how_they_were_selected(module, table):
     mel = {"encoder": "mel", "lr": 0.001}
     found = {
         "summary": [],
-        "grid": {"cpc-audio/esc10": {"first": {**mel, "own_clip": False}}, "cpc-audio/fsdd": {"short": mel, "long": {**mel, "lr": 0.1}}},
+        "grid": {
+            "cpc-audio/esc10": {"first": {**mel, "same_clip_negatives": False}},
+            "cpc-audio/fsdd": {"short": mel, "long": {**mel, "lr": 0.1}},
+        },
         "rows": [
-            {"experiment": "cpc-audio/esc10", "settings": {**mel, "own_clip": False}},
+            {"experiment": "cpc-audio/esc10", "settings": {**mel, "same_clip_negatives": False}},
             {"experiment": "cpc-audio/fsdd", "settings": {**mel, "lr": 0.1}},
             {"experiment": "cpc-audio/fsdd"},
         ],

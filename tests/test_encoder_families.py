@@ -8,26 +8,26 @@ import torch
 from torch import nn
 
 from nearfar.core import UsageError
-from nearfar.data.common.arrays import How
-from nearfar.data.common.text_rows import from_strings
+from nearfar.data.common.arrays import ImageReadOptions
+from nearfar.data.common.text_rows import build_texts
 from nearfar.data.common.tokenizer import train_tokenizer
-from nearfar.data.graphs.dataset import Graphs, Nodes, store_of
-from nearfar.data.image_text.readers import digits_captions
-from nearfar.data.samples.bounce import bounce
-from nearfar.data.samples.tones import tones
-from nearfar.data.words.dataset import corpus_of
-from nearfar.encoders import FAMILIES, Family, make_encoder, resolve_encoder
+from nearfar.data.graphs.dataset import Graphs, Nodes, build_graph_store
+from nearfar.data.image_text.readers import make_digits_captions
+from nearfar.data.samples.bounce import make_bounce
+from nearfar.data.samples.tones import make_tones
+from nearfar.data.words.dataset import build_corpus
+from nearfar.encoders import ENCODER_FAMILIES, EncoderFamily, make_encoder, resolve_encoder
 
 LINES = ["one text", "another text", "a third one"]
-STORE = store_of(np.eye(3, dtype=np.float32), np.array([[0], [1]]), np.array([0, 3]))
+STORE = build_graph_store(np.eye(3, dtype=np.float32), np.array([[0], [1]]), np.array([0, 3]))
 DATA = {
-    "frames": (bounce, "nature-small"),
+    "frames": (make_bounce, "nature-small"),
     "graphs": (lambda: Graphs(STORE, np.arange(1)), "gin-3x32"),
     "nodes": (lambda: Nodes(STORE, np.arange(3)), "gcn-1x512"),
-    "images": (lambda: digits_captions(How()).train.images, "convnet"),
-    "sounds": (tones, "mel"),
-    "texts": (lambda: from_strings({"text": LINES}, "test").tokenised(train_tokenizer(LINES, 300), 8), "bert-tiny"),
-    "words": (lambda: corpus_of([["a", "b"], ["b", "c"]], 1), "lookup"),
+    "images": (lambda: make_digits_captions(ImageReadOptions()).train.images, "convnet"),
+    "sounds": (make_tones, "mel"),
+    "texts": (lambda: build_texts({"text": LINES}, "test").tokenize(train_tokenizer(LINES, 300), 8), "bert-tiny"),
+    "words": (lambda: build_corpus([["a", "b"], ["b", "c"]], 1), "lookup"),
 }
 
 
@@ -35,7 +35,7 @@ DATA = {
 def test_data_of_every_kind_belong_to_one_family_and_auto_names_an_encoder_for_them(data, auto):
     opened = data()
     sizes = opened.sizes()
-    assert sum(family.mark in sizes for family in FAMILIES) == 1
+    assert sum(family.size_field in sizes for family in ENCODER_FAMILIES) == 1
     assert resolve_encoder("auto", sizes) == auto
     assert resolve_encoder("mine", sizes) == "mine"
     encoder = make_encoder(auto, sizes).eval()
@@ -44,17 +44,17 @@ def test_data_of_every_kind_belong_to_one_family_and_auto_names_an_encoder_for_t
     assert rows.isfinite().all()
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.of)
+@pytest.mark.parametrize("family", ENCODER_FAMILIES, ids=lambda family: family.modality_name)
 def test_a_mistake_is_answered_with_what_there_is(family):
     with pytest.raises(UsageError) as caught:
-        make_encoder("nonsense", {family.mark: 8})
+        make_encoder("nonsense", {family.size_field: 8})
     said = str(caught.value)
-    assert said.startswith(f"--encoder 'nonsense' is unknown: for {family.of} use ")
-    assert all(name in said for name in family.encoders)
-    assert ("hf:NAME" in said) == (family.pretrained is not None)
-    if not family.pretrained:
+    assert said.startswith(f"--encoder 'nonsense' is unknown: for {family.modality_name} use ")
+    assert all(name in said for name in family.builders)
+    assert ("hf:NAME" in said) == (family.build_pretrained is not None)
+    if not family.build_pretrained:
         with pytest.raises(UsageError, match="'hf:a/model' is unknown"):
-            make_encoder("hf:a/model", {family.mark: 8})
+            make_encoder("hf:a/model", {family.size_field: 8})
 
 
 def test_data_without_a_family_are_refused_until_there_is_one(monkeypatch):
@@ -65,8 +65,8 @@ def test_data_without_a_family_are_refused_until_there_is_one(monkeypatch):
         "linear": lambda sizes: nn.Linear(sizes["points"], 2),
         "linear-WIDTH": lambda sizes, width: nn.Linear(sizes["points"], width),
     }
-    points = Family(of="clouds of points", mark="points", encoders=known, auto=lambda sizes: "linear")
-    monkeypatch.setattr("nearfar.encoders.FAMILIES", [*FAMILIES, points])
+    points = EncoderFamily(modality_name="clouds of points", size_field="points", builders=known, choose_default=lambda sizes: "linear")
+    monkeypatch.setattr("nearfar.encoders.ENCODER_FAMILIES", [*ENCODER_FAMILIES, points])
     assert resolve_encoder("auto", sizes) == "linear"
     assert make_encoder("linear", sizes)(torch.zeros(4, 5)).shape == (4, 2)
     assert make_encoder("linear-3", sizes)(torch.zeros(4, 5)).shape == (4, 3)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nearfar.core import Key, UsageError
-from nearfar.encoders import IMAGE_ENCODERS, Standardise, make_encoder, resolve_encoder
+from nearfar.core import RandomKey, UsageError
+from nearfar.encoders import IMAGE_ENCODERS, Standardize, make_encoder, resolve_encoder
 
 SIZES = {"channels": 3, "size": 32, "mean": [0.5, 0.4, 0.3], "std": [0.2, 0.2, 0.1], "n": 10}
 
 
 def images(n=2, c=3, size=32):
-    return Key(0).integers(torch.arange(n), 256, c, size, size).to(torch.uint8)
+    return RandomKey(0).integers(torch.arange(n), 256, c, size, size).to(torch.uint8)
 
 
 @pytest.mark.parametrize("spec", [s for s in IMAGE_ENCODERS if "50" not in s and "34" not in s])
@@ -44,7 +44,7 @@ def test_group_norm_encoders_treat_rows_alone():
 
 
 def test_standardise_takes_bytes_and_floats():
-    layer = Standardise([0.5], [0.25])
+    layer = Standardize([0.5], [0.25])
     bytes_in = torch.tensor([[[[0, 255]]]], dtype=torch.uint8)
     assert layer(bytes_in).flatten().tolist() == [-2.0, 2.0]
     assert torch.equal(layer(bytes_in), layer(bytes_in.float() / 255))
@@ -53,7 +53,7 @@ def test_standardise_takes_bytes_and_floats():
 def test_initialisation_is_keyed():
     weights = []
     for _ in range(2):
-        with Key(3)("init").seeded():
+        with RandomKey(3)("init").fork_torch_rng():
             weights.append(torch.cat([p.flatten() for p in make_encoder("convnet", SIZES).parameters()]))
     assert torch.equal(*weights)
 

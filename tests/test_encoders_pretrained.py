@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nearfar.core import Key, UsageError
+from nearfar.core import RandomKey, UsageError
 from nearfar.encoders import make_encoder
 
 transformers = pytest.importorskip("transformers")
 
 
 def images(channels: int, size: int = 32) -> torch.Tensor:
-    return Key(0).integers(torch.arange(2), 256, channels, size, size).to(torch.uint8)
+    return RandomKey(0).integers(torch.arange(2), 256, channels, size, size).to(torch.uint8)
 
 
 def sizes(channels: int, size: int = 32) -> dict:

@@ -9,8 +9,8 @@ import pytest
 import torch
 from sklearn.datasets import load_digits
 
-from nearfar.core import Key, NearfarError
-from nearfar.evaluate import Features, Table, compare, effective_rank, knn, linear_probe, raw_pixels
+from nearfar.core import NearfarError, RandomKey
+from nearfar.evaluate import Features, ResultTable, build_pixel_baselines, compare_features, effective_rank, knn, linear_probe
 from nearfar.losses import alignment, uniformity
 
 
@@ -31,12 +31,12 @@ def representations(digits):
         return torch.relu(x.flatten(1) @ project)
 
     encoded = Features(encode(train), encode(test), views=(encode(views[0]), encode(views[1])))
-    return raw_pixels(train, test, views) | {"encoder": encoded}
+    return build_pixel_baselines(train, test, views) | {"encoder": encoded}
 
 
 @pytest.fixture(scope="module")
 def table(representations, digits):
-    return compare(representations, digits[1], digits[3], key=Key(0), draws=3)
+    return compare_features(representations, digits[1], digits[3], rng_key=RandomKey(0), draws=3)
 
 
 def test_numbers_are_those_of_the_functions(table, representations, digits):
@@ -53,16 +53,16 @@ def test_numbers_are_those_of_the_functions(table, representations, digits):
 
 
 def test_every_row_names_its_protocol_and_survives_json(table):
-    protocol = {"k": 20, "tau": 0.07, "per_class": 5, "draws": 3, "C": 1.0, "split": "test", "checkpoint": "last epoch"}
+    protocol = {"k": 20, "temperature": 0.07, "per_class": 5, "draws": 3, "C": 1.0, "split": "test", "checkpoint": "last epoch"}
     for row in json.loads(json.dumps(table.rows)):
         assert protocol.items() <= row.items()
-    assert Table.from_json(table.to_json()) == table
+    assert ResultTable.from_json(table.to_json()) == table
     with pytest.raises(NearfarError, match="not a table"):
-        Table.from_json("[]")
+        ResultTable.from_json("[]")
 
 
 def test_the_same_inputs_give_the_same_table(table, representations, digits):
-    assert compare(representations, digits[1].numpy(), digits[3].numpy(), key=Key(0), draws=3) == table
+    assert compare_features(representations, digits[1].numpy(), digits[3].numpy(), rng_key=RandomKey(0), draws=3) == table
 
 
 def test_scaled_pixels_are_standardised_by_the_training_split(representations, digits):
@@ -73,7 +73,7 @@ def test_scaled_pixels_are_standardised_by_the_training_split(representations, d
     assert torch.allclose(scaled.test[:, varying], expected[:, varying], atol=1e-4)
 
 
-def made(raw: tuple[float, float, float], trained: tuple[float, float, float]) -> Table:
+def made(raw: tuple[float, float, float], trained: tuple[float, float, float]) -> ResultTable:
     names = ("few_labels", "linear", "knn")
     rows = [
         {"representation": "raw pixels", "baseline": True, **dict(zip(names, raw, strict=True)), "few_labels_std": 0.01, "alignment": 0.1},
@@ -85,8 +85,16 @@ def made(raw: tuple[float, float, float], trained: tuple[float, float, float]) -
             "alignment": 0.2,
         },
     ]
-    protocol = {"split": "test", "checkpoint": "last epoch", "geometry_samples": 4096, "k": 7, "k_asked": 20, "tau": 0.07, "per_class": 5}
-    return Table(rows, protocol | {"draws": 10, "short_classes": 2, "C": 1.0})
+    protocol = {
+        "split": "test",
+        "checkpoint": "last epoch",
+        "geometry_samples": 4096,
+        "k": 7,
+        "k_asked": 20,
+        "temperature": 0.07,
+        "per_class": 5,
+    }
+    return ResultTable(rows, protocol | {"draws": 10, "short_classes": 2, "C": 1.0})
 
 
 def test_render_marks_winners_and_says_where_raw_pixels_win():
@@ -104,8 +112,8 @@ def test_render_marks_winners_and_says_where_raw_pixels_win():
 def test_nothing_is_said_where_training_wins_everywhere_or_ties():
     table = made(raw=(0.7, 0.9, 0.97), trained=(0.8, 0.95, 0.97))
     assert table.verdict == ""
-    assert table.best("knn") == [0, 1]
-    assert table.best("alignment") == []
+    assert table.find_best_rows("knn") == [0, 1]
+    assert table.find_best_rows("alignment") == []
 
 
 def test_a_probe_that_did_not_converge_is_said():
@@ -122,7 +130,7 @@ def test_names_with_brackets_are_not_markup():
 
 
 def test_without_labels_only_geometry_remains(representations):
-    table = compare(representations, key=Key(0))
+    table = compare_features(representations, rng_key=RandomKey(0))
     assert list(table.columns) == ["alignment", "uniformity", "effective_rank", "spread"]
     assert "kNN" not in table.render()
     assert all("k" not in row for row in table.rows)
@@ -130,22 +138,22 @@ def test_without_labels_only_geometry_remains(representations):
 
 def test_without_views_there_is_no_alignment():
     x = np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32)
-    assert "alignment" not in compare({"some": Features(x, x)}, key=Key(0)).columns
+    assert "alignment" not in compare_features({"some": Features(x, x)}, rng_key=RandomKey(0)).columns
 
 
 def test_different_samples_are_not_compared():
     x = torch.ones(4, 2)
     with pytest.raises(NearfarError, match="different samples"):
-        compare({"one": Features(x, x), "two": Features(x, x[:3])}, key=Key(0))
+        compare_features({"one": Features(x, x), "two": Features(x, x[:3])}, rng_key=RandomKey(0))
 
 
 def test_diverged_features_are_named():
     x = torch.ones(4, 2)
     with pytest.raises(NearfarError, match="trained encoder, test features: 4 of 4 rows"):
-        compare({"trained encoder": Features(x, x * float("nan"))}, key=Key(0))
+        compare_features({"trained encoder": Features(x, x * float("nan"))}, rng_key=RandomKey(0))
 
 
 def test_one_kind_of_labels_is_not_enough():
     x = torch.ones(4, 2)
     with pytest.raises(NearfarError, match="both, or neither"):
-        compare({"one": Features(x, x)}, torch.zeros(4, dtype=torch.long), key=Key(0))
+        compare_features({"one": Features(x, x)}, torch.zeros(4, dtype=torch.long), rng_key=RandomKey(0))

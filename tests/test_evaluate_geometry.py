@@ -11,8 +11,8 @@ from sklearn.datasets import load_digits
 from sklearn.decomposition import PCA
 from sklearn.neighbors import KNeighborsClassifier
 
-from nearfar.core import Key, UsageError
-from nearfar.evaluate import effective_rank, project, spectrum, spread
+from nearfar.core import RandomKey, UsageError
+from nearfar.evaluate import effective_rank, project_to_2d, spectrum, spread
 from nearfar.evaluate.geometry import singular_values
 
 
@@ -71,20 +71,20 @@ def test_spread_tells_collapse_from_health():
 def test_a_map_is_repeatable_and_keeps_neighbours(method):
     digits = load_digits()
     x = digits.data.astype(np.float32)
-    found = project(x, method, key=Key(0), limit=300)
-    again = project(torch.tensor(x), method, key=Key(0), limit=300)
+    found = project_to_2d(x, method, rng_key=RandomKey(0), max_points=300)
+    again = project_to_2d(torch.tensor(x), method, rng_key=RandomKey(0), max_points=300)
     assert np.array_equal(found.points, again.points)
     assert found.points.shape == (300, 2)
-    assert len(np.unique(found.index)) == 300
-    y = digits.target[found.index]
+    assert len(np.unique(found.rows)) == 300
+    y = digits.target[found.rows]
     own = KNeighborsClassifier(5).fit(found.points, y).score(found.points, y)
     assert own > (0.9 if method == "tsne" else 0.5)
-    assert not np.array_equal(project(x, method, key=Key(1), limit=300).index, found.index)
+    assert not np.array_equal(project_to_2d(x, method, rng_key=RandomKey(1), max_points=300).rows, found.rows)
 
 
 def test_pca_map_is_scikit_learns_up_to_sign():
     x = load_digits().data[:200].astype(np.float32)
-    found = project(x, "pca", key=Key(0))
+    found = project_to_2d(x, "pca", rng_key=RandomKey(0))
     reference = PCA(2).fit_transform(x)
     assert np.allclose(np.abs(found.points), np.abs(reference), atol=1e-2)
 
@@ -92,7 +92,7 @@ def test_pca_map_is_scikit_learns_up_to_sign():
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 7])
 @pytest.mark.parametrize("d", [1, 2, 60])
 def test_small_maps_are_drawn(n, d):
-    found = project(torch.randn(n, d, generator=torch.Generator().manual_seed(n)), "tsne", key=Key(0))
+    found = project_to_2d(torch.randn(n, d, generator=torch.Generator().manual_seed(n)), "tsne", rng_key=RandomKey(0))
     assert found.points.shape == (n, 2)
     assert np.isfinite(found.points).all()
     assert found.method == ("t-SNE" if n > 3 else "PCA")
@@ -100,4 +100,4 @@ def test_small_maps_are_drawn(n, d):
 
 def test_an_unknown_map_is_a_usage_error():
     with pytest.raises(UsageError, match="choose tsne or pca"):
-        project(torch.ones(3, 2), "umap", key=Key(0))
+        project_to_2d(torch.ones(3, 2), "umap", rng_key=RandomKey(0))

@@ -11,10 +11,10 @@ from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from nearfar.core import Key, NearfarError
-from nearfar.evaluate import OnlineProbe, chosen_penalty, few_labels, fit_linear, linear_probe, probe
-from nearfar.evaluate.few_labels import draw
-from nearfar.evaluate.input_checks import standardised
+from nearfar.core import NearfarError, RandomKey
+from nearfar.evaluate import OnlineProbe, choose_penalty, few_label_probe, fit_linear, linear_probe, probe
+from nearfar.evaluate.few_labels import draw_labeled_rows
+from nearfar.evaluate.input_checks import standardize_columns
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_scaled_accuracy_agrees_with_scikit_learn(digits):
     found = linear_probe(train_x, train_y, test_x, test_y)
     assert found.accuracy == pytest.approx(reference.score(scaler.transform(test_x.numpy()), test_y.numpy()), abs=2 / 597)
     assert found.train_accuracy == pytest.approx(reference.score(scaler.transform(train_x.numpy()), train_y.numpy()), abs=2 / 1200)
-    assert (found.C, found.scale) == (1.0, True)
+    assert (found.C, found.standardize) == (1.0, True)
 
 
 def test_more_columns_than_rows_is_solved_exactly(digits):
@@ -93,7 +93,7 @@ def test_a_search_that_its_limits_end_has_not_converged(digits, monkeypatch):
         def __init__(self, params, **how):
             super().__init__(params, **how | {"max_eval": 5})
 
-    monkeypatch.setattr(probe, "ROUNDS", 1)
+    monkeypatch.setattr(probe, "MAX_ROUNDS", 1)
     assert not fit_linear(*digits[:2]).converged
     monkeypatch.setattr(torch.optim, "LBFGS", Hasty)
     found = fit_linear(*digits[:2])
@@ -114,7 +114,7 @@ def test_standardising_spares_constant_columns():
     g = torch.Generator().manual_seed(0)
     x = torch.randn(1000, 3, generator=g) * torch.tensor([1.0, 100.0, 1e-4]) + torch.tensor([0.0, 5.0, 0.01])
     x = torch.cat([x, torch.full((1000, 1), 0.1), torch.zeros(1000, 1)], dim=1)
-    (scaled,) = standardised(x)
+    (scaled,) = standardize_columns(x)
     assert torch.allclose(scaled[:, :3].std(0, correction=0), torch.ones(3), atol=1e-3)
     assert scaled[:, 3:].abs().max() < 1e-6
 
@@ -136,34 +136,47 @@ def test_collapsed_features_are_at_chance(digits):
 
 def test_draws_hold_equally_many_of_each_class_and_depend_on_the_key_alone(digits):
     labels = digits[1].numpy()
-    first, second = (draw(labels, 5, Key(3)("few labels", i)) for i in (0, 1))
+    first, second = (draw_labeled_rows(labels, 5, RandomKey(3)("few labels", i)) for i in (0, 1))
     assert np.bincount(labels[first]).tolist() == [5] * 10
     assert len(np.unique(first)) == 50
     assert not np.array_equal(first, second)
-    assert np.array_equal(first, draw(labels, 5, Key(3)("few labels", 0)))
+    assert np.array_equal(first, draw_labeled_rows(labels, 5, RandomKey(3)("few labels", 0)))
 
 
 def test_few_labels_is_the_mean_over_probes_on_the_draws(digits):
     train_x, train_y, test_x, test_y = digits
-    found = few_labels(train_x, train_y, test_x, test_y, per_class=5, draws=3, key=Key(1))
-    scaled, scaled_test = standardised(train_x, test_x)
+    found = few_label_probe(train_x, train_y, test_x, test_y, per_class=5, draws=3, rng_key=RandomKey(1))
+    scaled, scaled_test = standardize_columns(train_x, test_x)
     expected = []
     for i in range(3):
-        chosen = draw(train_y.numpy(), 5, Key(1)("few labels", i))
+        chosen = draw_labeled_rows(train_y.numpy(), 5, RandomKey(1)("few labels", i))
         model = LogisticRegression(C=1.0, tol=1e-7, max_iter=5000).fit(scaled[chosen].numpy(), train_y[chosen].numpy())
         expected.append(model.score(scaled_test.numpy(), test_y.numpy()))
     assert found.accuracies == pytest.approx(expected, abs=2 / 597)
     assert found.mean == pytest.approx(np.mean(found.accuracies))
     assert found.std == pytest.approx(np.std(found.accuracies, ddof=1))
-    assert found == few_labels(train_x.numpy(), train_y.numpy(), test_x.numpy(), test_y.numpy(), per_class=5, draws=3, key=Key(1))
+    assert found == few_label_probe(
+        train_x.numpy(), train_y.numpy(), test_x.numpy(), test_y.numpy(), per_class=5, draws=3, rng_key=RandomKey(1)
+    )
 
 
 def test_a_rare_class_gives_all_it_has(digits):
     train_x, train_y, test_x, test_y = digits
     keep = torch.cat([(train_y != 4).nonzero()[:, 0], (train_y == 4).nonzero()[:2, 0]])
-    found = few_labels(train_x[keep], train_y[keep], test_x, test_y, per_class=5, draws=2, key=Key(0))
+    found = few_label_probe(train_x[keep], train_y[keep], test_x, test_y, per_class=5, draws=2, rng_key=RandomKey(0))
     assert found.short_classes == 1
-    assert np.bincount(train_y[keep].numpy()[draw(train_y[keep].numpy(), 5, Key(0))]).tolist() == [5, 5, 5, 5, 2, 5, 5, 5, 5, 5]
+    assert np.bincount(train_y[keep].numpy()[draw_labeled_rows(train_y[keep].numpy(), 5, RandomKey(0))]).tolist() == [
+        5,
+        5,
+        5,
+        5,
+        2,
+        5,
+        5,
+        5,
+        5,
+        5,
+    ]
 
 
 def test_online_probe_learns_without_touching_the_encoder(digits):
@@ -185,13 +198,13 @@ def test_the_penalty_is_chosen_on_held_out_training_rows(digits):
     """Among many columns of noise a strong penalty is better; and what is found is what a search over the same fifth finds."""
     x, y = digits[0], digits[1]
     x = torch.cat([x, torch.randn(len(x), 800, generator=torch.Generator().manual_seed(0))], 1)
-    order = Key(3)("held out").permutation(len(x))
+    order = RandomKey(3)("held out").permutation(len(x))
     held, kept = order[:240], order[240:]
     accuracy = {C: linear_probe(x[kept], y[kept], x[held], y[held], C).accuracy for C in (1e-3, 0.1, 100.0)}
     assert accuracy[1e-3] > accuracy[100.0] + 0.01
-    assert chosen_penalty(x, y, Key(3), (0.1, 100.0, 1e-3)) == max(accuracy, key=accuracy.__getitem__)
+    assert choose_penalty(x, y, RandomKey(3), (0.1, 100.0, 1e-3)) == max(accuracy, key=accuracy.__getitem__)
     with pytest.raises(NearfarError, match="a fifth of 4 rows is none"):
-        chosen_penalty(x[:4], y[:4], Key(3))
+        choose_penalty(x[:4], y[:4], RandomKey(3))
 
 
 def test_the_penalty_is_not_chosen_on_fitted_rows(digits):
@@ -203,7 +216,7 @@ def test_the_penalty_is_not_chosen_on_fitted_rows(digits):
     y[wrong] = torch.randint(10, (int(wrong.sum()),), generator=random)
     strong, weak = (linear_probe(x, y, x, y, C).accuracy for C in (0.01, 1.0))
     assert strong < weak == 1.0
-    assert chosen_penalty(x, y, Key(3), (0.01, 1.0)) == 0.01
+    assert choose_penalty(x, y, RandomKey(3), (0.01, 1.0)) == 0.01
 
 
 def test_a_test_row_is_scored_independently_of_other_test_rows(digits):
@@ -214,5 +227,5 @@ def test_a_test_row_is_scored_independently_of_other_test_rows(digits):
     near, distant, both = (linear_probe(*train, *part, C=0.01) for part in parts)
     assert both.accuracy == pytest.approx((near.accuracy + distant.accuracy) / 2)
     assert (both.train_accuracy, both.iterations) == (near.train_accuracy, near.iterations)
-    near, distant, both = (few_labels(*train, *part, draws=2, key=Key(1)) for part in parts)
+    near, distant, both = (few_label_probe(*train, *part, draws=2, rng_key=RandomKey(1)) for part in parts)
     assert both.mean == pytest.approx((near.mean + distant.mean) / 2)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 from senteval_files import write_senteval
 
-from nearfar.core import Key, NearfarError
+from nearfar.core import NearfarError, RandomKey
 from nearfar.data.text.senteval import STS_SETS, GradedPairs, read_sts
 from nearfar.evaluate.correlation import spearman
-from nearfar.evaluate.lexical_baselines import ngram_jaccard, random_words, tf_idf_cosine
-from nearfar.evaluate.sts import compare_sts, cosine_of, measure_sts, read_sts_sets, render_sts
+from nearfar.evaluate.lexical_baselines import build_random_word_encoder, ngram_jaccard, tf_idf_cosine
+from nearfar.evaluate.sts import build_cosine_scorer, compare_sts, measure_sts, read_sts_sets, render_sts
 
 REAL = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser() / "senteval"
 
@@ -66,7 +66,7 @@ def test_spearman_of_samples_is_that_of_the_repeated_rows():
 
 
 def test_the_three_protocols_are_what_they_say(sets):
-    measured = measure_sts(sets, cosine_of(letters))
+    measured = measure_sts(sets, build_cosine_scorer(letters))
     assert tuple(measured.data) == STS_SETS
     for name, files in sets.items():
         predicted = measured.predicted[name]
@@ -76,10 +76,14 @@ def test_the_three_protocols_are_what_they_say(sets):
             np.testing.assert_allclose(predicted[part], cosine, atol=1e-12)
         each = [stats.spearmanr(predicted[part], pairs.score).statistic for part, pairs in files.items()]
         gold = np.concatenate([pairs.score for pairs in files.values()])
-        assert measured.of(name, "all") == pytest.approx(stats.spearmanr(torch.cat(list(predicted.values())), gold).statistic)
-        assert measured.of(name, "mean") == pytest.approx(np.mean(each))
-        assert measured.of(name, "wmean") == pytest.approx(np.average(each, weights=[len(pairs) for pairs in files.values()]))
-    assert measured.average() == pytest.approx(np.mean([measured.of(n) for n in STS_SETS]))
+        assert measured.compute_correlation(name, "all") == pytest.approx(
+            stats.spearmanr(torch.cat(list(predicted.values())), gold).statistic
+        )
+        assert measured.compute_correlation(name, "mean") == pytest.approx(np.mean(each))
+        assert measured.compute_correlation(name, "wmean") == pytest.approx(
+            np.average(each, weights=[len(pairs) for pairs in files.values()])
+        )
+    assert measured.compute_average() == pytest.approx(np.mean([measured.compute_correlation(n) for n in STS_SETS]))
 
 
 def test_protocols_differ_where_files_have_different_levels():
@@ -88,9 +92,9 @@ def test_protocols_differ_where_files_have_different_levels():
     files = {"a": GradedPairs(["x"] * 3, ["y"] * 3, score), "b": GradedPairs(["x"] * 6, ["y"] * 6, np.repeat(score, 2) + 0.5)}
     measured = measure_sts({"S": files}, lambda first, second: torch.tensor([10, 11, 12, *(5.0, 4.0, 3.0, 2.0, 1.0, 0.0)]))
     mirrored = stats.spearmanr([5, 4, 3, 2, 1, 0], np.repeat(score, 2)).statistic
-    assert measured.of("S", "mean") == pytest.approx((1 + mirrored) / 2)
-    assert measured.of("S", "wmean") == pytest.approx((3 + 6 * mirrored) / 9)
-    assert measured.of("S", "all") == pytest.approx(
+    assert measured.compute_correlation("S", "mean") == pytest.approx((1 + mirrored) / 2)
+    assert measured.compute_correlation("S", "wmean") == pytest.approx((3 + 6 * mirrored) / 9)
+    assert measured.compute_correlation("S", "all") == pytest.approx(
         stats.spearmanr([10, 11, 12, 5, 4, 3, 2, 1, 0], np.concatenate([score, np.repeat(score, 2) + 0.5])).statistic
     )
 
@@ -102,7 +106,7 @@ def test_each_text_is_encoded_once_and_all_in_one_call(sets):
         calls.append(texts)
         return letters(texts)
 
-    measure_sts(sets, cosine_of(encode))
+    measure_sts(sets, build_cosine_scorer(encode))
     (texts,) = calls
     assert len(texts) == len(set(texts))
     assert set(texts) == {t for files in sets.values() for pairs in files.values() for t in pairs.first + pairs.second}
@@ -110,19 +114,19 @@ def test_each_text_is_encoded_once_and_all_in_one_call(sets):
 
 def test_a_broken_or_collapsed_encoder(sets):
     with pytest.raises(NearfarError, match="NaN"):
-        measure_sts(sets, cosine_of(lambda texts: letters(texts) / 0))
+        measure_sts(sets, build_cosine_scorer(lambda texts: letters(texts) / 0))
     with pytest.raises(NearfarError, match="1 vectors for"):
-        measure_sts(sets, cosine_of(lambda texts: letters(texts[:1])))
+        measure_sts(sets, build_cosine_scorer(lambda texts: letters(texts[:1])))
     with pytest.raises(NearfarError, match="finite numbers"):
         measure_sts(sets, lambda first, second: torch.zeros(3))
-    assert measure_sts(sets, cosine_of(lambda texts: torch.zeros(len(texts), 4))).average() == 0
+    assert measure_sts(sets, build_cosine_scorer(lambda texts: torch.zeros(len(texts), 4))).compute_average() == 0
 
 
 def test_the_table_and_the_json_hold_every_set(sets):
-    measured = measure_sts(sets, cosine_of(letters))
+    measured = measure_sts(sets, build_cosine_scorer(letters))
     lines = render_sts({"letters": measured, "tf-idf": measure_sts(sets, tf_idf_cosine)}).splitlines()
     assert lines[0].split() == [*STS_SETS, "average"]
-    assert lines[1].split()[1:] == [f"{100 * v:.2f}" for v in (*map(measured.of, STS_SETS), measured.average())]
+    assert lines[1].split()[1:] == [f"{100 * v:.2f}" for v in (*map(measured.compute_correlation, STS_SETS), measured.compute_average())]
     assert "'all'" in lines[-1]
     as_dict = measured.as_dict()
     assert as_dict["sets"]["STS12"]["pairs"] == 35
@@ -142,12 +146,12 @@ def test_the_bootstrap_sees_a_difference_and_none():
     data, gold = graded(300, 0)
     noise = torch.from_numpy(np.random.default_rng(1).normal(size=(2, 300)))
     good, bad = (measure_sts(data, lambda a, b, s=s, e=e: gold + s * e) for s, e in ((0.5, noise[0]), (3.0, noise[1])))
-    found = compare_sts(good, bad, Key(0), draws=200)
-    assert found["S"].low > 0.2
-    assert found["S"].low < found["S"].difference < found["S"].high
+    found = compare_sts(good, bad, RandomKey(0), draws=200)
+    assert found["S"].interval_low > 0.2
+    assert found["S"].interval_low < found["S"].difference < found["S"].interval_high
     assert found["average"] == found["S"]
-    same = compare_sts(good, good, Key(0), draws=50)["S"]
-    assert (same.difference, same.error, same.low, same.high) == (0, 0, 0, 0)
+    same = compare_sts(good, good, RandomKey(0), draws=50)["S"]
+    assert (same.difference, same.standard_error, same.interval_low, same.interval_high) == (0, 0, 0, 0)
 
 
 def test_the_bootstraps_error_is_about_the_deviation_over_fresh_pairs():
@@ -157,24 +161,24 @@ def test_the_bootstraps_error_is_about_the_deviation_over_fresh_pairs():
         data, gold = graded(200, trial)
         noise = torch.from_numpy(rng.normal(size=(2, 200)))
         a, b = (measure_sts(data, lambda x, y, s=gold + 2 * e: s) for e in noise)
-        found = compare_sts(a, b, Key(trial), draws=100)["S"]
+        found = compare_sts(a, b, RandomKey(trial), draws=100)["S"]
         differences.append(found.difference)
-        errors.append(found.error)
+        errors.append(found.standard_error)
     assert np.mean(errors) == pytest.approx(np.std(differences), rel=0.35)
 
 
 def test_the_bootstrap_is_keyed_and_refuses_what_cannot_be_compared(sets):
-    a, b = measure_sts(sets, cosine_of(letters)), measure_sts(sets, ngram_jaccard)
-    assert compare_sts(a, b, Key(0), 70) == compare_sts(a, b, Key(0), 70)
-    assert compare_sts(a, b, Key(0), 70) != compare_sts(a, b, Key(1), 70)
+    a, b = measure_sts(sets, build_cosine_scorer(letters)), measure_sts(sets, ngram_jaccard)
+    assert compare_sts(a, b, RandomKey(0), 70) == compare_sts(a, b, RandomKey(0), 70)
+    assert compare_sts(a, b, RandomKey(0), 70) != compare_sts(a, b, RandomKey(1), 70)
     one, other = graded(10, 0), graded(10, 1)
     x, y = (measure_sts(data, lambda a, b, g=gold: g) for data, gold in (one, other))
     with pytest.raises(NearfarError, match="other pairs"):
-        compare_sts(x, y, Key(0), 10)
+        compare_sts(x, y, RandomKey(0), 10)
     with pytest.raises(NearfarError, match="different sets"):
-        compare_sts(a, x, Key(0), 10)
+        compare_sts(a, x, RandomKey(0), 10)
     with pytest.raises(NearfarError, match="at least 2 draws"):
-        compare_sts(a, b, Key(0), 1)
+        compare_sts(a, b, RandomKey(0), 1)
 
 
 # --- floors -----------------------------------------------------------------------------------------------------
@@ -182,7 +186,7 @@ def test_the_bootstrap_is_keyed_and_refuses_what_cannot_be_compared(sets):
 
 def test_floors_know_equal_from_unrelated():
     first, second = ["the cat sat", "the cat sat", "a red bird"], ["The cat sat", "a cat slept", "two blue fish"]
-    for score in (tf_idf_cosine, ngram_jaccard, cosine_of(random_words(Key(0), 4096))):
+    for score in (tf_idf_cosine, ngram_jaccard, build_cosine_scorer(build_random_word_encoder(RandomKey(0), 4096))):
         equal, near, far = score(first, second).tolist()
         assert equal == pytest.approx(1)
         assert 0.05 < near < 0.95
@@ -195,17 +199,17 @@ def test_trigrams_against_a_hand_count():
 
 
 def test_random_words_are_means_of_keyed_vectors():
-    encode = random_words(Key(0), 16)
+    encode = build_random_word_encoder(RandomKey(0), 16)
     x = encode(["red bird", "bird", "red", "..."])
     assert torch.allclose(x[0], (x[1] + x[2]) / 2)
     assert x[3].eq(0).all()
-    assert torch.equal(x, random_words(Key(0), 16)(["red bird", "bird", "red", "..."]))
-    assert not torch.equal(x, random_words(Key(1), 16)(["red bird", "bird", "red", "..."]))
+    assert torch.equal(x, build_random_word_encoder(RandomKey(0), 16)(["red bird", "bird", "red", "..."]))
+    assert not torch.equal(x, build_random_word_encoder(RandomKey(1), 16)(["red bird", "bird", "red", "..."]))
 
 
 def test_tf_idf_on_the_real_sts_benchmark():
     if not REAL.is_dir():
         pytest.skip(f"no {REAL} (set NEARFAR_DATA)")
     real = {"STS-B": read_sts(REAL, "STS-B")}
-    assert 0.66 < measure_sts(real, tf_idf_cosine).average() < 0.74
-    assert 0.60 < measure_sts(real, ngram_jaccard).average() < 0.75
+    assert 0.66 < measure_sts(real, tf_idf_cosine).compute_average() < 0.74
+    assert 0.60 < measure_sts(real, ngram_jaccard).compute_average() < 0.75

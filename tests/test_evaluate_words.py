@@ -9,7 +9,14 @@ import torch
 from scipy.stats import spearmanr
 
 from nearfar.core import NearfarError, UsageError
-from nearfar.evaluate.word_similarity import Answers, Judged, agreement, analogies, read_analogies, read_judged
+from nearfar.evaluate.word_similarity import (
+    AnalogyResult,
+    RatedWordPairs,
+    read_analogies,
+    read_rated_pairs,
+    score_analogies,
+    score_word_similarity,
+)
 
 WORDSIM = "# The WordSimilarity-353 Collection\n# Word 1\tWord 2\tHuman (mean)\nlove\tsex\t6.77\nTiger\tcat\t7.35\n\nplane\tcar\t5.77\n"
 COMBINED = "Word 1,Word 2,Human (mean)\nlove,sex,6.77\ntiger,cat,7.35\n"
@@ -27,9 +34,11 @@ def written(tmp_path, content):
 
 
 def test_wordsim_and_simlex_as_their_authors_write_them(tmp_path):
-    assert read_judged(written(tmp_path, WORDSIM)) == Judged((("love", "sex"), ("tiger", "cat"), ("plane", "car")), (6.77, 7.35, 5.77))
-    assert read_judged(written(tmp_path, COMBINED)) == Judged((("love", "sex"), ("tiger", "cat")), (6.77, 7.35))
-    assert read_judged(written(tmp_path, SIMLEX)) == Judged((("old", "new"), ("smart", "intelligent")), (1.58, 9.2))
+    assert read_rated_pairs(written(tmp_path, WORDSIM)) == RatedWordPairs(
+        (("love", "sex"), ("tiger", "cat"), ("plane", "car")), (6.77, 7.35, 5.77)
+    )
+    assert read_rated_pairs(written(tmp_path, COMBINED)) == RatedWordPairs((("love", "sex"), ("tiger", "cat")), (6.77, 7.35))
+    assert read_rated_pairs(written(tmp_path, SIMLEX)) == RatedWordPairs((("old", "new"), ("smart", "intelligent")), (1.58, 9.2))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,7 @@ def test_wordsim_and_simlex_as_their_authors_write_them(tmp_path):
 )
 def test_malformed_judgements_are_named_with_their_line(tmp_path, content, message):
     with pytest.raises(NearfarError, match=message):
-        read_judged(written(tmp_path, content))
+        read_rated_pairs(written(tmp_path, content))
 
 
 def test_questions_by_section(tmp_path):
@@ -70,7 +79,7 @@ def test_malformed_questions_are_named_with_their_line(tmp_path, content, messag
 
 def test_a_file_that_is_not_there_is_a_mistake(tmp_path):
     with pytest.raises(UsageError, match="cannot read"):
-        read_judged(tmp_path / "none")
+        read_rated_pairs(tmp_path / "none")
 
 
 def test_agreement_is_spearman_of_cosines_over_known_pairs():
@@ -79,7 +88,7 @@ def test_agreement_is_spearman_of_cosines_over_known_pairs():
     number = {f"w{i}": i for i in range(30)}
     pairs = tuple((f"w{i}", f"w{(i * 7 + 3) % 40}") for i in range(30))
     scores = tuple(float(int(x * 5)) for x in torch.rand(30, generator=g))  # with ties
-    found = agreement(vectors, number, Judged(pairs, scores))
+    found = score_word_similarity(vectors, number, RatedWordPairs(pairs, scores))
     known = [(number[a], number[b], s) for (a, b), s in zip(pairs, scores, strict=True) if b in number]
     cosines = [float(torch.cosine_similarity(vectors[a], vectors[b], dim=0)) for a, b, _ in known]
     assert (found.covered, found.pairs) == (len(known), 30)
@@ -88,7 +97,7 @@ def test_agreement_is_spearman_of_cosines_over_known_pairs():
 
 
 def test_no_known_pair_is_no_number():
-    found = agreement(torch.eye(2), {"a": 0, "b": 1}, Judged((("x", "y"), ("a", "b")), (1.0, 2.0)))
+    found = score_word_similarity(torch.eye(2), {"a": 0, "b": 1}, RatedWordPairs((("x", "y"), ("a", "b")), (1.0, 2.0)))
     assert math.isnan(found.spearman)
     assert (found.covered, found.pairs) == (1, 2)
 
@@ -108,20 +117,23 @@ def test_analogies_against_a_naive_loop():
             covered, right = covered + 1, right + (best == d)
     assert 0 < covered < 300
     assert right > 0
-    assert analogies(vectors, number, {"s": asked, "none": []}) == {"s": Answers(right, covered, 300), "none": Answers(0, 0, 0)}
+    assert score_analogies(vectors, number, {"s": asked, "none": []}) == {
+        "s": AnalogyResult(right, covered, 300),
+        "none": AnalogyResult(0, 0, 0),
+    }
 
 
 def test_a_parallelogram_is_answered_and_limits_hold():
     vectors = torch.tensor([[1.0, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [0, 1, 0]])
     number = dict(zip(["man", "woman", "king", "queen", "other"], range(5), strict=True))
     sections = {"family": [("man", "woman", "king", "queen")]}
-    assert analogies(vectors, number, sections)["family"].accuracy == 1.0
-    limited = analogies(vectors, number, sections, among=3)["family"]
+    assert score_analogies(vectors, number, sections)["family"].accuracy == 1.0
+    limited = score_analogies(vectors, number, sections, max_words=3)["family"]
     assert (limited.covered, limited.questions) == (0, 1)
     assert math.isnan(limited.accuracy)
-    assert Answers(1, 2, 3) + Answers(1, 1, 1) == Answers(2, 3, 4)
-    with pytest.raises(UsageError, match="among"):
-        analogies(vectors, number, sections, among=0)
+    assert AnalogyResult(1, 2, 3) + AnalogyResult(1, 1, 1) == AnalogyResult(2, 3, 4)
+    with pytest.raises(UsageError, match="max_words"):
+        score_analogies(vectors, number, sections, max_words=0)
 
 
 def test_vectors_that_are_no_numbers_are_refused():
@@ -129,6 +141,6 @@ def test_vectors_that_are_no_numbers_are_refused():
     vectors[3, 0] = math.nan
     number = {word: i for i, word in enumerate("abcd")}
     with pytest.raises(NearfarError, match="word vectors: 1 of 4 rows hold NaN or infinity"):
-        agreement(vectors, number, Judged((("a", "b"), ("c", "d"), ("a", "d")), (1.0, 2.0, 3.0)))
+        score_word_similarity(vectors, number, RatedWordPairs((("a", "b"), ("c", "d"), ("a", "d")), (1.0, 2.0, 3.0)))
     with pytest.raises(NearfarError, match="word vectors: 1 of 4 rows hold NaN or infinity"):
-        analogies(vectors, number, {"all": [("a", "b", "c", "d")]})
+        score_analogies(vectors, number, {"all": [("a", "b", "c", "d")]})

@@ -16,7 +16,7 @@ import torch
 import nearfar
 from nearfar.cli.main import main
 from nearfar.core import UsageError
-from nearfar.export import TARGETS, export
+from nearfar.export import TARGETS, export_encoder
 
 TEXTS = ["A first text.", "And another one, which is a good deal longer than the first was", "", "Third: 3rd"]
 
@@ -32,18 +32,18 @@ def runs(tmp_path_factory) -> dict[str, nearfar.train.model.Trained]:
     asked = [{"question": f"Which number has {i}?", "passage": text, "answer": str(i * i)} for i, text in enumerate(sentences)]
     (folder / "asked.jsonl").write_text("\n".join(map(json.dumps, asked)))
     text, triples, questions = folder / "text.txt", folder / "triples.csv", folder / "asked.jsonl"
-    settings = {"preset": "tiny", "steps": 2, "batch": 16}
+    settings = {"preset": "tiny", "steps": 2, "batch_size": 16}
     return {
         "convnet": nearfar.fit("simclr", out=folder / "convnet", **settings),
         "sobel": nearfar.fit("deepcluster", **settings, encoder="convnet-gn"),
         "mean": nearfar.fit("simcse-unsup", text, out=folder / "mean", **settings),
-        "cls": nearfar.fit("simcse-unsup", text, pool="cls", **settings),
-        "first-last": nearfar.fit("simcse-unsup", text, pool="first-last", **settings),
+        "cls": nearfar.fit("simcse-unsup", text, pooling="cls", **settings),
+        "first-last": nearfar.fit("simcse-unsup", text, pooling="first-last", **settings),
         "dense": nearfar.fit("simcse-sup", triples, columns="anchor,positive,negative", encoder="bert-tiny", **settings),
-        "gru": nearfar.fit("quick-thought", text, encoder="gru", **settings | {"batch": 4}),
+        "gru": nearfar.fit("quick-thought", text, encoder="gru", **settings | {"batch_size": 4}),
         "towers": nearfar.fit("dpr", questions, encoder="bert-tiny", **settings),
         "reader": nearfar.fit("dpr-reader", questions, encoder="bert-tiny", **settings),
-        "word": nearfar.fit("word2vec-skipgram-neg", text, **settings | {"batch": 4}),
+        "word": nearfar.fit("word2vec-skipgram-neg", text, **settings | {"batch_size": 4}),
         "mel": nearfar.fit("cpc-audio", encoder="mel-transformer", **settings),
         "wave": nearfar.fit("cpc-audio", encoder="wave", **settings),
         "frames": nearfar.fit("st-dim", **settings),
@@ -66,7 +66,7 @@ def inputs(run, n: int) -> np.ndarray:
         clips = np.random.default_rng(n).integers(-9000, 9000, (n, run.net.sizes["samples"]), dtype=np.int16)
         clips[-1, run.net.sizes["samples"] // 3 :] = 0  # a shorter one
         return clips
-    return run.inputs.accept(TEXTS[:n])[0].read(np.arange(n)).numpy()
+    return run.inputs.adapt(TEXTS[:n])[0].read(np.arange(n)).numpy()
 
 
 def vectors(run, n: int) -> np.ndarray:
@@ -82,7 +82,7 @@ def vectors(run, n: int) -> np.ndarray:
 @pytest.mark.parametrize("name", ["convnet", "mean", "gru", "mel", "wave", "frames"])
 def test_onnx_runs_in_onnxruntime_with_any_batch(runs, name, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
-    export(runs[name], "onnx", tmp_path / "out")
+    export_encoder(runs[name], "onnx", tmp_path / "out")
     session = onnxruntime.InferenceSession(tmp_path / "out" / "model.onnx")
     (taken,) = session.get_inputs()
     words = json.loads((tmp_path / "out" / "preprocessing.json").read_text())
@@ -102,7 +102,7 @@ def onnx_weights(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", ["convnet", "sobel", "first-last", "dense", "word", "mel", "wave", "frames"])
 def test_torch_loads_the_program_without_nearfar_and_without_pickle(runs, name, tmp_path):
-    export(runs[name], "torch", tmp_path / "out")
+    export_encoder(runs[name], "torch", tmp_path / "out")
     program = tmp_path / "out" / "model.pt2"
     with zipfile.ZipFile(program) as archive:
         for entry in archive.infolist():
@@ -115,7 +115,7 @@ def test_torch_loads_the_program_without_nearfar_and_without_pickle(runs, name, 
 
 
 def test_a_recurrent_program_takes_any_number_of_tokens(runs, tmp_path):
-    export(runs["gru"], "torch", tmp_path / "out")
+    export_encoder(runs["gru"], "torch", tmp_path / "out")
     encode = load_program(tmp_path / "out" / "model.pt2")
     words = json.loads((tmp_path / "out" / "preprocessing.json").read_text())
     shortest, longest = words["t"]
@@ -131,7 +131,7 @@ def test_a_recurrent_program_takes_any_number_of_tokens(runs, tmp_path):
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_questions_and_passages_go_home_in_a_file_each(runs, to, tmp_path):
     run, ids = runs["towers"], inputs(runs["towers"], 4)
-    out = export(run, to, tmp_path / "out")
+    out = export_encoder(run, to, tmp_path / "out")
     words, ending = json.loads((out / "preprocessing.json").read_text()), {"onnx": "onnx", "torch": "pt2"}[to]
     assert list(words) == ["question", "passage"]
     assert {path.name for path in out.glob(f"*.{ending}")} == {f"question.{ending}", f"passage.{ending}"}
@@ -149,7 +149,7 @@ def test_questions_and_passages_go_home_in_a_file_each(runs, to, tmp_path):
 
 @pytest.mark.parametrize("to", ["sentence-transformers", "transformers"])
 def test_questions_and_passages_go_home_in_a_folder_each(runs, to, tmp_path):
-    run, out = runs["towers"], export(runs["towers"], to, tmp_path / "out")
+    run, out = runs["towers"], export_encoder(runs["towers"], to, tmp_path / "out")
     assert {path.name for path in out.iterdir()} == {"README.md", "question", "passage"}
     for tower in ("question", "passage"):
         found = (sentence_vectors if to == "sentence-transformers" else first_states)(out / tower)
@@ -182,7 +182,7 @@ def load_program(path: Path) -> torch.nn.Module:
 
 def test_the_program_needs_torch_alone(runs, tmp_path):
     """The README's own lines, in a process that cannot import nearfar."""
-    export(runs["convnet"], "torch", tmp_path / "out")
+    export_encoder(runs["convnet"], "torch", tmp_path / "out")
     np.save(tmp_path / "images.npy", images(4))
     lines = (tmp_path / "out" / "README.md").read_text().split("```python\n")[1].split("```")[0]
     code = (
@@ -199,17 +199,17 @@ def test_sentence_transformers_loads_it(runs, name, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         library = pytest.importorskip("sentence_transformers")
-        export(runs[name], "sentence-transformers", tmp_path / "out")
+        export_encoder(runs[name], "sentence-transformers", tmp_path / "out")
         model = library.SentenceTransformer(str(tmp_path / "out"), device="cpu", local_files_only=True)
         found = model.encode(TEXTS)
     assert np.allclose(found, runs[name].encode(TEXTS).numpy(), atol=2e-6)
-    assert model.max_seq_length == runs[name].net.sizes["length"]
+    assert model.max_seq_length == runs[name].net.sizes["max_length"]
 
 
 def test_transformers_loads_text_models(runs, tmp_path):
     import transformers
 
-    export(runs["mean"], "transformers", tmp_path / "out")
+    export_encoder(runs["mean"], "transformers", tmp_path / "out")
     model = transformers.AutoModel.from_pretrained(tmp_path / "out", local_files_only=True, add_pooling_layer=False).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out", local_files_only=True)
     batch = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
@@ -224,8 +224,8 @@ def test_transformers_loads_image_models(tmp_path):
 
     config = transformers.ResNetConfig(num_channels=3, embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
     transformers.ResNetModel(config).save_pretrained(tmp_path / "resnet")
-    run = nearfar.fit("simclr", preset="tiny", steps=2, batch=16, encoder=f"hf:{tmp_path / 'resnet'}")
-    export(run, "transformers", tmp_path / "out")
+    run = nearfar.fit("simclr", preset="tiny", steps=2, batch_size=16, encoder=f"hf:{tmp_path / 'resnet'}")
+    export_encoder(run, "transformers", tmp_path / "out")
     lines = (tmp_path / "out" / "README.md").read_text().split("```python\n")[1].split("```")[0]
     known: dict = {"images": torch.from_numpy(images(4))}
     exec(lines.replace('"."', repr(str(tmp_path / "out"))), known)
@@ -245,13 +245,13 @@ def test_transformers_loads_image_models(tmp_path):
 )
 def test_what_cannot_be_exported_is_refused_in_one_line(runs, name, to, why, tmp_path):
     with pytest.raises(UsageError, match=why) as refused:
-        export(runs[name], to, tmp_path / "out")
+        export_encoder(runs[name], to, tmp_path / "out")
     assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir()), "nothing is left of it"
 
 
 def test_the_command_writes_a_new_folder_only(runs, tmp_path, capsys):
-    run, out = str(runs["mean"].folder.path), tmp_path / "out"
+    run, out = str(runs["mean"].run_folder.path), tmp_path / "out"
     assert main(["export", run, "--to", "sentence-transformers", "--out", str(out)]) == 0
     assert capsys.readouterr().out.strip() == str(out)
     assert main(["export", run, "--to", "torch", "--out", str(out)]) == 2

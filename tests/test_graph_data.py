@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from nearfar.core import NearfarError, Run, UsageError
-from nearfar.data.graphs.dataset import Graphs, store_of
+from nearfar.core import NearfarError, TrainConfig, UsageError
+from nearfar.data.graphs.dataset import Graphs, build_graph_store
 from nearfar.data.graphs.inputs import GraphInputs, NodeInputs
-from nearfar.data.graphs.load import open_graphs, read_graphs
-from nearfar.data.graphs.load_nodes import open_nodes, read_nodes
-from nearfar.data.graphs.readers import read_folds
+from nearfar.data.graphs.load import load_all_graphs, load_graphs
+from nearfar.data.graphs.load_nodes import load_node_graph, load_nodes
+from nearfar.data.graphs.readers import read_gin_folds
 
 TRIANGLE_AND_TAIL = np.array([[0, 1, 2, 2], [1, 2, 0, 3]])
 TWO_GRAPHS = "2\n3 1\n0 1 1\n5 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n"
@@ -27,7 +27,7 @@ TWO_GRAPHS = "2\n3 1\n0 1 1\n5 2 0 2\n0 1 1\n2 -1\n5 1 1\n5 1 0\n"
 
 @functools.cache
 def atlas() -> Graphs:
-    return read_graphs("atlas")
+    return load_all_graphs("atlas")
 
 
 def dense(packed) -> torch.Tensor:
@@ -50,7 +50,7 @@ def normalised(links: np.ndarray, n: int) -> np.ndarray:
 
 def test_links_are_normalised_as_the_formula_says():
     x = np.arange(8, dtype=np.float32).reshape(4, 2)
-    packed = store_of(x, TRIANGLE_AND_TAIL, np.array([0, 4])).whole
+    packed = build_graph_store(x, TRIANGLE_AND_TAIL, np.array([0, 4])).full_batch
     assert torch.allclose(dense(packed), torch.from_numpy(normalised(TRIANGLE_AND_TAIL, 4)).float())
     assert torch.equal(packed["x"], torch.from_numpy(x))
     assert packed["size"].tolist() == [4]
@@ -59,8 +59,8 @@ def test_links_are_normalised_as_the_formula_says():
 def test_direction_repetition_and_loops_of_links_do_not_matter():
     x = np.ones((4, 1), dtype=np.float32)
     again = np.concatenate([TRIANGLE_AND_TAIL, TRIANGLE_AND_TAIL[::-1], [[1], [1]]], 1)
-    one, other = (store_of(x, links, np.array([0, 4])) for links in (TRIANGLE_AND_TAIL, again))
-    assert torch.equal(dense(one.whole), dense(other.whole))
+    one, other = (build_graph_store(x, links, np.array([0, 4])) for links in (TRIANGLE_AND_TAIL, again))
+    assert torch.equal(dense(one.full_batch), dense(other.full_batch))
     assert one.fingerprint == other.fingerprint
     assert one.degrees.tolist() == [2, 2, 3, 1]
 
@@ -69,7 +69,7 @@ def test_direction_repetition_and_loops_of_links_do_not_matter():
 def test_a_batch_of_graphs_is_block_diagonal(ids):
     data = atlas()
     packed, whole = data.read(np.array(ids)), dense(data.read(np.array(ids)))
-    size = np.diff(data.store.first)[ids]
+    size = np.diff(data.store.node_offsets)[ids]
     assert packed["size"].tolist() == size.tolist()
     assert packed["graph"].tolist() == np.repeat(np.arange(len(ids)), size).tolist()
     blocks = torch.block_diag(*(dense(data.read(np.array([i]))) for i in ids))
@@ -77,11 +77,11 @@ def test_a_batch_of_graphs_is_block_diagonal(ids):
 
 
 def test_the_karate_club_has_34_members_in_two_halves():
-    found = open_nodes("karate")
-    assert (found.train.store.nodes, len(found.train) + len(found.test)) == (34, 34)
+    found = load_nodes("karate")
+    assert (found.train.store.num_nodes, len(found.train) + len(found.test)) == (34, 34)
     assert found.train.classes == ("Mr. Hi", "Officer")
     assert int(found.train.store.degrees.sum()) == 2 * 78
-    assert found.train.store.features == 34, "nodes without features are told apart by their number"
+    assert found.train.store.num_features == 34, "nodes without features are told apart by their number"
     assert sorted([*found.train.ids, *found.test.ids]) == list(range(34))
 
 
@@ -107,25 +107,25 @@ def test_arrays_in_a_file_dense_and_sparse_are_one(tmp_path):
     x[0, 5] = 6
     rows = csr_matrix(x)
     sparse = {"x_indptr": rows.indptr, "x_indices": rows.indices, "x_data": rows.data, "x_shape": rows.shape}
-    one, other = read_nodes(write_npz(tmp_path / "a.npz", x=x)).every, read_nodes(write_npz(tmp_path / "b.npz", **sparse)).every
+    one, other = load_node_graph(write_npz(tmp_path / "a.npz", x=x)).nodes, load_node_graph(write_npz(tmp_path / "b.npz", **sparse)).nodes
     assert one.fingerprint == other.fingerprint
     assert isinstance(one.store.x, csr_matrix)
     expected = x / np.maximum(x.sum(1, keepdims=True), 1)
-    np.testing.assert_allclose(one.features(), expected, rtol=1e-6)
+    np.testing.assert_allclose(one.read_features(), expected, rtol=1e-6)
 
 
 def test_features_with_a_negative_one_are_left_as_they_are(tmp_path):
     x = np.array([[1, -1], [2, 3], [0, 0], [5, 5]], dtype=np.float64)
-    np.testing.assert_array_equal(read_nodes(write_npz(tmp_path / "a.npz", x=x)).every.features(), x)
+    np.testing.assert_array_equal(load_node_graph(write_npz(tmp_path / "a.npz", x=x)).nodes.read_features(), x)
 
 
 def test_masks_that_overlap_are_refused(tmp_path):
     fields = {"y": np.array([0, 1, -1, 1]), "train": np.array([1, 1, 0, 1], bool), "test": np.array([0, 1, 0, 1], bool)}
     with pytest.raises(UsageError, match=r"a\.npz: 2 nodes are for training and for testing, the first: node 1\."):
-        open_nodes(write_npz(tmp_path / "a.npz", **fields))
+        load_nodes(write_npz(tmp_path / "a.npz", **fields))
     with pytest.raises(UsageError, match=r"2 nodes are for training and for testing, the first: rye\."):
-        open_nodes({"edge_index": TRIANGLE_AND_TAIL, "x": np.ones((4, 1)), "names": ["oat", "rye", "corn", "rice"], **fields})
-    assert len(read_nodes(tmp_path / "a.npz").every) == 4, "what needs no split has no use for masks"
+        load_nodes({"edge_index": TRIANGLE_AND_TAIL, "x": np.ones((4, 1)), "names": ["oat", "rye", "corn", "rice"], **fields})
+    assert len(load_node_graph(tmp_path / "a.npz").nodes) == 4, "what needs no split has no use for masks"
 
 
 @pytest.mark.parametrize("empty", ["train", "test"])
@@ -133,39 +133,39 @@ def test_masks_that_name_nobody_are_refused(tmp_path, empty):
     masks = {"train_mask": np.array([1, 0, 0, 1], bool), "test_mask": np.array([0, 1, 1, 0], bool)}
     path = write_npz(tmp_path / "a.npz", y=np.array([0, 1, 0, 1]), **masks | {f"{empty}_mask": np.zeros(4, bool)})
     with pytest.raises(UsageError, match=f"a.npz: the mask '{empty}' names no node"):
-        open_nodes(path)
+        load_nodes(path)
 
 
 def test_masks_are_the_split_and_unlabelled_nodes_stay_in_the_graph(tmp_path):
     masks = {"train": np.array([1, 0, 0, 0], bool), "test": np.array([0, 0, 1, 0], bool)}
     path = write_npz(tmp_path / "a.npz", y=np.array([7, -1, 9, -1]), **masks)
-    found = open_nodes(path)
+    found = load_nodes(path)
     assert (found.train.ids.tolist(), found.test.ids.tolist(), found.test_ids) == ([0], [2], None)
     assert found.test.labels.tolist() == [1]
     assert found.train.classes == ("7", "9")
     assert len(found.train.read([0])["graph"]) == 4
-    every = read_nodes(path).every
+    every = load_node_graph(path).nodes
     assert (len(every), every.labels) == (4, None)
 
 
 def test_a_data_object_a_dict_and_a_networkx_graph_are_read_alike():
     fields = {"edge_index": torch.from_numpy(TRIANGLE_AND_TAIL), "x": torch.ones(4, 3), "y": torch.tensor([0, 1, 0, 1])}
-    one, other = read_nodes(types.SimpleNamespace(**fields)).labelled, read_nodes(fields).labelled
+    one, other = load_node_graph(types.SimpleNamespace(**fields)).labeled, load_node_graph(fields).labeled
     assert one.fingerprint == other.fingerprint
     graph = nx.Graph(TRIANGLE_AND_TAIL.T.tolist())
-    assert np.array_equal(read_nodes(graph).every.store.links.toarray(), one.store.links.toarray())
+    assert np.array_equal(load_node_graph(graph).nodes.store.adjacency.toarray(), one.store.adjacency.toarray())
 
 
 def test_text_files_of_links_labels_and_features(tmp_path):
     (tmp_path / "links.txt").write_text("# who knows whom\nanna\tberta\nberta, carl\n\ncarl dora\n")
     (tmp_path / "labels.txt").write_text("dora x\nanna y\nberta x\n")
     (tmp_path / "features.txt").write_text("carl 1 1\ndora 2 0\nanna 0 3\nberta -1 4\n")
-    found = read_nodes(tmp_path)
-    assert [found.every.name(i) for i in range(4)] == ["anna", "berta", "carl", "dora"]
-    assert [found.labelled.name(i) for i in range(3)] == ["anna", "berta", "dora"]
-    assert [found.labelled.classes[y] for y in found.labelled.labels] == ["y", "x", "x"]
-    np.testing.assert_array_equal(found.every.features(), [[0, 3], [-1, 4], [1, 1], [2, 0]])
-    assert found.every.store.degrees.tolist() == [1, 2, 2, 1]
+    found = load_node_graph(tmp_path)
+    assert [found.nodes.name(i) for i in range(4)] == ["anna", "berta", "carl", "dora"]
+    assert [found.labeled.name(i) for i in range(3)] == ["anna", "berta", "dora"]
+    assert [found.labeled.classes[y] for y in found.labeled.labels] == ["y", "x", "x"]
+    np.testing.assert_array_equal(found.nodes.read_features(), [[0, 3], [-1, 4], [1, 1], [2, 0]])
+    assert found.nodes.store.degrees.tolist() == [1, 2, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -183,24 +183,24 @@ def test_a_broken_line_is_named(tmp_path, file, text, message):
     (tmp_path / "links.txt").write_text("a b\n")
     (tmp_path / file).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(NearfarError, match=message):
-        read_nodes(tmp_path)
+        load_node_graph(tmp_path)
 
 
 def test_names_with_spaces_have_labels_and_features(tmp_path):
     (tmp_path / "links.csv").write_text("source,target\nNew York,Boston\n")
     (tmp_path / "labels.txt").write_text("New York,very big\nBoston\tbig\n")
     (tmp_path / "features.txt").write_text("Boston 1 -2\nNew York\t3 4\n")
-    found = read_nodes(tmp_path)
-    assert [found.labelled.classes[y] for y in found.labelled.labels] == ["very big", "big"]
-    np.testing.assert_array_equal(found.every.features(), [[3, 4], [1, -2]])
+    found = load_node_graph(tmp_path)
+    assert [found.labeled.classes[y] for y in found.labeled.labels] == ["very big", "big"]
+    np.testing.assert_array_equal(found.nodes.read_features(), [[3, 4], [1, -2]])
 
 
 def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path):
     (tmp_path / "links.txt").write_bytes(b"a b\nb c d\n,c\nc \xff\nb c\n")
     (tmp_path / "labels.txt").write_text("a x\na y\nb\nb y\nc x\n")
     (tmp_path / "features.txt").write_text("a -1 2\na one 2\nb 1\nb 1 1\nc 2 2\n")
-    skip = Run(on_error="skip")
-    for data in (NodeInputs().open(tmp_path, skip, split=[]).train, NodeInputs().all(tmp_path, skip)[0]):
+    skip = TrainConfig(on_error="skip")
+    for data in (NodeInputs().load_splits(tmp_path, skip, test_ids=[]).train, NodeInputs().load_all(tmp_path, skip)[0]):
         assert [data.name(i) for i in range(len(data))] == ["a", "b", "c"]
         assert [data.classes[y] for y in data.labels] == ["x", "y", "x"]
         assert [line.split(": ")[0].removeprefix(f"{tmp_path}/") for line in data.skipped] == [
@@ -208,10 +208,10 @@ def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path):
             *("labels.txt, line 2", "labels.txt, line 3", "features.txt, line 2", "features.txt, line 3"),
         ]  # fmt: skip
     with pytest.raises(NearfarError, match=r"links.txt, line 2: 3 entries .*--on-error skip"):
-        NodeInputs().open(tmp_path, Run())
+        NodeInputs().load_splits(tmp_path, TrainConfig())
     (tmp_path / "features.txt").write_text("a 1\nb one\nc 1\n")
     with pytest.raises(NearfarError, match=r"features.txt has no line for the node 'b' that could be read"):
-        NodeInputs().open(tmp_path, skip)
+        NodeInputs().load_splits(tmp_path, skip)
 
 
 @pytest.mark.parametrize(
@@ -227,19 +227,19 @@ def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path):
 )
 def test_arrays_that_do_not_fit_are_refused(fields, message):
     with pytest.raises(UsageError, match=message):
-        read_nodes({"edge_index": TRIANGLE_AND_TAIL, **fields})
+        load_node_graph({"edge_index": TRIANGLE_AND_TAIL, **fields})
 
 
 def test_no_pickle_is_read(tmp_path):
     np.savez(tmp_path / "a.npz", edge_index=np.array([{"a": 1}], dtype=object))
     with pytest.raises(NearfarError, match="cannot be read as arrays"):
-        read_nodes(tmp_path / "a.npz")
+        load_node_graph(tmp_path / "a.npz")
 
 
 def test_graphs_of_one_file_have_tags_as_features(tmp_path):
     (tmp_path / "SET.txt").write_text(TWO_GRAPHS)
-    data = read_graphs(tmp_path)
-    assert (len(data), data.classes, data.labels.tolist(), data.store.tags) == (2, ("-1", "1"), [1, 0], (0, 5))
+    data = load_all_graphs(tmp_path)
+    assert (len(data), data.classes, data.labels.tolist(), data.store.node_label_values) == (2, ("-1", "1"), [1, 0], (0, 5))
     packed = data.read(np.array([1, 0]))
     assert packed["x"].tolist() == [[0, 1], [0, 1], [1, 0], [0, 1], [1, 0]]
     assert packed["size"].tolist() == [2, 3]
@@ -253,7 +253,7 @@ def test_a_folder_of_tudataset_is_the_same_set(tmp_path):
     for name, text in files.items():
         (tmp_path / f"SET_{name}.txt").write_text(text)
     (tmp_path / "one.text").write_text(TWO_GRAPHS)
-    folder, file = read_graphs(tmp_path), read_graphs(tmp_path / "one.text")
+    folder, file = load_all_graphs(tmp_path), load_all_graphs(tmp_path / "one.text")
     assert folder.fingerprint == file.fingerprint
     assert folder.labels.tolist() == file.labels.tolist()
 
@@ -272,38 +272,38 @@ def test_a_folder_of_tudataset_is_the_same_set(tmp_path):
 def test_a_broken_set_of_graphs_is_named_by_its_line(tmp_path, text, message):
     (tmp_path / "SET.txt").write_text(text)
     with pytest.raises(NearfarError, match=message):
-        read_graphs(tmp_path)
+        load_all_graphs(tmp_path)
 
 
 def test_new_graphs_get_the_features_of_the_net(tmp_path):
     (tmp_path / "SET.txt").write_text(TWO_GRAPHS)
     (tmp_path / "NEW.txt").write_text("1\n2 0\n5 1 1\n5 1 0\n")
-    inputs = GraphInputs(read_graphs(tmp_path / "SET.txt").sizes())
-    assert inputs.accept(tmp_path / "NEW.txt")[0].read([0])["x"].tolist() == [[0, 1], [0, 1]]
+    inputs = GraphInputs(load_all_graphs(tmp_path / "SET.txt").sizes())
+    assert inputs.adapt(tmp_path / "NEW.txt")[0].read([0])["x"].tolist() == [[0, 1], [0, 1]]
     (tmp_path / "NEW.txt").write_text("1\n1 0\n6 0\n")
     with pytest.raises(UsageError, match="the node label 6 is none of those"):
-        inputs.accept(tmp_path / "NEW.txt")
+        inputs.adapt(tmp_path / "NEW.txt")
     with pytest.raises(UsageError, match="34 features, and this net was trained on 33"):
-        NodeInputs({"node_features": 33}).accept("karate")
+        NodeInputs({"node_features": 33}).adapt("karate")
 
 
 def test_splits_are_drawn_stored_and_repeated():
-    first, again = (GraphInputs().open("atlas", Run(seed=3)) for _ in range(2))
+    first, again = (GraphInputs().load_splits("atlas", TrainConfig(seed=3)) for _ in range(2))
     assert first.test_ids == again.test_ids
     assert first.train.fingerprint == again.train.fingerprint
-    stored = open_graphs("atlas", seed=99, split=first.test_ids)
+    stored = load_graphs("atlas", seed=99, test_ids=first.test_ids)
     assert stored.test.fingerprint == first.test.fingerprint
     share = [np.bincount(part.labels) / len(part) for part in (first.train, first.test)]
     np.testing.assert_allclose(*share, atol=0.01)
-    assert first.train.unlabelled().fingerprint == first.train.fingerprint
+    assert first.train.drop_labels().fingerprint == first.train.fingerprint
 
 
 def test_cora_is_as_published(data_folder):
     if not (data_folder / "cora").is_dir():
         pytest.skip("no Cora here")
-    found = open_nodes(data_folder / "cora")
+    found = load_nodes(data_folder / "cora")
     store = found.train.store
-    assert (store.nodes, store.features, int(store.degrees.sum())) == (2708, 1433, 2 * 5278)
+    assert (store.num_nodes, store.num_features, int(store.degrees.sum())) == (2708, 1433, 2 * 5278)
     assert (len(found.train), len(found.test), len(found.train.classes)) == (140, 1000, 7)
     assert np.bincount(found.train.labels).tolist() == [20] * 7
     assert isinstance(store.x, csr_matrix)
@@ -312,8 +312,8 @@ def test_cora_is_as_published(data_folder):
 def test_mutag_is_as_published(data_folder):
     if not (data_folder / "tu" / "MUTAG").is_dir():
         pytest.skip("no MUTAG here")
-    data, folds = read_graphs(data_folder / "tu" / "MUTAG"), read_folds(data_folder / "tu" / "MUTAG")
-    assert (len(data), data.store.features, sorted(np.bincount(data.labels))) == (188, 7, [63, 125])
-    assert data.store.nodes == 3371
+    data, folds = load_all_graphs(data_folder / "tu" / "MUTAG"), read_gin_folds(data_folder / "tu" / "MUTAG")
+    assert (len(data), data.store.num_features, sorted(np.bincount(data.labels))) == (188, 7, [63, 125])
+    assert data.store.num_nodes == 3371
     assert len(np.unique(np.concatenate([test for _, test in folds]))) == 180, "ten times 18 graphs; 8 are never tested"
     assert all(sorted([*train, *test]) == list(range(188)) for train, test in folds)

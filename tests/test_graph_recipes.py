@@ -13,26 +13,27 @@ from helpers import tiny_session
 from torch.nn import functional as F
 
 import nearfar
-from nearfar.api.embed import SHARD
-from nearfar.api.evaluate import measure
-from nearfar.api.fit import embed, report
-from nearfar.core import Key, Rows, UsageError
+from nearfar.api.embed import embed
+from nearfar.api.embedding_shards import ROWS_PER_SHARD
+from nearfar.api.evaluate import measure_model
+from nearfar.api.report import write_model_report
+from nearfar.core import RandomKey, Rows, UsageError
 from nearfar.data.graphs.dataset import Graphs
-from nearfar.data.graphs.load import read_graphs
-from nearfar.data.graphs.load_nodes import open_nodes, read_nodes
+from nearfar.data.graphs.load import load_all_graphs
+from nearfar.data.graphs.load_nodes import load_node_graph, load_nodes
 from nearfar.encoders import make_encoder
-from nearfar.encoders.graph import GCN, GIN, sum_nodes
+from nearfar.encoders.graphs import GCN, GIN, sum_nodes
 from nearfar.encoders.sparse_products import multiply
-from nearfar.modalities.graphs import GraphKind, NodeKind, counted
+from nearfar.modalities.graphs import GraphModality, NodeModality, count_colors
 from nearfar.recipes.graph.dgi import DGI
 from nearfar.recipes.graph.infograph import InfoGraph
-from nearfar.similarity.graphs import Corrupted
+from nearfar.similarity.graphs import CorruptedGraph
 from nearfar.train.encode import encode_all
 
 
 @functools.cache
 def atlas() -> Graphs:
-    return read_graphs("atlas")
+    return load_all_graphs("atlas")
 
 
 def edge_index(packed) -> torch.Tensor:
@@ -52,7 +53,7 @@ def geometric():
 def random_graph(n: int = 30, features: int = 12, sparse: bool = True):
     rng = np.random.default_rng(0)
     x = rng.random((n, features)) * (rng.random((n, features)) < (0.08 if sparse else 1))
-    return read_nodes({"x": x, "edge_index": rng.integers(0, n, (2, 2 * n))}).every
+    return load_node_graph({"x": x, "edge_index": rng.integers(0, n, (2, 2 * n))}).nodes
 
 
 @pytest.mark.parametrize("sparse", [True, False])
@@ -66,7 +67,7 @@ def test_gcn_is_that_of_torch_geometric(sparse):
             conv.lin.weight.copy_(ours.weights[i].T)
             conv.bias.copy_(ours.biases[i].uniform_())
             ours.slopes[i].weight.fill_(0.1 + i)
-        h = torch.from_numpy(data.features())
+        h = torch.from_numpy(data.read_features())
         for i, conv in enumerate(theirs):
             h = F.prelu(conv(h, edge_index(packed)), torch.tensor([0.1 + i]))
     assert isinstance(packed["x"], tuple) == sparse
@@ -88,7 +89,7 @@ def test_gin_is_that_of_torch_geometric():
 def test_sparse_products_and_their_gradients_are_exact():
     data = random_graph()
     packed = data.read([0])
-    x = torch.from_numpy(data.features()).double()
+    x = torch.from_numpy(data.read_features()).double()
     matrix, transposed = ((a, b, c.double()) for a, b, c in (packed["x"][:3], packed["x"][3:]))
     weight = torch.randn(12, 3, dtype=torch.float64, requires_grad=True)
     assert torch.allclose(multiply(matrix, transposed, weight), x @ weight)
@@ -110,9 +111,9 @@ def test_an_unknown_encoder_of_graphs_is_named(spec):
 
 
 def test_the_corruption_swaps_the_features_of_all_nodes_and_keeps_the_links():
-    data = open_nodes("karate").train
+    data = load_nodes("karate").train
     ids = np.array([0])
-    views = [Corrupted().view(data.store.whole, Rows(ids, np.array([slot]), ids), Key(0)) for slot in (0, 1, 0)]
+    views = [CorruptedGraph().view(data.store.full_batch, Rows(ids, np.array([slot]), ids), RandomKey(0)) for slot in (0, 1, 0)]
     order = [view["order"].tolist() for view in views]
     assert sorted(order[0]) == list(range(34))
     assert order[0] == order[2] != order[1]
@@ -129,7 +130,7 @@ def test_dgi_is_binary_cross_entropy_of_a_bilinear_discriminator():
     s = torch.sigmoid(H.mean(0))
     logits = torch.stack([h @ net.W @ s for h in torch.cat([H, fake])])
     expected = F.binary_cross_entropy_with_logits(logits, torch.cat([torch.ones(34), torch.zeros(34)]))
-    assert torch.allclose(DGI().objective(net, {"H": H, "corrupted": fake, "s": s[None]}, Key(0)), expected)
+    assert torch.allclose(DGI().objective(net, {"H": H, "corrupted": fake, "s": s[None]}, RandomKey(0)), expected)
 
 
 def test_infograph_is_the_jensen_shannon_bound_over_nodes_and_graphs():
@@ -144,7 +145,7 @@ def test_infograph_is_the_jensen_shannon_bound_over_nodes_and_graphs():
             (pos if of[u] == ids[g] else neg).append(F.softplus(-t) if of[u] == ids[g] else F.softplus(t))
     z = {"local": local, "graph": graph, "of": of, "id": ids}
     net = tiny_session("infograph", steps=1).net
-    assert torch.allclose(InfoGraph().objective(net, z, Key(0)), torch.stack(pos).mean() + torch.stack(neg).mean())
+    assert torch.allclose(InfoGraph().objective(net, z, RandomKey(0)), torch.stack(pos).mean() + torch.stack(neg).mean())
 
 
 def test_a_graph_is_represented_the_same_whatever_stands_beside_it_and_however_its_nodes_are_counted():
@@ -163,7 +164,7 @@ def test_dgi_tells_nodes_from_corrupted_ones_and_sees_a_data_object():
     assert losses[-1] < 0.6 < losses[0]
     vectors = trained.encode(data)
     assert vectors.shape == (60, 32)
-    assert torch.equal(trained.encode(read_nodes(data).every.subset([5, 3])), vectors[[5, 3]])
+    assert torch.equal(trained.encode(load_node_graph(data).nodes.subset([5, 3])), vectors[[5, 3]])
 
 
 def nearfar_data():
@@ -180,26 +181,26 @@ def nearfar_data():
 
 def test_baselines_count_what_they_say():
     data = atlas()
-    degrees, neighbourhoods = (counted(data, data, rounds)[0] for rounds in (0, 3))
+    degrees, neighbourhoods = (count_colors(data, data, rounds)[0] for rounds in (0, 3))
     i, j = 10, 400
     for g in (i, j):
-        mine = data.store.degrees[data.store.first[g] : data.store.first[g + 1]]
+        mine = data.store.degrees[data.store.node_offsets[g] : data.store.node_offsets[g + 1]]
         assert degrees[g].tolist() == [int((mine == d).sum()) for d in np.unique(data.store.degrees)]
         assert neighbourhoods[g].sum() <= 4 * len(mine)
     assert len(np.unique(neighbourhoods, axis=0)) > 900, "nearly all of the 994 graphs are told apart"
-    rows = GraphKind().baselines(data, data, None)
-    assert rows["summed features"].train[:, 0].tolist() == np.diff(data.store.first).tolist()
-    club = open_nodes("karate")
-    raw = NodeKind().baselines(club.train, club.test, None)["raw features"]
+    rows = GraphModality().compute_baselines(data, data, None)
+    assert rows["summed features"].train[:, 0].tolist() == np.diff(data.store.node_offsets).tolist()
+    club = load_nodes("karate")
+    raw = NodeModality().compute_baselines(club.train, club.test, None)["raw features"]
     assert raw.test.argmax(1).tolist() == club.test.ids.tolist()
 
 
 @pytest.mark.parametrize(("name", "data", "count"), [("dgi", "karate", 34), ("infograph", "atlas", 994)])
 def test_from_training_to_vectors_and_a_report(name, data, count, tmp_path):
     trained = nearfar.fit(name, preset="tiny", steps=20, out=tmp_path / "run")
-    evaluation = measure(trained)
+    evaluation = measure_model(trained)
     assert [r["representation"] for r in evaluation.table.results][-2:] == ["untrained encoder", "trained encoder"]
-    page = report(trained, evaluation).read_text()
+    page = write_model_report(trained, evaluation).read_text()
     assert json.dumps(data)[1:-1] in page
     assert embed(trained, data, tmp_path / "all.npy") == count
     assert np.isfinite(np.load(tmp_path / "all.npy")).all()
@@ -212,14 +213,14 @@ def test_from_training_to_vectors_and_a_report(name, data, count, tmp_path):
 
 
 def test_a_whole_graph_is_one_row_of_a_step():
-    with pytest.raises(UsageError, match=r"batch 4 is larger than the data: 1 training sample\. Use --batch 1 or give more data"):
-        nearfar.fit("dgi", preset="tiny", batch=4)
+    with pytest.raises(UsageError, match=r"batch 4 is larger than the data: 1 training sample\. Use --batch-size 1 or give more data"):
+        nearfar.fit("dgi", preset="tiny", batch_size=4)
 
 
 def test_nodes_are_encoded_in_one_pass_over_their_graph():
     session, passes = tiny_session("dgi"), []
     session.net.encoder.register_forward_hook(lambda *_: passes.append(1))
-    found = encode_all(session.recipe, session.net, session.data, torch.device("cpu"), batch=4)
+    found = encode_all(session.recipe, session.net, session.data, torch.device("cpu"), batch_size=4)
     assert len(found) == len(session.data) > 4
     assert len(passes) == 1
 
@@ -228,11 +229,14 @@ def test_nodes_are_encoded_in_one_pass_over_their_graph():
 def test_nodes_are_embedded_in_one_pass_and_as_encode_gives_them(kind, tmp_path):
     """More nodes than a shard of other data has rows."""
     rng = np.random.default_rng(0)
-    graph = {"x": rng.normal(size=(SHARD + 700, 5)).astype(np.float32), "edge_index": rng.integers(0, SHARD + 700, (2, 3 * SHARD))}
+    graph = {
+        "x": rng.normal(size=(ROWS_PER_SHARD + 700, 5)).astype(np.float32),
+        "edge_index": rng.integers(0, ROWS_PER_SHARD + 700, (2, 3 * ROWS_PER_SHARD)),
+    }
     trained, passes = nearfar.fit("dgi", data=graph, preset="tiny", steps=1), []
     known = trained.encode(graph).numpy()
     trained.net.encoder.register_forward_hook(lambda *_: passes.append(1))
-    assert embed(trained, graph, tmp_path / f"all.{kind}") == SHARD + 700
+    assert embed(trained, graph, tmp_path / f"all.{kind}") == ROWS_PER_SHARD + 700
     assert len(passes) == 1
     if kind == "npy":
         found = np.load(tmp_path / "all.npy", allow_pickle=False)

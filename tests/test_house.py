@@ -38,12 +38,12 @@ def test_examples_run(path, tmp_path):
 def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
     command = [sys.executable, "-m", "nearfar"]
     own = ROOT / "examples" / "own_method.py"
-    flags = ["--data", "digits", "--steps", 4, "--batch", 32, "--tau", 0.3, "--out", "run"]
+    flags = ["--data", "digits", "--steps", 4, "--batch-size", 32, "--temperature", 0.3, "--out", "run"]
     done = run(*command, "fit", own, *flags, cwd=tmp_path)
     assert f"`nearfar eval run --recipe {own}`" in done.stderr
     assert done.returncode == 0, done.stderr
     first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[0])
-    assert first["tau"] == pytest.approx(0.3, abs=0.01)
+    assert first["temperature"] == pytest.approx(0.3, abs=0.01)
     done = run(*command, "embed", "run", "--data", "digits", "--out", "v.npy", cwd=tmp_path)
     assert done.returncode == 2
     assert "if you trust it" in done.stderr, "a run's folder alone never makes a file of code run"
@@ -57,7 +57,7 @@ def result_row(recipe: str, seed: int, points: float) -> dict:
         {"representation": name, "baseline": name.startswith("un"), "few_labels": value, "linear": value, "knn": value}
         for name, value in (("untrained encoder", 0.5), ("trained encoder", 0.5 + points / 100))
     ]
-    settings = {"hyper": {}, "run": {}, "protocol": {"linear": None}}
+    settings = {"hyperparameters": {}, "train_config": {}, "protocol": {"linear": None}}
     return {"recipe": recipe, "method": recipe, "seed": seed, "results": results, **settings}
 
 
@@ -87,15 +87,15 @@ def test_tables_in_readme_and_docs_are_fresh():
 
 
 def test_readme_names_only_commands_and_flags_that_exist():
-    from nearfar.cli.commands import fit_parser
-    from nearfar.cli.main import COMMANDS
-    from nearfar.recipes import method
+    from nearfar.cli.commands.fit import build_fit_parser
+    from nearfar.cli.main import list_commands
+    from nearfar.recipes import load_method
 
     text = (ROOT / "README.md").read_text()
     used = set(re.findall(r"nearfar ([a-z]+) ", text)) - {"nearfar"}
-    assert used & set(COMMANDS)
-    assert set(re.findall(r"^    nearfar ([a-z]+)", text, re.MULTILINE)) <= set(COMMANDS)
-    flags = {f for action in fit_parser(method("simclr"))._actions for f in action.option_strings}
+    assert used & set(list_commands())
+    assert set(re.findall(r"^    nearfar ([a-z]+)", text, re.MULTILINE)) <= set(list_commands())
+    flags = {f for action in build_fit_parser(load_method("simclr"))._actions for f in action.option_strings}
     asked = {f for line in re.findall(r"nearfar fit[^`#\n]*", text) for f in re.findall(r"--[a-z-]+", line)}
     assert asked <= flags
 
@@ -110,7 +110,7 @@ def test_training_needs_neither_rich_nor_transformers_nor_pyarrow_nor_tensorboar
         "import sys\n"
         "for name in ('rich', 'transformers', 'pyarrow', 'tensorboard', 'plotly', 'faiss', 'tyro'): sys.modules[name] = None\n"
         "from nearfar.cli.main import main\n"
-        "code = main(['fit', 'simclr', '--tiny', '--steps', '2', '--batch', '16', '--out', 'run'])\n"
+        "code = main(['fit', 'simclr', '--tiny', '--steps', '2', '--batch-size', '16', '--out', 'run'])\n"
         "sys.exit(code or main(['eval', 'run']))\n"
     )
     done = run(sys.executable, "-c", code, cwd=tmp_path)
@@ -137,7 +137,7 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path):
     away.mkdir()
     where = run(python, "-c", "import nearfar; print(nearfar.__file__)", cwd=away).stdout
     assert str(packages) in where
-    done = run(python, "-m", "nearfar", "fit", "simclr", "--tiny", "--steps", 2, "--batch", 16, "--out", "run", cwd=away)
+    done = run(python, "-m", "nearfar", "fit", "simclr", "--tiny", "--steps", 2, "--batch-size", 16, "--out", "run", cwd=away)
     assert done.returncode == 0, done.stderr
     listed = json.loads(run(python, "-m", "nearfar", "list", "--json", cwd=away).stdout)
     assert {"simclr", "moco", "moco-v2", "byol", "barlow-twins"} <= {row["name"] for row in listed}

@@ -12,19 +12,19 @@ import torch
 from PIL import Image
 
 import nearfar
-from nearfar.api.evaluate import evaluate
-from nearfar.core import Key, NearfarError, Rows, Run, UsageError
-from nearfar.data.common.arrays import How
+from nearfar.api.evaluate import evaluate_model
+from nearfar.core import NearfarError, RandomKey, Rows, TrainConfig, UsageError
+from nearfar.data.common.arrays import ImageReadOptions
 from nearfar.data.common.text_rows import BrokenRow
-from nearfar.data.image_text.dataset import Grouped
+from nearfar.data.image_text.dataset import GroupedRows
 from nearfar.data.image_text.inputs import ImageTextInputs
-from nearfar.data.image_text.load import open_captioned, read_captioned
-from nearfar.data.image_text.readers import DIGITS
-from nearfar.evaluate.cross_modal import borrowed_words, class_vectors, hits_at, recall_at, zero_shot
-from nearfar.modalities.image_text import Shown
-from nearfar.similarity.augment import Augment
+from nearfar.data.image_text.load import load_all_captions, load_captions
+from nearfar.data.image_text.readers import DIGIT_NAMES
+from nearfar.evaluate.cross_modal import build_neighbor_caption_baseline, encode_class_prompts, hits_at, recall_at, zero_shot_accuracy
+from nearfar.modalities.image_text import RenderedView
+from nearfar.similarity.augment import ImageViews
 from nearfar.similarity.compose import Compose
-from nearfar.similarity.image_text import Described
+from nearfar.similarity.image_text import ImageCaptionPairs
 
 COLOURS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255), "white": (255, 255, 255), "black": (0, 0, 0)}
 
@@ -52,7 +52,7 @@ def table(folder: Path, name: str, rows: list[dict]) -> Path:
 
 
 def described(data) -> dict[str, list[str]]:
-    return {data.name(i): data.captions_of(i) for i in range(len(data))}
+    return {data.name(i): data.get_captions(i) for i in range(len(data))}
 
 
 EXPECTED = {"pictures/red.png": ["a red square", "it is red"], "pictures/blue.png": ["a blue square"]}
@@ -64,7 +64,7 @@ def test_one_caption_a_row_or_a_list_of_them_is_the_same(pictures):
     listed = [{"image": image, "caption": texts} for image, texts in EXPECTED.items()]
     sources = [table(pictures, "a.csv", flat), table(pictures, "b.jsonl", listed), table(pictures, "c.parquet", listed)]
     for path in sources:
-        data = read_captioned(str(path), How()).train
+        data = load_all_captions(str(path), ImageReadOptions()).train
         assert described(data) == EXPECTED, path
         assert data.read([1])[0, :, 0, 0].tolist() == [0, 0, 255]
 
@@ -74,8 +74,8 @@ def test_columns_are_named_and_labels_read(pictures):
     rows = [{"where": f"pictures/{name}.png", "what": f"all {name}", "kind": kind} for name, kind in kinds.items()]
     path = table(pictures, "t.csv", rows)
     with pytest.raises(UsageError, match="--columns image,caption"):
-        read_captioned(path, How())
-    data = read_captioned(path, How(), "where,what,label=kind").train
+        load_all_captions(path, ImageReadOptions())
+    data = load_all_captions(path, ImageReadOptions(), "where,what,label=kind").train
     assert data.classes == ("colour", "grey")
     assert data.labels.tolist() == [0, 0, 0, 1, 1]
 
@@ -97,9 +97,9 @@ def test_a_broken_row_is_named_by_file_and_line_or_left_out(pictures, row, says)
     path = table(pictures, "t.jsonl", good)
     path.write_text(path.read_text() + (row if isinstance(row, str) else json.dumps(row)) + "\n")
     with pytest.raises(BrokenRow, match=r"t\.jsonl, line 3: ") as e:
-        read_captioned(path, How())
+        load_all_captions(path, ImageReadOptions())
     assert says in str(e.value)
-    data = read_captioned(path, How(on_error="skip")).train
+    data = load_all_captions(path, ImageReadOptions(on_error="skip")).train
     assert described(data) == EXPECTED
     assert len(data.skipped) == 1
 
@@ -108,22 +108,22 @@ def test_a_broken_image_is_named_or_left_out_with_its_captions(pictures):
     (pictures / "pictures" / "red.png").write_bytes(b"no image")
     path = table(pictures, "t.jsonl", [{"image": f"pictures/{n}.png", "caption": [n, f"a {n} one"]} for n in COLOURS])
     with pytest.raises(UsageError, match=r"red\.png"):
-        read_captioned(path, How())
-    data = read_captioned(path, How(on_error="skip")).train
+        load_all_captions(path, ImageReadOptions())
+    data = load_all_captions(path, ImageReadOptions(on_error="skip")).train
     assert described(data) == {f"pictures/{n}.png": [n, f"a {n} one"] for n in COLOURS if n != "red"}
 
 
 def test_two_labels_of_one_image_are_an_error(pictures):
     rows = [{"image": "pictures/red.png", "caption": c, "label": c} for c in ("x", "y")]
     with pytest.raises(BrokenRow, match=r"line 3.*label 'y' here and 'x'"):
-        read_captioned(table(pictures, "t.csv", rows), How())
+        load_all_captions(table(pictures, "t.csv", rows), ImageReadOptions())
 
 
 def test_a_test_image_that_was_trained_on_is_an_error(pictures):
     for part, names in (("train", ("red", "blue")), ("test", ("green", "red"))):
         table(pictures, f"{part}.csv", [{"image": f"pictures/{n}.png", "caption": n} for n in names])
     with pytest.raises(UsageError, match=r"red\.png is in the training table and in the test table"):
-        read_captioned(pictures, How())
+        load_all_captions(pictures, ImageReadOptions())
 
 
 def test_flickr8k_keeps_its_published_split(pictures):
@@ -132,12 +132,12 @@ def test_flickr8k_keeps_its_published_split(pictures):
     (pictures / "Flickr8k.token.txt").write_text("\n".join(tokens) + "\n")
     for part, names in (("train", ("red", "green", "blue")), ("dev", ("white",)), ("test", ("black",))):
         (pictures / f"Flickr_8k.{part}Images.txt").write_text("".join(f"{n}.png\n" for n in names))
-    found = open_captioned(pictures, How())
+    found = load_captions(pictures, ImageReadOptions())
     assert described(found.test) == {"black.png": [f"black number {i} ." for i in range(5)]}
     assert list(described(found.train)) == ["red.png", "green.png", "blue.png"]
     (pictures / "Flickr8k.token.txt").write_text("\n".join(["red.png a caption", *tokens]) + "\n")
     with pytest.raises(BrokenRow, match=r"Flickr8k\.token\.txt, line 1: "):
-        open_captioned(pictures, How())
+        load_captions(pictures, ImageReadOptions())
 
 
 def test_emojis_are_divided_with_all_their_drawings(tmp_path):
@@ -149,26 +149,26 @@ def test_emojis_are_divided_with_all_their_drawings(tmp_path):
         for vendor in ("one", "two") if i else ("two",):
             Image.new("RGB", (8, 8), (i, i, 7)).save(tmp_path / vendor / f"{i}.png")
     (tmp_path / "emoji.tsv").write_text("\n".join(lines) + "\n")
-    found = open_captioned(tmp_path, How(), seed=3)
+    found = load_captions(tmp_path, ImageReadOptions(), seed=3)
     shown = [{part.name(i).split("/")[1] for i in range(len(part))} for part in (found.train, found.test)]
     assert not shown[0] & shown[1]
-    assert len(shown[1]) == len(found.test.things) == 4
+    assert len(shown[1]) == len(found.test.images_by_object) == 4
     assert len(found.train) + len(found.test) == 39
-    assert read_captioned(tmp_path, How()).train.captions_of(0) == ["number sign 0", "sign 0", "number 0"]
-    again = open_captioned(tmp_path, How(), split=found.test_ids)
+    assert load_all_captions(tmp_path, ImageReadOptions()).train.get_captions(0) == ["number sign 0", "sign 0", "number 0"]
+    again = load_captions(tmp_path, ImageReadOptions(), test_ids=found.test_ids)
     assert described(again.test) == described(found.test)
 
 
 def test_pictures_and_captions_are_drawn_evenly_by_key_and_belong_together():
-    groups = Grouped.by(np.array([0, 1, 1, -1, 1, 0]), 2)
-    assert [groups.of(g).tolist() for g in (0, 1)] == [[0, 5], [1, 2, 4]]
-    drawn = groups.draw(np.ones(3000, dtype=np.int64), np.arange(3000), Key(0))
+    groups = GroupedRows.from_group_ids(np.array([0, 1, 1, -1, 1, 0]), 2)
+    assert [groups.get_members(g).tolist() for g in (0, 1)] == [[0, 5], [1, 2, 4]]
+    drawn = groups.draw_members(np.ones(3000, dtype=np.int64), np.arange(3000), RandomKey(0))
     assert np.allclose([np.mean(drawn == m) for m in (1, 2, 4)], 1 / 3, atol=0.03)
-    data = ImageTextInputs().open("digits-captions", Run(vocabulary=300, length=16)).train
+    data = ImageTextInputs().load_splits("digits-captions", TrainConfig(vocab_size=300, max_length=16)).train
     ids = np.arange(50)
-    seen, other = (Described(Augment((Compose(),))).read(data, Rows(ids, ids + s, ids), Key(0)) for s in (0, 1000))
+    seen, other = (ImageCaptionPairs(ImageViews((Compose(),))).read(data, Rows(ids, ids + s, ids), RandomKey(0)) for s in (0, 1000))
     said = [data.tokenizer.decode(row) for row in seen["text"].tolist()]
-    assert all(DIGITS[data.labels[i]] in text for i, text in enumerate(said))
+    assert all(DIGIT_NAMES[data.labels[i]] in text for i, text in enumerate(said))
     assert seen["text"].tolist() != other["text"].tolist()
 
 
@@ -220,26 +220,26 @@ def test_vectors_that_are_no_numbers_find_nothing(value):
         with pytest.raises(NearfarError, match=r"keys: 1 of 4 rows hold NaN or infinity"):
             measure(good, broken, right)
     with pytest.raises(NearfarError, match=r"images: 1 of 4 rows"):
-        zero_shot(broken, torch.arange(4), good)
+        zero_shot_accuracy(broken, torch.arange(4), good)
     with pytest.raises(NearfarError, match=r"class vectors: 1 of 4 rows"):
-        zero_shot(good, torch.arange(4), broken)
+        zero_shot_accuracy(good, torch.arange(4), broken)
 
 
 def test_zero_shot_takes_the_mean_of_the_prompts_directions():
     vectors = {"a cat": [3.0, 0], "the cat": [0, 1.0], "a dog": [-1.0, 0], "the dog": [-1.0, 0]}
-    classes = class_vectors(("cat", "dog"), ("a {}", "the {}"), lambda texts: torch.tensor([vectors[t] for t in texts]))
+    classes = encode_class_prompts(("cat", "dog"), ("a {}", "the {}"), lambda texts: torch.tensor([vectors[t] for t in texts]))
     assert torch.allclose(classes, torch.tensor([[0.5**0.5, 0.5**0.5], [-1.0, 0.0]]))
     images = torch.tensor([[1.0, 1.0], [-1.0, -0.1], [-1.0, 0.0]])
-    assert zero_shot(images, torch.tensor([0, 1, 0]), classes) == pytest.approx(2 / 3)
-    assert zero_shot(torch.zeros(3, 2), torch.tensor([0, 1, 0]), classes) == pytest.approx(1 / 2)
+    assert zero_shot_accuracy(images, torch.tensor([0, 1, 0]), classes) == pytest.approx(2 / 3)
+    assert zero_shot_accuracy(torch.zeros(3, 2), torch.tensor([0, 1, 0]), classes) == pytest.approx(1 / 2)
     with pytest.raises(UsageError, match=r"each needs a \{\}"):
-        class_vectors(("cat",), ("a photo",), lambda texts: torch.zeros(1, 2))
+        encode_class_prompts(("cat",), ("a photo",), lambda texts: torch.zeros(1, 2))
 
 
 def test_borrowed_words_are_those_of_the_nearest_training_pictures():
     train = torch.eye(3)
     said = [["a red square"], ["a green circle"], ["a blue line"]]
-    images, encode = borrowed_words(torch.tensor([[0.1, 1.0, 0.0]]), train, said, neighbours=1)
+    images, encode = build_neighbor_caption_baseline(torch.tensor([[0.1, 1.0, 0.0]]), train, said, neighbors=1)
     scores = (images @ encode(["red", "the green circle", "unknown"]).T)[0]
     assert int(scores.argmax()) == 1
     assert scores[2] == 0
@@ -251,7 +251,7 @@ def test_a_trained_net_takes_pictures_and_words_and_is_measured_beside_its_floor
     assert run.encode(images).shape == run.encode(["the digit one", "this is a two", "x"]).shape == (3, 64)
     for vectors in (run.encode(images), run.encode(["the digit one"])):
         assert torch.allclose(vectors.norm(dim=1), torch.ones(len(vectors)))
-    rows = {r["representation"]: r for r in evaluate(nearfar.load(tmp_path / "run")).results}
+    rows = {r["representation"]: r for r in evaluate_model(nearfar.load(tmp_path / "run")).results}
     assert rows["chance"]["zero_shot"] == pytest.approx(0.1)
     assert rows["chance"]["to_text_1"] == pytest.approx(0.1, abs=1e-6)
     for metric in ("zero_shot", "to_text_1", "to_image_5"):
@@ -267,9 +267,9 @@ def test_the_scale_is_learned_and_held_at_a_hundred():
         def step(self, session, values, z):
             scales.append(float(session.net.temperature().detach()))
 
-    nearfar.fit("clip", preset="tiny", steps=3, batch=32, tau=0.005, lr=1e-4, hooks=[Scale()])
+    nearfar.fit("clip", preset="tiny", steps=3, batch_size=32, temperature=0.005, lr=1e-4, hooks=[Scale()])
     assert scales == pytest.approx([100.0] * 3, rel=1e-3)
-    moved = nearfar.fit("clip", preset="tiny", steps=3, batch=32, tau=0.07)
+    moved = nearfar.fit("clip", preset="tiny", steps=3, batch_size=32, temperature=0.07)
     assert float(moved.net.temperature().detach()) != pytest.approx(1 / 0.07, abs=1e-6)
 
 
@@ -279,22 +279,27 @@ def test_a_pretrained_text_encoder_brings_its_tokenizer():
 
 
 def test_the_image_tower_may_begin_with_a_run_on_images(tmp_path):
-    donor = nearfar.fit("simclr", preset="tiny", steps=2, batch=32, out=tmp_path / "images")
-    run = nearfar.fit("clip", preset="tiny", steps=1, batch=32, lr=1e-12, init=str(tmp_path / "images"))
+    donor = nearfar.fit("simclr", preset="tiny", steps=2, batch_size=32, out=tmp_path / "images")
+    run = nearfar.fit("clip", preset="tiny", steps=1, batch_size=32, lr=1e-12, init_from=str(tmp_path / "images"))
     theirs, mine = donor.net.encoder.state_dict(), run.net.encoder.state_dict()
     assert all(torch.allclose(theirs[name], mine[name], atol=1e-6) for name in theirs if name.endswith("weight"))
 
 
 def test_names_of_image_files_are_never_taken_for_texts(tmp_path):
-    run = nearfar.fit("clip", preset="tiny", steps=1, batch=32)
+    run = nearfar.fit("clip", preset="tiny", steps=1, batch_size=32)
     with pytest.raises(UsageError, match=r"missing\.png"):
         run.encode([str(tmp_path / "missing.png")])
 
 
 def test_a_report_shows_pictures_and_escaped_words():
-    shown = [Shown(torch.zeros(3, 8, 8)), Shown(torch.ones(3, 8, 8)), Shown(text="a <b> & c"), Shown(text="plain")]
-    sheet = shown[0].sheet(shown)
-    assert 'role="img"' in sheet.cell(1, "one view")
-    assert "a &lt;b&gt; &amp; c" in sheet.cell(2, "the other view")
-    assert "plain" in sheet.cell(3, "the other view")
+    shown = [
+        RenderedView(torch.zeros(3, 8, 8)),
+        RenderedView(torch.ones(3, 8, 8)),
+        RenderedView(text="a <b> & c"),
+        RenderedView(text="plain"),
+    ]
+    sheet = shown[0].build_sheet(shown)
+    assert 'role="img"' in sheet.render_cell(1, "one view")
+    assert "a &lt;b&gt; &amp; c" in sheet.render_cell(2, "the other view")
+    assert "plain" in sheet.render_cell(3, "the other view")
     assert "data:image/png" in sheet.style

@@ -14,9 +14,9 @@ from helpers import DiskLog
 
 import nearfar.index
 from nearfar.core import NearfarError, UsageError
-from nearfar.index import KINDS, METRICS, Items, Model, build, check_target, open_index, read_query
-from nearfar.index.engines import choose
-from nearfar.index.index_folder import locked
+from nearfar.index import INDEX_TYPES, METRICS, ModelIdentity, RowTable, build_index, check_index_target, open_index, read_query
+from nearfar.index.faiss_engines import choose_index_type
+from nearfar.index.index_folder import lock_index_folder
 
 
 def table(n: int = 400, d: int = 12, seed: int = 0) -> np.ndarray:
@@ -41,7 +41,7 @@ def naive(vectors: dict[int, np.ndarray], query: np.ndarray, k: int, metric: str
 @pytest.mark.parametrize("metric", METRICS)
 def test_exact_search_is_that_of_a_loop(metric, tmp_path):
     x, q = table(), table(5, seed=1)
-    build(x, None, tmp_path / "index", metric=metric)
+    build_index(x, None, tmp_path / "index", metric=metric)
     index = open_index(tmp_path / "index")
     hits = index.search(q, 7)
     assert hits.scores.shape == hits.rows.shape == (5, 7)
@@ -55,22 +55,22 @@ def test_exact_search_is_that_of_a_loop(metric, tmp_path):
 @pytest.mark.parametrize("metric", METRICS)
 def test_approximate_search_finds_nearly_what_exact_search_finds(kind, metric):
     x, q = np.split(table(3050), [3000])
-    found = build(x, None, None, kind=kind, metric=metric).search(q, 10)
-    true = build(x, None, None, kind="exact", metric=metric).search(q, 10)
+    found = build_index(x, None, None, index_type=kind, metric=metric).search(q, 10)
+    true = build_index(x, None, None, index_type="exact", metric=metric).search(q, 10)
     recall = np.mean([len(np.intersect1d(a, b)) for a, b in zip(found.rows, true.rows, strict=True)]) / 10
     assert recall > (0.99 if kind == "hnsw" else 0.7)
     same = found.rows == true.rows
     assert np.abs(found.scores - true.scores)[same].max() < 1e-4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", INDEX_TYPES)
 @pytest.mark.parametrize("metric", METRICS)
 def test_adding_deleting_and_opening_again_in_any_order(kind, metric, tmp_path):
     """Against a dict of what must be there. All rows are asked for, so that approximate kinds must find each of them too."""
     draw = np.random.default_rng(3)
     x = table(60)
     expected = dict(enumerate(x))
-    index = build(x, None, tmp_path / "index", kind=kind, metric=metric)
+    index = build_index(x, None, tmp_path / "index", index_type=kind, metric=metric)
     given = 60
     for step in range(9):
         if step % 3 == 0:
@@ -91,9 +91,9 @@ def test_adding_deleting_and_opening_again_in_any_order(kind, metric, tmp_path):
             assert sorted(rows) == sorted(expected)
             assert scores == pytest.approx([score for score, _ in naive(expected, one, 1000, metric)], abs=1e-4)
         row = int(rows[0])
-        assert index.items([row]) == [{"name": f"row {row}", "row": row, "label": None}]
+        assert index.describe_rows([row]) == [{"name": f"row {row}", "row": row, "label": None}]
         scale = np.linalg.norm(expected[row]) if metric == "cosine" else 1
-        assert index.vectors([row])[0] == pytest.approx(expected[row] / scale, abs=1e-6)
+        assert index.read_vectors([row])[0] == pytest.approx(expected[row] / scale, abs=1e-6)
     index.delete(sorted(expected))
     assert len(open_index(tmp_path / "index")) == 0
     assert index.search(query, 5).rows.shape == (3, 0)
@@ -101,7 +101,7 @@ def test_adding_deleting_and_opening_again_in_any_order(kind, metric, tmp_path):
 
 def test_a_graph_with_most_rows_deleted_still_finds_k():
     x = table(2000)
-    index = build(x, None, None, kind="hnsw")
+    index = build_index(x, None, None, index_type="hnsw")
     left = np.arange(0, 2000, 50)
     index.delete(np.setdiff1d(np.arange(2000), left))
     hits = index.search(x[:20], 10)
@@ -113,9 +113,9 @@ def test_a_graph_with_most_rows_deleted_still_finds_k():
 def test_cells_with_too_few_rows_still_give_k_neighbors(metric):
     """The cells that a query looks into hold about a third of the rows, and two thirds are asked for."""
     x, q = np.split(table(1010), [1000])
-    index = build(x, None, None, kind="ivf", metric=metric)
+    index = build_index(x, None, None, index_type="ivf", metric=metric)
     hits = index.search(q, 700)
-    probed = index.engine.inner.search(q, 700)[1]
+    probed = index.engine.faiss_index.search(q, 700)[1]
     assert (probed < 0).any(axis=1).all(), "FAISS alone marks missing neighbors by row -1"
     for query, scores, rows in zip(q, hits.scores, hits.rows, strict=True):
         expected = naive(dict(enumerate(x)), query, 700, metric)
@@ -129,10 +129,12 @@ def _cosine(x: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 def test_items_are_named_labelled_and_forgotten(tmp_path):
     names = ["a.png", "b\udce9.png", "twice", "twice"]
-    items = Items.of(names, ["cat", None, "dog", "dog"], ["secret words", "two", "three", "four"], [Path("/x/a"), None, None, None])
-    index = build(table(4), items, tmp_path / "index")
-    assert index.items([0]) == [{"name": "a.png", "row": 0, "label": "cat", "text": "secret words", "path": "/x/a"}]
-    assert index.items([3, 1])[1] == {"name": "b\\udce9.png", "row": 1, "label": None, "text": "two"}
+    items = RowTable.from_columns(
+        names, ["cat", None, "dog", "dog"], ["secret words", "two", "three", "four"], [Path("/x/a"), None, None, None]
+    )
+    index = build_index(table(4), items, tmp_path / "index")
+    assert index.describe_rows([0]) == [{"name": "a.png", "row": 0, "label": "cat", "text": "secret words", "path": "/x/a"}]
+    assert index.describe_rows([3, 1])[1] == {"name": "b\\udce9.png", "row": 1, "label": None, "text": "two"}
     with pytest.raises(UsageError, match=r"2 items called 'twice': name one by its row \(2, 3\)"):
         index.delete("twice")
     with pytest.raises(UsageError, match="no item called 'zebra'"):
@@ -142,23 +144,23 @@ def test_items_are_named_labelled_and_forgotten(tmp_path):
     again = open_index(tmp_path / "index")
     assert not any(b"secret words" in f.read_bytes() for f in (tmp_path / "index").iterdir())
     with pytest.raises(UsageError, match=r"row 0 of .* was deleted"):
-        again.items([0])
+        again.describe_rows([0])
     with pytest.raises(UsageError, match=r"row 9 of .* is not there: rows are 0 to 3"):
-        again.vectors([9])
+        again.read_vectors([9])
     assert again.add(table(1), ["new"]).tolist() == [4]
 
 
 def test_a_number_that_is_a_name_too_is_not_taken_for_a_row():
     """Nodes of an edge list are called by numbers, and stand on other rows."""
-    index = build(table(5), ["3", "0", "2", "name:1", "77"], None)
+    index = build_index(table(5), ["3", "0", "2", "name:1", "77"], None)
     for asked in ("3", "0", "77"):
         with pytest.raises(UsageError, match=f"{asked} can mean row {asked} .*: say row:{asked} or name:{asked}"):
             index.delete(asked)
         with pytest.raises(UsageError, match=f"say row:{asked} or name:{asked}"):
-            read_query(asked, index, index.trained)
+            read_query(asked, index, index.load_model)
     assert len(index) == 5
-    assert [index.row_of(asked) for asked in ("2", "1", 3, "row:3", "name:3", "name:name:1")] == [2, 1, 3, 3, 0, 3]
-    assert read_query("name:77", index, index.trained).row == 4
+    assert [index.resolve_row(asked) for asked in ("2", "1", 3, "row:3", "name:3", "name:name:1")] == [2, 1, 3, 3, 0, 3]
+    assert read_query("name:77", index, index.load_model).row == 4
     with pytest.raises(UsageError, match="no item called '5'"):
         index.delete("name:5")
     assert index.delete(["name:3", "row:1"]).tolist() == [0, 1]
@@ -167,7 +169,7 @@ def test_a_number_that_is_a_name_too_is_not_taken_for_a_row():
 
 def test_wrong_vectors_are_refused():
     x = table(20)
-    index = build(x, None, None)
+    index = build_index(x, None, None)
     with pytest.raises(UsageError, match="queries have 5 values each; the vectors of this index have 12"):
         index.search(np.zeros((1, 5), np.float32), 3)
     with pytest.raises(UsageError, match="row 1 has a value that is no finite number"):
@@ -175,37 +177,43 @@ def test_wrong_vectors_are_refused():
     with pytest.raises(UsageError, match="--k must be at least 1"):
         index.search(x, 0)
     with pytest.raises(UsageError, match="20 vectors, but 3 items"):
-        build(x, ["a", "b", "c"], None)
+        build_index(x, ["a", "b", "c"], None)
     with pytest.raises(UsageError, match="no vectors"):
-        build(x[:0], None, None)
+        build_index(x[:0], None, None)
     with pytest.raises(UsageError, match="--metric is cosine, dot, l2"):
-        build(x, None, None, metric="euclid")
-    with pytest.raises(UsageError, match="--kind is exact, hnsw, ivf"):
-        build(x, None, None, kind="tree")
+        build_index(x, None, None, metric="euclid")
+    with pytest.raises(UsageError, match="--index-type is exact, hnsw, ivf"):
+        build_index(x, None, None, index_type="tree")
 
 
 def test_a_zero_vector_is_alike_to_nothing_and_large_ones_do_not_overflow():
-    index = build(np.array([[0, 0], [3e30, 0], [0, 1e-30]], np.float32), None, None)
+    index = build_index(np.array([[0, 0], [3e30, 0], [0, 1e-30]], np.float32), None, None)
     hits = index.search(np.array([[2e30, 2e30], [0, 0]], np.float32), 3)
     assert hits.scores[0] == pytest.approx([np.sqrt(0.5), np.sqrt(0.5), 0], abs=1e-6)
     assert hits.scores[1].tolist() == [0, 0, 0]
 
 
 def test_the_kind_follows_the_number_of_vectors_and_is_explained(caplog):
-    assert [choose("auto", n)[0] for n in (10, 20_000, 20_001, 2_000_000, 2_000_001)] == ["exact", "exact", "hnsw", "hnsw", "ivf"]
-    assert choose("ivf", 10)[0] == "ivf"
+    assert [choose_index_type("auto", n)[0] for n in (10, 20_000, 20_001, 2_000_000, 2_000_001)] == [
+        "exact",
+        "exact",
+        "hnsw",
+        "hnsw",
+        "ivf",
+    ]
+    assert choose_index_type("ivf", 10)[0] == "ivf"
     with caplog.at_level(logging.INFO, "nearfar"):
-        build(table(20), None, None)
+        build_index(table(20), None, None)
     assert [r.getMessage() for r in caplog.records] == ["20 vectors: exact search, which is quick up to 20,000"]
 
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    build(table(30), None, tmp_path / "index", model=Model("run", "f" * 64))
+    build_index(table(30), None, tmp_path / "index", model=ModelIdentity("run", "f" * 64))
     return tmp_path / "index"
 
 
-@pytest.mark.parametrize("file", ["vectors-1.faiss", "items-1.arrow", "deleted-1.npy", "manifest.json"])
+@pytest.mark.parametrize("file", ["vectors-1.faiss", "rows-1.arrow", "deleted-1.npy", "manifest.json"])
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
 def test_damage_is_named_in_one_line(folder, file, harm):
     path = folder / file
@@ -246,21 +254,21 @@ def test_where_there_is_no_index(tmp_path):
 
 def test_targets_that_are_taken_are_refused_and_overwriting_replaces(folder, tmp_path):
     with pytest.raises(UsageError, match="already holds an index"):
-        check_target(folder)
+        check_index_target(folder)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     for overwrite in (False, True):
         with pytest.raises(UsageError, match="other things in it"):
-            check_target(tmp_path / "other", overwrite)
+            check_index_target(tmp_path / "other", overwrite)
     with pytest.raises(UsageError, match="is a file"):
-        check_target(tmp_path / "other" / "thesis.txt")
+        check_index_target(tmp_path / "other" / "thesis.txt")
     with pytest.raises(UsageError, match="there is no folder"):
-        check_target(tmp_path / "no" / "such")
+        check_index_target(tmp_path / "no" / "such")
     old = open_index(folder)
-    build(table(8), None, folder, overwrite=True)
+    build_index(table(8), None, folder, overwrite=True)
     assert len(open_index(folder)) == 8
     assert len(old) == 30
-    assert old.items([29])[0]["name"] == "row 29", "whoever has it open keeps what was there"
+    assert old.describe_rows([29])[0]["name"] == "row 29", "whoever has it open keeps what was there"
 
 
 def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_old(folder, tmp_path, monkeypatch):
@@ -268,9 +276,9 @@ def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_ol
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("nearfar.index.local_index._write_items", full)
+        patch.setattr("nearfar.index.local_index._write_row_table", full)
         with pytest.raises(NearfarError, match=r"cannot write the index .*No space left"):
-            build(table(5), None, tmp_path / "new")
+            build_index(table(5), None, tmp_path / "new")
         index = open_index(folder)
         with pytest.raises(NearfarError, match="No space left on device; it is as it was"):
             index.add(table(5))
@@ -278,19 +286,19 @@ def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_ol
     again = open_index(folder)
     assert len(again) == 30
     again.add(table(5))
-    assert sorted(p.name for p in folder.iterdir()) == ["deleted-2.npy", "items-2.arrow", "lock", "manifest.json", "vectors-2.faiss"]
+    assert sorted(p.name for p in folder.iterdir()) == ["deleted-2.npy", "lock", "manifest.json", "rows-2.arrow", "vectors-2.faiss"]
 
 
 def test_an_index_is_on_the_disk_before_it_is_renamed(tmp_path, monkeypatch):
     disk = DiskLog(monkeypatch)
-    index = build(table(60), None, tmp_path / "index")
+    index = build_index(table(60), None, tmp_path / "index")
     disk.assert_flushed_around_rename(tmp_path / "index")
     disk.events.clear()
     index.delete([3])
     disk.assert_flushed_around_rename(tmp_path / "index" / "manifest.json")
     renamed = disk.events.index(("renamed", tmp_path / "index" / "manifest.json"))
     before = {path.name for what, path in disk.events[:renamed] if what == "flushed"}
-    assert {"vectors-2.faiss", "items-2.arrow", "deleted-2.npy"} <= before
+    assert {"vectors-2.faiss", "rows-2.arrow", "deleted-2.npy"} <= before
 
 
 def test_two_writers_do_not_overwrite_each_other(folder):
@@ -298,24 +306,24 @@ def test_two_writers_do_not_overwrite_each_other(folder):
     first.add(table(5))
     with pytest.raises(NearfarError, match="changed by another process since it was opened"):
         second.delete(0)
-    with locked(folder), pytest.raises(NearfarError, match="another process is changing"):
+    with lock_index_folder(folder), pytest.raises(NearfarError, match="another process is changing"):
         first.delete(0)
     assert len(open_index(folder)) == 35
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", INDEX_TYPES)
 def test_a_change_that_is_refused_changes_nothing_in_memory_either(tmp_path, kind):
     x = table(90)
-    build(x[:60], None, tmp_path / "index", kind=kind)
+    build_index(x[:60], None, tmp_path / "index", index_type=kind)
     index = open_index(tmp_path / "index")
     before = index.search(x, 3)
-    with locked(tmp_path / "index"):
+    with lock_index_folder(tmp_path / "index"):
         with pytest.raises(NearfarError, match="another process is changing"):
             index.add(x[60:])
         with pytest.raises(NearfarError, match="another process is changing"):
             index.delete([0, 1])
     after = index.search(x, 3)
-    assert (len(index), index.ever, index.deleted.tolist()) == (60, 60, [])
+    assert (len(index), index.next_row, index.deleted_rows.tolist()) == (60, 60, [])
     assert np.array_equal(before.rows, after.rows)
     assert np.array_equal(before.scores, after.scores)
     assert index.add(x[60:], ["new"] * 30).tolist() == list(range(60, 90)), "and it can be tried again"
@@ -327,13 +335,13 @@ def test_a_change_that_is_refused_changes_nothing_in_memory_either(tmp_path, kin
 @pytest.mark.parametrize("rows", [5, 5000])
 def test_a_full_disk_is_an_error_however_few_bytes_are_missing(rows):
     with pytest.raises(OSError, match="No space left"):
-        build(table(rows), None, None, kind="exact").engine.write(Path("/dev/full"))
+        build_index(table(rows), None, None, index_type="exact").engine.write(Path("/dev/full"))
 
 
 def test_without_faiss_one_line_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UsageError, match="pip install faiss-cpu"):
-        build(table(5), None, None)
+        build_index(table(5), None, None)
 
 
 def test_faiss_and_pymilvus_are_imported_when_they_are_needed():

@@ -14,33 +14,33 @@ from image_files import noise, save
 from PIL import Image
 
 from nearfar.core import NearfarError, UsageError
-from nearfar.data import open_data, open_texts
-from nearfar.index import Items, build, items_of, model_of, read_query
-from nearfar.index.model_identity import fingerprint
-from nearfar.index.queries import read_vectors
-from nearfar.train.model import Trained
+from nearfar.data import load_images, load_texts
+from nearfar.index import RowTable, build_index, build_row_table, identify_model, read_query
+from nearfar.index.model_identity import compute_fingerprint
+from nearfar.index.queries import parse_vectors
+from nearfar.train.model import Model
 
 
-def untrained(name: str = "simclr", **changes) -> Trained:
+def untrained(name: str = "simclr", **changes) -> Model:
     session = tiny_session(name, **changes)
     session.net.eval()
-    return Trained(session.recipe, session.run, session.net, 0, torch.device("cpu"))
+    return Model(session.recipe, session.config, session.net, 0, torch.device("cpu"))
 
 
 def test_images_of_an_array_bring_their_pictures():
-    data = open_data("digits", split=[]).train.subset(np.arange(5))
-    items = items_of([data])
+    data = load_images("digits", test_ids=[]).train.subset(np.arange(5))
+    items = build_row_table([data])
     shown = items.describe(range(5))
     assert [item["label"] for item in shown] == ["0", "1", "2", "3", "4"]
     assert shown[3] == {"name": "row 3", "row": 3, "label": "3"}
-    for i, picture in enumerate(items.pictures(range(5))):
+    for i, picture in enumerate(items.read_thumbnails(range(5))):
         assert picture is not None
         assert (np.asarray(Image.open(io.BytesIO(picture))) == data.read([i])[0, 0].numpy()).all()
 
 
 def test_large_and_colourful_pictures_are_scaled_down():
     pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 200, 200), dtype=np.uint8)
-    (first, _) = items_of([open_data(pixels, split=[]).train]).pictures([0, 1])
+    (first, _) = build_row_table([load_images(pixels, test_ids=[]).train]).read_thumbnails([0, 1])
     assert first is not None
     picture = Image.open(io.BytesIO(first))
     assert (picture.size, picture.mode) == ((96, 96), "RGB")
@@ -49,60 +49,60 @@ def test_large_and_colourful_pictures_are_scaled_down():
 def test_images_of_a_folder_bring_their_paths(tmp_path):
     for name in ("cat/a.png", "dog/b.png", "dog/c.png"):
         save(noise(1), tmp_path / name)
-    data = open_data(str(tmp_path), split=[]).train
-    items = items_of([data])
+    data = load_images(str(tmp_path), test_ids=[]).train
+    items = build_row_table([data])
     assert items.describe([2]) == [{"name": "dog/c.png", "row": 2, "label": "dog", "path": str(tmp_path / "dog/c.png")}]
-    assert items.pictures([0, 1, 2]) == [None] * 3
+    assert items.read_thumbnails([0, 1, 2]) == [None] * 3
 
 
 def test_texts_bring_themselves_and_parts_follow_each_other(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n\nthree\n")
-    data = open_texts(str(tmp_path / "a.txt"), split=[]).train
-    items = items_of([data, open_texts(["four", "five"], split=[]).train])
+    data = load_texts(str(tmp_path / "a.txt"), test_ids=[]).train
+    items = build_row_table([data, load_texts(["four", "five"], test_ids=[]).train])
     assert [item["text"] for item in items.describe(range(5))] == ["one", "two", "three", "four", "five"]
     assert items.describe([2])[0]["name"] == "a.txt, line 4"
-    assert items.rows_called("row 0").tolist() == [3]
+    assert items.find_rows_by_name("row 0").tolist() == [3]
 
 
 def test_columns_of_items_must_be_of_one_length():
     with pytest.raises(UsageError, match="2 names of items, but 1 values of 'label'"):
-        Items.of(["a", "b"], ["x"])
+        RowTable.from_columns(["a", "b"], ["x"])
 
 
 def test_the_fingerprint_follows_every_weight_and_hyperparameter():
-    trained = untrained()
-    before = fingerprint(trained)
-    assert before == fingerprint(untrained()), "the same net, built twice"
-    assert before != fingerprint(untrained(seed=1))
-    assert before != fingerprint(dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, tau=0.123)))
-    last = list(trained.net.parameters())[-1]
+    model = untrained()
+    before = compute_fingerprint(model)
+    assert before == compute_fingerprint(untrained()), "the same net, built twice"
+    assert before != compute_fingerprint(untrained(seed=1))
+    assert before != compute_fingerprint(dataclasses.replace(model, recipe=dataclasses.replace(model.recipe, temperature=0.123)))
+    last = list(model.net.parameters())[-1]
     with torch.no_grad():
         last.view(-1)[0] += 1e-3
-    assert before != fingerprint(trained)
+    assert before != compute_fingerprint(model)
 
 
 def test_an_index_that_names_no_run_is_searched_by_rows_and_vectors_only():
     x = np.eye(4, dtype=np.float32)
-    index = build(x, None, None)
-    query = read_query("row:2", index, index.trained)
+    index = build_index(x, None, None)
+    query = read_query("row:2", index, index.load_model)
     assert (query.row, query.title) == (2, "row 2")
     assert index.search(query.vectors, 1).rows.tolist() == [[2]]
-    assert read_query("2", index, index.trained).row == 2
+    assert read_query("2", index, index.load_model).row == 2
     with pytest.raises(NearfarError, match="does not say which model"):
-        read_query("some words", index, index.trained)
-    never_saved = build(x, None, None, model=model_of(untrained()))
+        read_query("some words", index, index.load_model)
+    never_saved = build_index(x, None, None, model=identify_model(untrained()))
     with pytest.raises(NearfarError, match="never saved"):
-        read_query("some words", never_saved, never_saved.trained)
+        read_query("some words", never_saved, never_saved.load_model)
 
 
 def test_a_question_goes_through_the_tower_of_questions():
     session = tiny_session("dpr")
     session.net.eval()
-    trained = Trained(session.recipe, session.run, session.net, 0, torch.device("cpu"), tokenizer=session.data.tokenizer)
-    passages = trained.encode(["Who wrote it?", "Nobody knows."]).numpy()
-    index = build(passages, None, None)
-    asked = read_query("Who wrote it?", index, lambda: trained)
-    tokens = trained.inputs.accept(["Who wrote it?"])[0].read([0])
+    model = Model(session.recipe, session.config, session.net, 0, torch.device("cpu"), tokenizer=session.data.tokenizer)
+    passages = model.encode(["Who wrote it?", "Nobody knows."]).numpy()
+    index = build_index(passages, None, None)
+    asked = read_query("Who wrote it?", index, lambda: model)
+    tokens = model.inputs.adapt(["Who wrote it?"])[0].read([0])
     with torch.no_grad():
         expected = session.recipe.encode(session.net, tokens, "question")
     assert asked.vectors == pytest.approx(expected.numpy(), abs=1e-5)
@@ -118,8 +118,8 @@ def test_vectors_come_as_npy_or_as_lines_of_json(kind):
     lines = "\n".join(json.dumps(row) for row in table.tolist()) + "\n\n"
     objects = "\n".join(json.dumps({"vector": row, "id": 7}) for row in table.tolist())
     for data in (file.getvalue(), lines.encode(), objects.encode()):
-        assert read_vectors(data).tolist() == table.tolist()
-    assert read_vectors(b"[1, 2]").shape == (1, 2)
+        assert parse_vectors(data).tolist() == table.tolist()
+    assert parse_vectors(b"[1, 2]").shape == (1, 2)
 
 
 @pytest.mark.parametrize(
@@ -137,11 +137,11 @@ def test_vectors_come_as_npy_or_as_lines_of_json(kind):
 )
 def test_broken_vectors_name_their_line(data, words):
     with pytest.raises(UsageError, match=words):
-        read_vectors(data)
+        parse_vectors(data)
 
 
 def test_a_pickled_npy_is_refused():
     file = io.BytesIO()
     np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(UsageError, match="no whole"):
-        read_vectors(file.getvalue())
+        parse_vectors(file.getvalue())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nearfar.index import METRICS, build, open_index
-from nearfar.server.neighbors import Exact, Query
+from nearfar.index import METRICS, build_index, open_index
+from nearfar.server.neighbors import ExactCosineSearch, SearchRequest
 
 K = 5
 
@@ -30,7 +30,7 @@ def naive(vectors: dict[int, np.ndarray], query: np.ndarray, k: int, metric: str
 @pytest.mark.parametrize("metric", METRICS)
 def test_tied_rows_are_the_lowest_numbers_in_any_batch_and_after_deletes(metric, tmp_path):
     x, queries = duplicates(), duplicates(60, seed=1) + np.float32(0.25)
-    build(x, None, tmp_path / "index", kind="exact", metric=metric)
+    build_index(x, None, tmp_path / "index", index_type="exact", metric=metric)
     index, left = open_index(tmp_path / "index"), dict(enumerate(x))
     for deleted in ([], list(range(0, 200, 3)), [1, 399]):
         if deleted:
@@ -52,7 +52,7 @@ def test_tied_rows_are_the_lowest_numbers_in_any_batch_and_after_deletes(metric,
 @pytest.mark.parametrize("metric", METRICS)
 def test_rows_added_later_come_after_equal_ones(metric):
     x = duplicates(50)
-    index = build(x, None, None, kind="exact", metric=metric)
+    index = build_index(x, None, None, index_type="exact", metric=metric)
     index.delete(range(0, 50, 2))
     index.add(x)
     left = {i: x[i % 50] for i in range(100) if i >= 50 or i % 2}
@@ -60,7 +60,9 @@ def test_rows_added_later_come_after_equal_ones(metric):
 
 
 def test_values_that_overflow_a_score_still_find_every_row():
-    index = build(np.array([[3e30, 0.0], [1.0, 1.0], [3e30, 0.0], [0.0, 2.0]] * 8, np.float32), None, None, kind="exact", metric="l2")
+    index = build_index(
+        np.array([[3e30, 0.0], [1.0, 1.0], [3e30, 0.0], [0.0, 2.0]] * 8, np.float32), None, None, index_type="exact", metric="l2"
+    )
     hits = index.search(np.array([[1.0, 1.0]], np.float32), 20)
     assert hits.rows[0, :16].tolist() == [*range(1, 32, 4), *range(3, 32, 4)]
     assert hits.rows[0, 16:].tolist() == [0, 2, 4, 6]
@@ -68,8 +70,8 @@ def test_values_that_overflow_a_score_still_find_every_row():
 
 def test_the_server_returns_the_lowest_rows_of_a_tie():
     x = duplicates()
-    search = Exact(x)
-    answers = search([Query(x[:30], 4), Query(x[:2], 9)])
+    search = ExactCosineSearch(x)
+    answers = search([SearchRequest(x[:30], 4), SearchRequest(x[:2], 9)])
     assert answers[0].rows.tolist() == [naive(dict(enumerate(x)), query, 4, "cosine") for query in x[:30]]
     assert answers[1].rows.tolist() == [naive(dict(enumerate(x)), query, 9, "cosine") for query in x[:2]]
-    assert search([Query(x[5:6], 4)])[0].rows.tolist() == answers[0].rows[5:6].tolist()
+    assert search([SearchRequest(x[5:6], 4)])[0].rows.tolist() == answers[0].rows[5:6].tolist()

@@ -18,10 +18,10 @@ from PIL import Image
 
 import nearfar
 import nearfar.data.images.image_folder as folder_module
-from nearfar.core import Key, Plan, UsageError
+from nearfar.core import Plan, RandomKey, UsageError
 from nearfar.data import Images
-from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter, PadCrop, simclr_views, swav_views
-from nearfar.train.loader import AHEAD, Steps, batches
+from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, ImageViews, PadCrop, simclr_views, swav_views
+from nearfar.train.loader import PREFETCH_STEPS, StepDataset, iterate_batches
 
 CPU = torch.device("cpu")
 
@@ -29,7 +29,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def streamed(monkeypatch):
     """Nothing fits into memory."""
-    monkeypatch.setattr(folder_module, "MEMORY_LIMIT", 0)
+    monkeypatch.setattr(folder_module, "MAX_BYTES_IN_MEMORY", 0)
 
 
 def photo(seed: int, width: int, height: int) -> Image.Image:
@@ -50,8 +50,8 @@ def jpegs(tmp_path_factory) -> Path:
     return folder
 
 
-def steps_of(data: Images, similarity: Augment, batch: int, chunk: int | None = None) -> Steps:
-    return Steps(data, similarity, Plan(len(data), batch, Key(0)), Key(0)("read"), chunk)
+def steps_of(data: Images, similarity: ImageViews, batch: int, chunk: int | None = None) -> StepDataset:
+    return StepDataset(data, similarity, Plan(len(data), batch, RandomKey(0)), RandomKey(0)("read"), chunk)
 
 
 # --- the views
@@ -62,63 +62,63 @@ def test_views_cut_from_files_are_those_cropped_in_memory(tmp_path, monkeypatch)
     for i in range(8):
         save(photo(i, 64, 64), tmp_path / f"{i}.png")
     files = everything(tmp_path)
-    monkeypatch.setattr(folder_module, "MEMORY_LIMIT", 1 << 30)
+    monkeypatch.setattr(folder_module, "MAX_BYTES_IN_MEMORY", 1 << 30)
     held = everything(tmp_path)
-    similarity = Augment.repeat(Compose(Crop(64), Flip(), Jitter(0.4, 0.4, 0.4, 0.1), Grey(p=0.2)))
-    rows, key = Plan(8, 8, Key(1)).rows(3), Key(2)("views")
+    similarity = ImageViews.repeat(Compose(Crop(64), Flip(), ColorJitter(0.4, 0.4, 0.4, 0.1), Grayscale(prob=0.2)))
+    rows, rng_key = Plan(8, 8, RandomKey(1)).get_rows(3), RandomKey(2)("views")
 
-    def views(data: Images, key: Key) -> torch.Tensor:
-        return torch.stack(list(similarity.view(similarity.read(data, rows, key), rows, key).values()))
+    def views(data: Images, rng_key: RandomKey) -> torch.Tensor:
+        return torch.stack(list(similarity.view(similarity.read(data, rows, rng_key), rows, rng_key).values()))
 
-    same = (views(files, key) - views(held, key)).abs()
+    same = (views(files, rng_key) - views(held, rng_key)).abs()
     assert same.mean() < 0.02
-    assert (views(files, key) - views(held, key("other"))).abs().mean() > 0.15
+    assert (views(files, rng_key) - views(held, rng_key("other"))).abs().mean() > 0.15
 
 
 def test_windows_follow_the_shape_of_each_file():
     """On a wide and on a high image: where no side is cut, area and shape of the window are those asked for."""
     crop, slots = Crop(32, scale=(0.1, 0.3), ratio=(0.5, 2.0)), torch.arange(400)
     frames = torch.tensor([[300, 600], [600, 300]]).repeat(200, 1)
-    boxes = crop.boxes(slots, Key(0), frames)
+    boxes = crop.draw_boxes(slots, RandomKey(0), frames)
     share = boxes[:, 2:] - boxes[:, :2]
     pixels = share * frames.flip(1)
     assert ((share.prod(1) > 0.0999) & (share.prod(1) < 0.3001)).all()
     ratio = pixels[:, 0] / pixels[:, 1]
     assert ((ratio > 0.499) & (ratio < 2.001)).all()
-    assert torch.equal(crop.boxes(slots[7:9], Key(0), frames[7:9]), boxes[7:9]), "a row's window is its own"
+    assert torch.equal(crop.draw_boxes(slots[7:9], RandomKey(0), frames[7:9]), boxes[7:9]), "a row's window is its own"
     assert (boxes >= -1e-6).all()
     assert (boxes <= 1 + 1e-6).all()
 
 
 def test_nothing_is_cropped_twice(jpegs):
-    data, similarity = everything(jpegs, image_size=48), Augment.repeat(Compose(Crop(48)))
-    rows = Plan(len(data), 4, Key(0)).rows(0)
-    raw = similarity.read(data, rows, Key(0))
+    data, similarity = everything(jpegs, image_size=48), ImageViews.repeat(Compose(Crop(48)))
+    rows = Plan(len(data), 4, RandomKey(0)).get_rows(0)
+    raw = similarity.read(data, rows, RandomKey(0))
     assert not torch.equal(raw["v0"], raw["v1"])
-    torch.testing.assert_close(similarity.view(raw, rows, Key(0))["v1"], raw["v1"] / 255, atol=1e-4, rtol=0)
+    torch.testing.assert_close(similarity.view(raw, rows, RandomKey(0))["v1"], raw["v1"] / 255, atol=1e-4, rtol=0)
 
 
 def test_multi_crop_reads_each_view_at_its_own_size_and_a_later_crop_reads_squares(jpegs):
     data = everything(jpegs, image_size=64)
-    rows = Plan(len(data), 4, Key(0)).rows(0)
-    raw = swav_views(64, small=24, smalls=3).read(data, rows, Key(0))
+    rows = Plan(len(data), 4, RandomKey(0)).get_rows(0)
+    raw = swav_views(64, small_crop_size=24, small_crops=3).read(data, rows, RandomKey(0))
     assert {k: tuple(v.shape) for k, v in raw.items()} == {f"v{i}": (4, 3, s, s) for i, s in enumerate((64, 64, 24, 24, 24))}
-    late = Augment.repeat(Compose(Flip(), PadCrop(4)))
-    raw = late.read(data, rows, Key(0))
+    late = ImageViews.repeat(Compose(Flip(), PadCrop(4)))
+    raw = late.read(data, rows, RandomKey(0))
     assert torch.equal(raw["image"], data.read(rows.ids))
-    assert late.view(raw, rows, Key(0))["v1"].shape == (4, 3, 64, 64)
+    assert late.view(raw, rows, RandomKey(0))["v1"].shape == (4, 3, 64, 64)
 
 
 def test_what_is_read_depends_on_no_worker_chunk_or_rank(jpegs):
     data, similarity = everything(jpegs, image_size=96), simclr_views(96)
-    plain = [raws for _, _, raws in batches(steps_of(data, similarity, 12), 0, 5, 0, CPU)]
+    plain = [raws for _, _, raws in iterate_batches(steps_of(data, similarity, 12), 0, 5, 0, CPU)]
     for workers, chunk in ((1, None), (2, None), (2, 5)):
-        for (whole,), (_, _, parts) in zip(plain, batches(steps_of(data, similarity, 12, chunk), 0, 5, workers, CPU), strict=True):
+        for (whole,), (_, _, parts) in zip(plain, iterate_batches(steps_of(data, similarity, 12, chunk), 0, 5, workers, CPU), strict=True):
             assert len(parts) == (3 if chunk else 1)
             for view in ("v0", "v1"):
                 assert torch.equal(torch.cat([part[view] for part in parts]), whole[view])
-    rows = Plan(len(data), 12, Key(0)).rows(2)
-    shares = [similarity.read(data, rows.share(rank, 3), Key(0)("read")) for rank in range(3)]
+    rows = Plan(len(data), 12, RandomKey(0)).get_rows(2)
+    shares = [similarity.read(data, rows.select_rank_share(rank, 3), RandomKey(0)("read")) for rank in range(3)]
     assert torch.equal(torch.cat([share["v1"] for share in shares]), plain[2][0]["v1"])
 
 
@@ -136,7 +136,7 @@ def test_memory_is_flat_over_many_batches(jpegs, workers):
     """A batch is 0.9 MB, 60 MB were read in between: if one in three were kept, it would be seen. (An allocator settles only slowly: a
     worker may take some MB more before it stays where it is.)"""
     steps = steps_of(everything(jpegs, image_size=96), simclr_views(96), 16)
-    taken = [resident() for _ in batches(steps, 0, 150, workers, CPU)]
+    taken = [resident() for _ in iterate_batches(steps, 0, 150, workers, CPU)]
     assert max(taken[120:]) - max(taken[40:80]) < 20, [round(mb) for mb in taken[::6]]
 
 
@@ -158,12 +158,12 @@ class Counted:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_read_a_bounded_number_of_steps_ahead(workers):
     data = Counted()
-    came = batches(steps_of(data, simclr_views(4), 10), 0, 60, workers, CPU)  # type: ignore[arg-type]
+    came = iterate_batches(steps_of(data, simclr_views(4), 10), 0, 60, workers, CPU)  # type: ignore[arg-type]
     ahead = []
     for t, _, _ in came:
         time.sleep(0.02)
         ahead.append(data.count.value - (t + 1))
-    assert 0 < max(ahead) <= AHEAD * workers
+    assert 0 < max(ahead) <= PREFETCH_STEPS * workers
 
 
 # --- damage
@@ -200,7 +200,7 @@ def test_a_file_that_breaks_during_training_is_named(tmp_path, workers, damage, 
     if damage:
         broken.write_bytes(damage(whole))
     with pytest.raises(UsageError, match=rf"cannot read the image .*2\.jpg: .*{words}.*--on-error skip"):
-        list(batches(steps, 0, 2, workers, CPU))
+        list(iterate_batches(steps, 0, 2, workers, CPU))
 
 
 def test_strange_files_look_the_same_in_workers(tmp_path):
@@ -211,7 +211,7 @@ def test_strange_files_look_the_same_in_workers(tmp_path):
     save(Image.new("I;16", (70, 50), 0x8123), tmp_path / "deep.png")
     save(photo(2, 40, 40), tmp_path / "film.gif", save_all=True, append_images=[photo(3, 40, 40)])
     steps = steps_of(everything(tmp_path, image_size=32), simclr_views(32), 4)
-    (_, _, here), (_, _, there) = (next(batches(steps, 0, 1, workers, CPU)) for workers in (0, 1))
+    (_, _, here), (_, _, there) = (next(iterate_batches(steps, 0, 1, workers, CPU)) for workers in (0, 1))
     assert torch.equal(here[0]["v0"], there[0]["v0"])
     assert torch.equal(here[0]["v1"], there[0]["v1"])
 
@@ -220,14 +220,14 @@ def test_strange_files_look_the_same_in_workers(tmp_path):
 
 
 def test_a_run_on_files_is_the_same_with_and_without_workers(jpegs, tmp_path):
-    settings = {"data": jpegs, "image_size": 128, "encoder": "convnet", "batch": 6, "steps": 2, "device": "cpu"}
+    settings = {"data": jpegs, "image_size": 128, "encoder": "convnet", "batch_size": 6, "steps": 2, "device": "cpu"}
     for workers in (0, 2):
-        nearfar.fit("simclr", **settings, workers=workers, out=tmp_path / f"{workers}")
+        nearfar.fit("simclr", **settings, num_workers=workers, out=tmp_path / f"{workers}")
     assert_same_tensors(stored(tmp_path / "0"), stored(tmp_path / "2"))
 
 
 def test_a_trained_model_encodes_files_by_name(jpegs, tmp_path):
-    run = nearfar.fit("simclr", data=jpegs, image_size=32, batch=8, steps=1, out=tmp_path / "run", device="cpu")
+    run = nearfar.fit("simclr", data=jpegs, image_size=32, batch_size=8, steps=1, out=tmp_path / "run", device="cpu")
     paths = sorted(jpegs.rglob("*.jpg"))
     whole = run.encode(jpegs)
     assert torch.allclose(run.encode(paths[5]), whole[5:6], atol=1e-5)

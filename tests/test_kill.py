@@ -58,11 +58,11 @@ def without_time(run: Path) -> list[dict]:
 
 @pytest.mark.parametrize(("name", "workers"), [("simclr", 0), ("moco", 2)])
 def test_killed_again_and_again(name, workers, tmp_path, capsys):
-    settings = ["--tiny", "--steps", STEPS, "--batch", 64, "--save-every", 3, "--log-every", 1, "--eval-every", 20]
+    settings = ["--tiny", "--steps", STEPS, "--batch-size", 64, "--save-every", 3, "--log-every", 1, "--eval-every", 20]
     finish(name, *settings, "--out", tmp_path / "whole")
     run, rng = tmp_path / "run", random.Random(name)
 
-    process = start(name, *settings, "--workers", workers, "--out", run)  # before its first checkpoint
+    process = start(name, *settings, "--num-workers", workers, "--out", run)  # before its first checkpoint
     kill_when(process, lambda: steps_done(run) >= 1)
     process = start("--resume", run)  # in the middle of a save
     kill_when(process, lambda: steps_done(run) >= 4 and saving(run))
@@ -81,7 +81,7 @@ def test_killed_again_and_again(name, workers, tmp_path, capsys):
 
 def test_interrupt_saves_and_names_the_way_back(tmp_path):
     run = tmp_path / "run"
-    settings = ["--tiny", "--steps", 5000, "--batch", 64, "--save-every", 4000, "--log-every", 1]
+    settings = ["--tiny", "--steps", 5000, "--batch-size", 64, "--save-every", 4000, "--log-every", 1]
     process = start("simclr", *settings, "--out", run)
     while steps_done(run) < 3:
         assert process.poll() is None, process.communicate()[1]
@@ -96,7 +96,7 @@ def test_interrupt_saves_and_names_the_way_back(tmp_path):
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
     run = tmp_path / "run"
-    first = start("simclr", "--tiny", "--steps", 100000, "--batch", 64, "--log-every", 1, "--out", run)
+    first = start("simclr", "--tiny", "--steps", 100000, "--batch-size", 64, "--log-every", 1, "--out", run)
     while steps_done(run) < 1:
         assert first.poll() is None, first.communicate()[1]
         time.sleep(0.01)
@@ -110,7 +110,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 
 def test_resume_locks_the_run_before_it_chooses_a_checkpoint(tmp_path, monkeypatch):
     run = tmp_path / "run"
-    process = start("simclr", "--tiny", "--steps", 30, "--batch", 64, "--save-every", 5, "--log-every", 1, "--out", run)
+    process = start("simclr", "--tiny", "--steps", 30, "--batch-size", 64, "--save-every", 5, "--log-every", 1, "--out", run)
     kill_when(process, lambda: steps_done(run) >= 12)
     lock = RunFolder.lock
 
@@ -141,14 +141,14 @@ def test_fit_locks_the_folder_before_it_writes_the_config(tmp_path, monkeypatch)
         held.append(second.returncode == 1 and "another process is training" in err)
 
     monkeypatch.setattr(RunFolder, "write_config", write_and_try_to_resume)
-    finish("simclr", "--tiny", "--steps", 2, "--batch", 64, "--out", run)
+    finish("simclr", "--tiny", "--steps", 2, "--batch-size", 64, "--out", run)
     assert held == [True]
 
 
 def test_overwriting_a_run_that_is_being_trained_is_refused(tmp_path, capsys):
     run = tmp_path / "run"
-    finish("simclr", "--tiny", "--steps", 2, "--batch", 64, "--out", run)
+    finish("simclr", "--tiny", "--steps", 2, "--batch-size", 64, "--out", run)
     with RunFolder(run).lock():
-        assert main(["fit", "simclr", "--tiny", "--steps", "2", "--batch", "64", "--out", str(run), "--overwrite"]) == 1
+        assert main(["fit", "simclr", "--tiny", "--steps", "2", "--batch-size", "64", "--out", str(run), "--overwrite"]) == 1
     assert "another process is training" in capsys.readouterr().err
     assert (run / "config.json").exists()

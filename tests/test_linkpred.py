@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearfar.core import NearfarError
 from nearfar.evaluate import link_prediction as linkpred
-from nearfar.evaluate.link_prediction import filtered_ranks, frequency, link_prediction
+from nearfar.evaluate.link_prediction import build_frequency_baseline, compute_filtered_ranks, evaluate_link_prediction
 
 
 def oracle(score, triples, known, entities):
@@ -46,7 +46,7 @@ def test_ranks_are_those_of_the_loop(seed, entities, relations, facts, within):
 
     asked = known[: facts // 2 + 1]
     given_known = known if within else known[facts // 2 + 1 :]
-    found = filtered_ranks(score, asked, given_known, entities)
+    found = compute_filtered_ranks(score, asked, given_known, entities)
     torch.testing.assert_close(found, oracle(score, asked, given_known, entities))
 
 
@@ -55,14 +55,14 @@ def test_blocks_do_not_matter(monkeypatch):
     known = torch.stack([torch.randint(0, 50, (300,)), torch.randint(0, 3, (300,)), torch.randint(0, 50, (300,))], dim=1)
     vectors = torch.randn(50, 4)
     score = lambda triples, side: vectors[triples[:, 2 - side]] @ vectors.T
-    whole = filtered_ranks(score, known[:100], known, 50)
-    monkeypatch.setattr(linkpred, "CELLS", 350)
-    assert torch.equal(filtered_ranks(score, known[:100], known, 50), whole)
+    whole = compute_filtered_ranks(score, known[:100], known, 50)
+    monkeypatch.setattr(linkpred, "SCORES_PER_BLOCK", 350)
+    assert torch.equal(compute_filtered_ranks(score, known[:100], known, 50), whole)
 
 
 def test_a_model_that_says_nothing_gets_the_rank_of_chance():
     triples = torch.tensor([[0, 0, 1], [2, 0, 3]])
-    found = link_prediction(lambda t, side: torch.zeros(len(t), 101), triples, triples, 101)
+    found = evaluate_link_prediction(lambda t, side: torch.zeros(len(t), 101), triples, triples, 101)
     assert found.mean_rank == pytest.approx(51.0)
     assert found.hits10 == 0.0
     assert found.mrr == pytest.approx(1 / 51)
@@ -76,15 +76,15 @@ def test_a_perfect_model_is_first_although_others_are_true_too():
         rows = [[float(((e, r, t) if side == 0 else (h, r, e)) in true) for e in range(6)] for h, r, t in triples.tolist()]
         return torch.tensor(rows)
 
-    found = link_prediction(score, known, known, 6)
+    found = evaluate_link_prediction(score, known, known, 6)
     assert (found.mrr, found.hits1, found.mean_rank) == (1.0, 1.0, 1.0)
-    worse = link_prediction(score, known, known[:0], 6)
+    worse = evaluate_link_prediction(score, known, known[:0], 6)
     assert worse.mrr < 1.0, "unfiltered, true rivals are tied with it"
 
 
 def test_frequency_counts_sides_of_relations():
     train = torch.tensor([[0, 0, 1], [2, 0, 1], [2, 0, 3], [1, 1, 0]])
-    score = frequency(train, 4, 2)
+    score = build_frequency_baseline(train, 4, 2)
     assert score(torch.tensor([[0, 0, 0]]), 2).tolist() == [[0, 2, 0, 1]]
     assert score(torch.tensor([[0, 0, 0]]), 0).tolist() == [[1, 0, 2, 0]]
     assert score(torch.tensor([[0, 1, 0]]), 2).tolist() == [[1, 0, 0, 0]]
@@ -95,6 +95,6 @@ def test_scores_that_are_no_numbers_get_no_rank(value):
     triples = torch.tensor([[0, 0, 1], [2, 0, 3]])
     scores = torch.zeros(2, 5)
     scores[1, 3] = value
-    for measure in (filtered_ranks, link_prediction):
+    for measure in (compute_filtered_ranks, evaluate_link_prediction):
         with pytest.raises(NearfarError, match=r"scores of entities: 1 of 2 rows hold NaN or infinity"):
             measure(lambda t, side: scores, triples, triples, 5)

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 from nearfar.core import UsageError
 from nearfar.losses import alignment, uniformity
 from nearfar.losses.align_uniform import align_uniform
-from nearfar.losses.consistency import cutoff, js_divergence, uda
-from nearfar.losses.flow import flow_nll
-from nearfar.losses.hybrid import hybrid
+from nearfar.losses.consistency import cutoff_consistency, js_divergence, uda
+from nearfar.losses.flow_nll import flow_nll
+from nearfar.losses.loss_blending import blend_losses
 from nearfar.losses.lre import lre
 from nearfar.losses.mlm import mlm
-from nearfar.losses.sentence_bert import sbert_features, sbert_regression, sbert_softmax
+from nearfar.losses.sentence_bert import build_sbert_features, sbert_regression, sbert_softmax
 
 
 def _randn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -55,8 +55,8 @@ def test_cutoff():
     ce = lambda x: F.cross_entropy(x[known], y[known])
     p = torch.stack([logits, *copies]).softmax(2)
     js = (p * (p / p.mean(0)).log()).sum(2).mean(0).mean()
-    torch.testing.assert_close(cutoff(logits, copies, y, 0.5, 2.0), ce(logits) + 0.5 * (ce(copies[0]) + ce(copies[1])) + 2 * js)
-    torch.testing.assert_close(cutoff(logits, copies[:0], y), ce(logits))
+    torch.testing.assert_close(cutoff_consistency(logits, copies, y, 0.5, 2.0), ce(logits) + 0.5 * (ce(copies[0]) + ce(copies[1])) + 2 * js)
+    torch.testing.assert_close(cutoff_consistency(logits, copies[:0], y), ce(logits))
 
 
 def test_uda():
@@ -66,22 +66,22 @@ def test_uda():
     grads = torch.autograd.grad(uda(logits, augmented), (logits, augmented), allow_unused=True)
     assert grads[0] is None, "the sample itself is the target"
     assert grads[1].any()
-    assert float(uda(logits, augmented, confidence=1.01).detach()) == 0
+    assert float(uda(logits, augmented, confidence_threshold=1.01).detach()) == 0
     assert uda(logits, logits).abs() < 1e-12
     sharp = F.kl_div(augmented.log_softmax(1), (logits.detach() / 0.4).softmax(1), reduction="batchmean")
-    torch.testing.assert_close(uda(logits, augmented, tau=0.4), sharp)
+    torch.testing.assert_close(uda(logits, augmented, temperature=0.4), sharp)
     sure = (logits.softmax(1).amax(1) >= 0.6).double()
     assert 0 < sure.sum() < 5
     rows = F.kl_div(augmented.log_softmax(1), logits.detach().softmax(1), reduction="none").sum(1)
-    torch.testing.assert_close(uda(logits, augmented, confidence=0.6), (rows * sure).mean())
-    with pytest.raises(UsageError, match="tau"):
-        uda(logits, augmented, tau=0.0)
+    torch.testing.assert_close(uda(logits, augmented, confidence_threshold=0.6), (rows * sure).mean())
+    with pytest.raises(UsageError, match="temperature"):
+        uda(logits, augmented, temperature=0.0)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 1e4])
 def test_consistency_is_finite(scale):
     a, b = (scale * _randn(3, 4)).float().requires_grad_(), (-scale * _randn(3, 4)).float().requires_grad_()
-    for loss in (uda(a, b), js_divergence(a, b).mean(), cutoff(a, b[None], torch.tensor([0, 1, -1]))):
+    for loss in (uda(a, b), js_divergence(a, b).mean(), cutoff_consistency(a, b[None], torch.tensor([0, 1, -1]))):
         assert loss.isfinite()
         assert torch.autograd.grad(loss, b)[0].isfinite().all()
 
@@ -143,7 +143,7 @@ def test_the_best_affine_flow_whitens_and_reaches_the_entropy():
 def test_sbert_classification_and_regression():
     u, v, w, y = _randn(4, 3), _randn(4, 3, seed=1), _randn(3, 9, seed=2), torch.tensor([0, 2, 1, -1])
     features = torch.stack([torch.cat([a, b, (a - b).abs()]) for a, b in zip(u, v, strict=True)])
-    torch.testing.assert_close(sbert_features(u, v), features)
+    torch.testing.assert_close(build_sbert_features(u, v), features)
     torch.testing.assert_close(sbert_softmax(u, v, w, y), F.cross_entropy(features[:3] @ w.T, y[:3]))
     gold = torch.tensor([0.0, 0.4, 0.9, 1.0], dtype=torch.float64)
     torch.testing.assert_close(sbert_regression(u, v, gold), (F.cosine_similarity(u, v) - gold).square())
@@ -196,7 +196,7 @@ def test_align_uniform_is_the_sum_and_needs_both():
             optimizer.step()
         return float(alignment(z[:6], z[6:]).detach()), float(uniformity(z[:6]).detach())
 
-    both = train(lambda a, b: align_uniform(a, b, lam=0.5))
+    both = train(lambda a, b: align_uniform(a, b, uniformity_weight=0.5))
     octahedron = math.log((24 * math.exp(-4) + 6 * math.exp(-8)) / 30)
     assert both == (pytest.approx(0, abs=1e-6), pytest.approx(octahedron, abs=1e-3))
     alone = train(lambda a, b: uniformity(torch.cat([a, b])))
@@ -206,7 +206,7 @@ def test_align_uniform_is_the_sum_and_needs_both():
 @pytest.mark.parametrize(("progress", "share"), [(0.0, 0.0), (0.4, 0.0), (0.5, 0.5), (0.6, 1.0), (1.0, 1.0)])
 def test_hybrid_moves_from_one_loss_to_the_other(progress, share):
     early, late = torch.tensor([1.0, 2.0]), torch.tensor([10.0, -2.0])
-    torch.testing.assert_close(hybrid(early, late, progress), (1 - share) * early + share * late)
-    torch.testing.assert_close(hybrid(early.sum(), late.sum(), progress), (1 - share) * early.sum() + share * late.sum())
+    torch.testing.assert_close(blend_losses(early, late, progress), (1 - share) * early + share * late)
+    torch.testing.assert_close(blend_losses(early.sum(), late.sum(), progress), (1 - share) * early.sum() + share * late.sum())
     with pytest.raises(UsageError, match="start < stop"):
-        hybrid(early, late, progress, 0.5, 0.5)
+        blend_losses(early, late, progress, 0.5, 0.5)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nearfar.losses import alignment, barlow, byol, info_nce, uniformity
-from nearfar.scores import matched
+from nearfar.losses import alignment, barlow_twins, byol, info_nce, uniformity
+from nearfar.scores import Scores
 from nearfar.scores import table as table_module
 
 
@@ -32,8 +32,8 @@ def test_uniformity_is_the_mean_potential_of_all_pairs(t, monkeypatch):
     z = _randn(9, 3).requires_grad_()
     expected = torch.pdist(F.normalize(z, dim=1)).square().mul(-t).exp().mean().log()
     gradient = torch.autograd.grad(expected, z)
-    for direct in (table_module.DIRECT, 0):
-        monkeypatch.setattr(table_module, "DIRECT", direct)
+    for direct in (table_module.MAX_DENSE_ENTRIES, 0):
+        monkeypatch.setattr(table_module, "MAX_DENSE_ENTRIES", direct)
         found = uniformity(z, t)
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(torch.autograd.grad(found, z), gradient)
@@ -60,7 +60,7 @@ def test_info_nce_tends_to_alignment_and_uniformity():
     u, v = F.normalize(q, dim=1), F.normalize(k, dim=1)
     far = F.normalize(_randn(200_000, 3, seed=2), dim=1)
     limit = (-(u * v).sum(1) / tau + (u @ far.T / tau).exp().mean(1).log()).mean()
-    errors = [abs(float(info_nce(matched(q, k, against=far[:m]) / tau).mean() - math.log(m) - limit)) for m in (10, 100_000)]
+    errors = [abs(float(info_nce(Scores.from_matched(q, k, negatives=far[:m]) / tau).mean() - math.log(m) - limit)) for m in (10, 100_000)]
     assert errors[1] < 5e-3 < errors[0]
 
 
@@ -68,17 +68,17 @@ def test_barlow_against_numpy():
     a, b = _randn(20, 4), _randn(20, 4, seed=1) + 0.5 * _randn(20, 4)
     c = np.corrcoef(a.numpy(), b.numpy(), rowvar=False)[:4, 4:]
     expected = sum((1 - c[i, i]) ** 2 + 0.01 * sum(c[i, j] ** 2 for j in range(4) if j != i) for i in range(4))
-    assert float(barlow(a, b, lam=0.01, eps=0)) == pytest.approx(expected)
-    assert float(barlow(a, b, lam=0.01)) == pytest.approx(expected, rel=1e-4)
+    assert float(barlow_twins(a, b, redundancy_weight=0.01, eps=0)) == pytest.approx(expected)
+    assert float(barlow_twins(a, b, redundancy_weight=0.01)) == pytest.approx(expected, rel=1e-4)
 
 
 def test_barlow_gradient_and_edges():
     a, b = _randn(5, 3).requires_grad_(), _randn(5, 3, seed=1).requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: barlow(a, b, lam=0.1), (a, b))
+    assert torch.autograd.gradcheck(lambda a, b: barlow_twins(a, b, redundancy_weight=0.1), (a, b))
     order = torch.tensor([4, 2, 0, 1, 3])
-    torch.testing.assert_close(barlow(a, b), barlow(a[order], b[order]))
+    torch.testing.assert_close(barlow_twins(a, b), barlow_twins(a[order], b[order]))
     for z in (torch.ones(4, 3, requires_grad=True), torch.ones(1, 3, requires_grad=True)):
-        loss = barlow(z, z)
+        loss = barlow_twins(z, z)
         assert float(loss.detach()) == pytest.approx(3), "constant features correlate with nothing"
         loss.backward()
         assert z.grad is not None
@@ -90,7 +90,7 @@ def test_barlow_must_be_centred():
     a = _randn(4000, 3) + 5
     uncentred = F.normalize(a, dim=0).T @ F.normalize(a, dim=0)
     assert uncentred[0, 1] > 0.9
-    assert barlow(a, a, lam=1.0) < 0.02
+    assert barlow_twins(a, a, redundancy_weight=1.0) < 0.02
 
 
 def test_byol():

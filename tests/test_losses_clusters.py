@@ -8,13 +8,13 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch.nn import functional as F
 
-from nearfar.core import Key, UsageError
+from nearfar.core import RandomKey, UsageError
 from nearfar.losses.deepcluster import deepcluster
 from nearfar.losses.swav import sinkhorn, swapped_prediction, swav
 from nearfar.losses.w_mse import w_mse, whiten
 from nearfar.scores import cosine
 
-KEY = Key(0)
+KEY = RandomKey(0)
 
 
 def _randn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -26,7 +26,7 @@ def _randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def test_whitened_rows_have_no_mean_and_unit_covariance():
     z = _randn(40, 5) @ _randn(5, 5, seed=1) + 3
-    white = whiten(z, eps=0)
+    white = whiten(z, shrinkage=0)
     torch.testing.assert_close(white.mean(0), torch.zeros(5, dtype=torch.float64))
     torch.testing.assert_close(torch.cov(white.T), torch.eye(5, dtype=torch.float64))
 
@@ -50,24 +50,24 @@ def test_a_singular_covariance_is_shrunk_or_refused():
     z = _randn(4, 6)
     assert np.linalg.eigvalsh(np.cov(z.numpy().T)).min() < 1e-12
     with pytest.raises(UsageError, match="singular"):
-        whiten(z, eps=0)
+        whiten(z, shrinkage=0)
     for rows in (z, torch.ones(5, 3), torch.zeros(5, 3), z.float() * 1e4):
         rows = rows.clone().requires_grad_()
         white = whiten(rows)
         assert white.isfinite().all()
         assert torch.autograd.grad(white.square().sum(), rows)[0].isfinite().all()
     with pytest.raises(UsageError, match="constant or linearly dependent"):
-        whiten(torch.ones(9, 3), eps=0)
+        whiten(torch.ones(9, 3), shrinkage=0)
     with pytest.raises(UsageError, match="at least 2 rows"):
         whiten(z[:1])
-    with pytest.raises(UsageError, match="eps"):
-        whiten(z, eps=-0.1)
+    with pytest.raises(UsageError, match="shrinkage"):
+        whiten(z, shrinkage=-0.1)
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 def test_w_mse_whitens_each_view_in_sub_batches(distance):
     z0, z1, slots = _randn(12, 3), _randn(12, 3, seed=1), torch.arange(100, 112)
-    found = w_mse(z0, z1, slots, KEY, size=6, rounds=2, distance=distance)
+    found = w_mse(z0, z1, slots, KEY, subbatch_size=6, num_repeats=2, distance=distance)
     total = []
     for r in range(2):
         order = np.argsort(KEY("whiten", r).bits(slots.numpy())[:, 0].view(np.int64), kind="stable")
@@ -78,17 +78,17 @@ def test_w_mse_whitens_each_view_in_sub_batches(distance):
                 )
     assert float(found) == pytest.approx(sum(total) / 24)
     z0, z1 = z0.requires_grad_(), z1.requires_grad_()
-    assert torch.autograd.gradcheck(lambda a, b: w_mse(a, b, slots, KEY, size=6, distance=distance), (z0, z1), fast_mode=True)
+    assert torch.autograd.gradcheck(lambda a, b: w_mse(a, b, slots, KEY, subbatch_size=6, distance=distance), (z0, z1), fast_mode=True)
 
 
 def test_sub_batches_follow_slots_not_places():
     z0, z1, slots = _randn(12, 3), _randn(12, 3, seed=1), torch.arange(12)
     order = torch.tensor(KEY("any").permutation(12))
-    loss = lambda a, b, s, key=KEY: w_mse(a, b, s, key, size=4)
+    loss = lambda a, b, s, rng_key=KEY: w_mse(a, b, s, rng_key, subbatch_size=4)
     torch.testing.assert_close(loss(z0[order], z1[order], slots[order]), loss(z0, z1, slots))
     assert loss(z0, z1, slots + 12) != loss(z0, z1, slots), "other draws at the next step"
-    assert loss(z0, z1, slots, Key(1)) != loss(z0, z1, slots)
-    assert w_mse(z0, z1, slots, KEY, size=100) == w_mse(z0, z1, slots, KEY), "fewer rows than a sub-batch: one of all"
+    assert loss(z0, z1, slots, RandomKey(1)) != loss(z0, z1, slots)
+    assert w_mse(z0, z1, slots, KEY, subbatch_size=100) == w_mse(z0, z1, slots, KEY), "fewer rows than a sub-batch: one of all"
 
 
 def test_w_mse_pulls_views_together_without_collapse():
@@ -117,7 +117,7 @@ def test_w_mse_pulls_views_together_without_collapse():
 def test_w_mse_refuses_what_it_cannot_do():
     z, slots = _randn(4, 3), torch.arange(4)
     with pytest.raises(UsageError, match="size"):
-        w_mse(z, z, slots, KEY, size=1)
+        w_mse(z, z, slots, KEY, subbatch_size=1)
     with pytest.raises(UsageError, match="at least 2 rows"):
         w_mse(z[:1], z[:1], slots[:1], KEY)
 
@@ -160,7 +160,7 @@ def test_codes_never_overflow():
     assert sinkhorn(wild, 1e-3, 50).isfinite().all()
     assert sinkhorn(torch.zeros(1, 4)).tolist() == [[0.25] * 4]
     assert not sinkhorn(_randn(3, 2).requires_grad_()).requires_grad
-    for wrong in ({"eps": 0.0}, {"iterations": 0}):
+    for wrong in ({"regularization": 0.0}, {"iterations": 0}):
         with pytest.raises(UsageError, match="sinkhorn"):
             sinkhorn(wild, **wrong)
 
@@ -197,7 +197,7 @@ def test_swav_has_no_negatives_and_keeps_clusters_equal():
     """Two instances of one cluster are not pushed apart; and with everything in one place codes still spread over all prototypes."""
     c = torch.eye(3, dtype=torch.float64)
     together = c.repeat_interleave(2, 0) * 1.0
-    assert float(swav([together, together], c, tau=0.05)) < 1e-3
+    assert float(swav([together, together], c, temperature=0.05)) < 1e-3
     collapsed = torch.ones(6, 3, dtype=torch.float64)
     torch.testing.assert_close(sinkhorn(cosine(collapsed, c)), torch.full((6, 3), 1 / 3, dtype=torch.float64))
 
@@ -206,13 +206,13 @@ def test_swav_has_no_negatives_and_keeps_clusters_equal():
 def test_swav_is_finite(tau):
     for z in (torch.zeros(4, 3), torch.ones(4, 3), _randn(1, 3).float()):
         a = z.clone().requires_grad_()
-        loss = swav([a, a], torch.eye(3), tau=tau)
+        loss = swav([a, a], torch.eye(3), temperature=tau)
         assert loss.isfinite()
         assert torch.autograd.grad(loss, a)[0].isfinite().all()
     with pytest.raises(UsageError, match="views"):
         swav([_randn(4, 3)], _randn(2, 3))
     with pytest.raises(UsageError, match="coded"):
-        swav([_randn(4, 3), _randn(4, 3)], _randn(2, 3), coded=3)
+        swav([_randn(4, 3), _randn(4, 3)], _randn(2, 3), num_coded_views=3)
 
 
 # --- pseudo-labels --------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from nearfar.core import UsageError
 from nearfar.losses import info_nce, uniformity
-from nearfar.losses.multiscale import local_global, multiscale
+from nearfar.losses.amdim import amdim, local_global_info_nce
 from nearfar.losses.mutual_information import (
     becker_hinton,
     dv_bound,
@@ -22,8 +22,8 @@ from nearfar.losses.mutual_information import (
     tuba_bound,
 )
 from nearfar.losses.nce import binary_nce
-from nearfar.scores import Score, bilinear, labelled, listed, pairs, unit, views
-from nearfar.scores.critics import ConcatCritic, CrossCritic, SeparableCritic, Temperature, manhattan, order, rbf, riesz
+from nearfar.scores import Score, Scores, bilinear, l2_normalize
+from nearfar.scores.critics import ConcatCritic, CrossCritic, SeparableCritic, Temperature, manhattan, order_embedding, rbf, riesz
 
 BOUNDS = {
     "jsd": jsd_bound,
@@ -82,20 +82,20 @@ def _loop(name: str, s: torch.Tensor) -> float:
 @pytest.mark.parametrize("block", [None, 2])
 def test_bounds_agree_with_their_equations(name, block):
     a, b = _randn(5, 3), _randn(5, 3, seed=1)
-    S = replace(pairs(a, b, score=bilinear(_randn(3, 3, seed=2))), block=block)
-    assert float(BOUNDS[name](S)) == pytest.approx(_loop(name, S.table()), rel=1e-9)
+    S = replace(Scores.from_pairs(a, b, score=bilinear(_randn(3, 3, seed=2))), rows_per_block=block)
+    assert float(BOUNDS[name](S)) == pytest.approx(_loop(name, S.to_dense()), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_gradients_order_and_direction(name):
     a, b = _randn(5, 3).requires_grad_(), _randn(5, 3, seed=1).requires_grad_()
     tau = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-    of = lambda a, b, tau: BOUNDS[name](pairs(a, b) / tau)
+    of = lambda a, b, tau: BOUNDS[name](Scores.from_pairs(a, b) / tau)
     assert torch.autograd.gradcheck(of, (a, b, tau), fast_mode=True)
     order = torch.tensor([3, 1, 4, 0, 2])
     torch.testing.assert_close(of(a[order], b[order], tau), of(a, b, tau))
     pos, neg = _randn(6, 1).requires_grad_(), _randn(6, 3, seed=1).requires_grad_()
-    up, down = torch.autograd.grad(BOUNDS[name](listed(pos, neg)), (pos, neg))
+    up, down = torch.autograd.grad(BOUNDS[name](Scores.from_lists(pos, neg)), (pos, neg))
     assert (up > 0).all(), "larger is more information: scores of true pairs are raised"
     assert (down.sum(1) < 0).all()
 
@@ -105,7 +105,7 @@ def test_bounds_with_the_best_critic_find_the_information_of_gaussians(informati
     found = {name: [] for name in ("dv", "nwj", "info_nce", "interpolated")}
     for seed in range(4):
         x, y, log_ratio = _gaussians(1500, information, seed)
-        S = pairs(x, y, score=log_ratio)
+        S = Scores.from_pairs(x, y, score=log_ratio)
         found["dv"].append(dv_bound(S))
         found["nwj"].append(nwj_bound(S + 1.0))
         found["info_nce"].append(info_nce_bound(S))
@@ -116,7 +116,7 @@ def test_bounds_with_the_best_critic_find_the_information_of_gaussians(informati
 
 def test_a_wrong_critic_gives_less():
     x, y, log_ratio = _gaussians(1500, 1.0)
-    S = pairs(x, y, score=log_ratio)
+    S = Scores.from_pairs(x, y, score=log_ratio)
     for bound, shift in ((dv_bound, 0.0), (nwj_bound, 1.0), (info_nce_bound, 0.0), (jsd_bound, 0.0)):
         best = bound(S + shift)
         assert bound(S * 0.5 + shift) < best - 0.02
@@ -127,7 +127,7 @@ def test_a_wrong_critic_gives_less():
 
 def test_info_nce_saturates_at_log_k_and_alpha_lifts_it():
     x, y, log_ratio = _gaussians(4000, 4.0)
-    batches = [pairs(a, b, score=log_ratio) for a, b in zip(x.split(8), y.split(8), strict=True)]
+    batches = [Scores.from_pairs(a, b, score=log_ratio) for a, b in zip(x.split(8), y.split(8), strict=True)]
     mean = lambda bound: float(torch.stack([bound(S) for S in batches]).mean())
     plain = mean(info_nce_bound)
     assert plain <= math.log(8)
@@ -140,10 +140,10 @@ def test_info_nce_saturates_at_log_k_and_alpha_lifts_it():
 
 
 def test_the_continuum_ends_in_tuba_and_in_info_nce():
-    S = pairs(_randn(6, 3), _randn(6, 3, seed=1)) / 0.3
+    S = Scores.from_pairs(_randn(6, 3), _randn(6, 3, seed=1)) / 0.3
     torch.testing.assert_close(interpolated_bound(S, 0, 0.7), tuba_bound(S, 0.7))
     torch.testing.assert_close(interpolated_bound(S, 0), nwj_bound(S))
-    s = S.table()
+    s = S.to_dense()
     swapped = [
         math.log(5) - float(torch.logsumexp(s[i][[k for k in range(6) if k != j]], 0) - s[i, i])
         for i in range(6)
@@ -154,8 +154,8 @@ def test_the_continuum_ends_in_tuba_and_in_info_nce():
 
 
 def test_relations_of_bounds():
-    S = pairs(_randn(6, 3), _randn(6, 3, seed=1)) / 0.3
-    torch.testing.assert_close(jsd_bound(S), -binary_nce(S, m=1).mean())
+    S = Scores.from_pairs(_randn(6, 3), _randn(6, 3, seed=1)) / 0.3
+    torch.testing.assert_close(jsd_bound(S), -binary_nce(S, noise_ratio=1).mean())
     torch.testing.assert_close(nwj_bound(S), tuba_bound(S, 1.0))
     log_mean = S.neg_lse.logsumexp(0) - math.log(30)
     torch.testing.assert_close(tuba_bound(S, log_mean), dv_bound(S))
@@ -168,9 +168,9 @@ def test_relations_of_bounds():
 def test_bounds_are_finite(name, tau):
     z, y = _randn(5, 3).float(), torch.tensor([0, 0, -1, 1, 2])
     zero, equal = torch.zeros(4, 3), torch.ones(4, 3)
-    for a, table in [(z, lambda a: pairs(a, a)), (z, lambda a: pairs(a, a.flip(0))), (zero, views), (equal, lambda a: views(a, a)),
-                     (z[:1], lambda a: pairs(a, a)), (z, lambda a: labelled(a, y)), (z[:1], views),
-                     (z, lambda a: labelled(a, torch.zeros(5, dtype=torch.long)))]:  # fmt: skip
+    for a, table in [(z, lambda a: Scores.from_pairs(a, a)), (z, lambda a: Scores.from_pairs(a, a.flip(0))), (zero, Scores.from_views), (equal, lambda a: Scores.from_views(a, a)),
+                     (z[:1], lambda a: Scores.from_pairs(a, a)), (z, lambda a: Scores.from_labels(a, y)), (z[:1], Scores.from_views),
+                     (z, lambda a: Scores.from_labels(a, torch.zeros(5, dtype=torch.long)))]:  # fmt: skip
         a = a.clone().requires_grad_()
         value = BOUNDS[name](table(a) / tau)
         assert value.isfinite()
@@ -179,10 +179,10 @@ def test_bounds_are_finite(name, tau):
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_table_without_negatives_or_positives_says_nothing(name):
-    assert float(BOUNDS[name](pairs(_randn(1, 3), _randn(1, 3, seed=1)))) == 0
-    assert float(BOUNDS[name](views(_randn(4, 3)))) == 0
-    with pytest.raises(UsageError, match="alpha"):
-        interpolated_bound(pairs(_randn(2, 3), _randn(2, 3)), 1.5)
+    assert float(BOUNDS[name](Scores.from_pairs(_randn(1, 3), _randn(1, 3, seed=1)))) == 0
+    assert float(BOUNDS[name](Scores.from_views(_randn(4, 3)))) == 0
+    with pytest.raises(UsageError, match="info_nce_weight"):
+        interpolated_bound(Scores.from_pairs(_randn(2, 3), _randn(2, 3)), 1.5)
 
 
 def test_becker_hinton_finds_the_information_about_a_common_signal():
@@ -199,16 +199,16 @@ def test_becker_hinton_finds_the_information_about_a_common_signal():
 def test_a_learned_critic_approaches_the_information():
     """MINE in small: an MLP critic, Donsker-Varadhan, Gaussians of 1 nat. Nothing is known of the ratio in advance."""
     torch.manual_seed(0)
-    critic = ConcatCritic(1, hidden=24)
+    critic = ConcatCritic(1, hidden_dim=24)
     optimizer = torch.optim.Adam(critic.parameters(), 5e-3)
     for step in range(250):
         x, y, _ = _gaussians(96, 1.0, seed=step)
         optimizer.zero_grad()
-        (-dv_bound(pairs(x.float(), y.float(), score=critic.score()))).backward()
+        (-dv_bound(Scores.from_pairs(x.float(), y.float(), score=critic.as_score()))).backward()
         optimizer.step()
     x, y, _ = _gaussians(800, 1.0, seed=7777)
     with torch.no_grad():
-        found = float(dv_bound(pairs(x.float(), y.float(), score=critic.score())))
+        found = float(dv_bound(Scores.from_pairs(x.float(), y.float(), score=critic.as_score())))
     assert 0.75 < found < 1.15
 
 
@@ -222,16 +222,19 @@ def test_local_and_global_features():
         score = lambda j, p, i=i: float(g[i] @ local[j, p]) / tau
         wrong = sum(math.exp(score(j, p)) for j in range(3) for p in range(5) if j != i)
         expected.append(sum(-math.log(math.exp(score(i, p)) / (math.exp(score(i, p)) + wrong)) for p in range(5)) / 5)
-    torch.testing.assert_close(local_global(g, local, tau), torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(local_global_info_nce(g, local, tau), torch.tensor(expected, dtype=torch.float64))
     torch.testing.assert_close(
-        local_global(g, local[:, :1]), info_nce(pairs(g, local[:, 0], score=bilinear(torch.eye(4, dtype=torch.float64))))
+        local_global_info_nce(g, local[:, :1]),
+        info_nce(Scores.from_pairs(g, local[:, 0], score=bilinear(torch.eye(4, dtype=torch.float64)))),
     )
-    torch.testing.assert_close(multiscale(g, local, local[:, :2]), local_global(g, local).mean() + local_global(g, local[:, :2]).mean())
+    torch.testing.assert_close(
+        amdim(g, local, local[:, :2]), local_global_info_nce(g, local).mean() + local_global_info_nce(g, local[:, :2]).mean()
+    )
     alone = g[:1].clone().requires_grad_()
-    loss = local_global(alone, local[:1])
+    loss = local_global_info_nce(alone, local[:1])
     assert float(loss.detach()) == 0
     assert not torch.autograd.grad(loss.sum(), alone)[0].any()
-    assert torch.autograd.gradcheck(multiscale, (g.requires_grad_(), local.requires_grad_()))
+    assert torch.autograd.gradcheck(amdim, (g.requires_grad_(), local.requires_grad_()))
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -240,7 +243,7 @@ FORMULAS = {
     "manhattan": (manhattan, lambda a, b: -sum(abs(x - y) for x, y in zip(a, b, strict=True))),
     "rbf": (rbf(0.7), lambda a, b: math.exp(-0.7 * sum((x - y) ** 2 for x, y in zip(a, b, strict=True)))),
     "riesz": (riesz(1.5, 0.1), lambda a, b: (sum((x - y) ** 2 for x, y in zip(a, b, strict=True)) + 0.01) ** -0.75),
-    "order": (order(3), lambda a, b: -sum(max(0.0, y - x) ** 2 for x, y in zip(a, b, strict=True))),
+    "order": (order_embedding(3), lambda a, b: -sum(max(0.0, y - x) ** 2 for x, y in zip(a, b, strict=True))),
 }
 
 
@@ -250,9 +253,11 @@ def test_scores_agree_with_their_formulas(name):
     a, b = _randn(4, 3), _randn(5, 3, seed=1)
     expected = torch.tensor([[formula(x.tolist(), y.tolist()) for y in b] for x in a], dtype=torch.float64)
     torch.testing.assert_close(score(a, b), expected)
-    torch.testing.assert_close(score.of_pairs(a, b[:4]), expected.diagonal())
+    torch.testing.assert_close(score.score_pairs(a, b[:4]), expected.diagonal())
     torch.testing.assert_close(score.T(b, a), expected.T)
-    torch.testing.assert_close(pairs(a, b, score=score).neg_sum, replace(pairs(a, b, score=score), block=2).neg_sum)
+    torch.testing.assert_close(
+        Scores.from_pairs(a, b, score=score).neg_sum, replace(Scores.from_pairs(a, b, score=score), rows_per_block=2).neg_sum
+    )
     assert torch.autograd.gradcheck(score, (a.requires_grad_(), b.requires_grad_()))
     same = torch.ones(3, 3, requires_grad=True)
     value = score(same, same)
@@ -263,13 +268,13 @@ def test_scores_agree_with_their_formulas(name):
 
 def test_an_order_tells_the_general_from_the_particular():
     dog, animal = torch.tensor([[3.0, 2.0]]), torch.tensor([[1.0, 2.0]])
-    assert float(order(2)(dog, animal)) == 0
-    assert float(order(2)(animal, dog)) == -4
+    assert float(order_embedding(2)(dog, animal)) == 0
+    assert float(order_embedding(2)(animal, dog)) == -4
 
 
 def test_uniformity_is_the_logarithm_of_the_mean_gaussian_potential():
     z = _randn(7, 3)
-    S = views(unit(z), score=rbf(2.0))
+    S = Scores.from_views(l2_normalize(z), score=rbf(2.0))
     torch.testing.assert_close((S.neg_sum.sum() / 42).log(), uniformity(z, 2.0))
 
 
@@ -279,15 +284,15 @@ def test_points_of_least_riesz_energy_are_spread_evenly():
     optimizer = torch.optim.Adam([z], 0.05)
     for _ in range(250):
         optimizer.zero_grad()
-        views(unit(z), score=riesz(1.0)).neg_sum.mean().backward()
+        Scores.from_views(l2_normalize(z), score=riesz(1.0)).neg_sum.mean().backward()
         optimizer.step()
-    cosines = (unit(z) @ unit(z).T).detach()[~torch.eye(4, dtype=torch.bool)]
+    cosines = (l2_normalize(z) @ l2_normalize(z).T).detach()[~torch.eye(4, dtype=torch.bool)]
     torch.testing.assert_close(cosines, torch.full_like(cosines, -1 / 3), atol=0.01, rtol=0)
 
 
 def test_the_concat_critic_is_an_mlp_on_concatenated_vectors():
     torch.manual_seed(0)
-    critic = ConcatCritic(3, 2, hidden=8).double()
+    critic = ConcatCritic(3, 2, hidden_dim=8).double()
     a, b = _randn(4, 3), _randn(5, 2, seed=1)
     weight = torch.cat([critic.of_a.weight, critic.of_b.weight], 1).detach()
     for parameter in critic.parameters():
@@ -304,21 +309,21 @@ def test_critics_stream_and_learn(kind):
         critic = CrossCritic(8, heads=2, layers=1)
         a, b = _randn(6, 2, 8).float(), _randn(6, 3, 8, seed=1).float()
         a[2, 1] = 0
-        score = critic.score(tokens=5)
+        score = critic.as_score(num_tokens=5)
     else:
-        critic = ConcatCritic(4, hidden=16) if kind == "concat" else SeparableCritic(4, hidden=16, out=8)
+        critic = ConcatCritic(4, hidden_dim=16) if kind == "concat" else SeparableCritic(4, hidden_dim=16, out_dim=8)
         a, b = _randn(6, 4).float(), _randn(6, 4, seed=1).float()
-        score = critic.score()
-    whole, blocks = pairs(a, b, score=score), replace(pairs(a, b, score=score), block=2)
+        score = critic.as_score()
+    whole, blocks = Scores.from_pairs(a, b, score=score), replace(Scores.from_pairs(a, b, score=score), rows_per_block=2)
     grads = [torch.autograd.grad(info_nce(S).mean(), list(critic.parameters())) for S in (whole, blocks)]
     for g, h in zip(*grads, strict=True):
         torch.testing.assert_close(g, h, atol=1e-6, rtol=1e-4)
     optimizer = torch.optim.Adam(critic.parameters(), 0.02)
     for _ in range(100):
         optimizer.zero_grad()
-        info_nce(pairs(a, b, score=score)).mean().backward()
+        info_nce(Scores.from_pairs(a, b, score=score)).mean().backward()
         optimizer.step()
-    assert (pairs(a, b, score=score).table().argmax(1) == torch.arange(6)).all()
+    assert (Scores.from_pairs(a, b, score=score).to_dense().argmax(1) == torch.arange(6)).all()
 
 
 def test_padding_is_not_looked_at():
@@ -331,22 +336,22 @@ def test_padding_is_not_looked_at():
 
 
 def test_a_learned_temperature_starts_moves_and_is_held():
-    scale = Temperature(tau=0.07, largest=100)
+    scale = Temperature(temperature=0.07, max_scale=100)
     assert scale().item() == pytest.approx(1 / 0.07)
     optimizer = torch.optim.SGD(scale.parameters(), 1.0)
     a = _randn(5, 3).float()
     for _ in range(60):
         optimizer.zero_grad()
-        (info_nce(pairs(a, a) * scale()).mean() - scale().log()).backward()
+        (info_nce(Scores.from_pairs(a, a) * scale()).mean() - scale().log()).backward()
         optimizer.step()
-        scale.hold()
+        scale.clamp_scale()
     assert scale().item() == pytest.approx(100), "pushed up for ever, and held"
     optimizer.zero_grad()
     scale().backward()
     optimizer.param_groups[0]["lr"] = 1e-3
     optimizer.step()
     assert scale().item() < 99, "at the bound it still has a gradient, and comes back"
-    for wrong in ({"tau": 0.0}, {"largest": -1.0}):
+    for wrong in ({"temperature": 0.0}, {"max_scale": -1.0}):
         with pytest.raises(UsageError, match="greater than 0"):
             Temperature(**wrong)
 

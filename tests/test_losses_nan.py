@@ -12,8 +12,8 @@ from torch import Tensor
 
 from nearfar import losses as L
 from nearfar import scores as C
-from nearfar.core import Key, UsageError
-from nearfar.scores import Score, Scores, labelled, listed, matched, pairs, shortcuts, views
+from nearfar.core import RandomKey, UsageError
+from nearfar.scores import Score, Scores, shortcuts
 
 N, D, K, BROKEN = 8, 4, 3, 2
 draw = torch.Generator().manual_seed(0)
@@ -33,7 +33,7 @@ def spoiled(x: Tensor, row: int = BROKEN) -> Tensor:
 a, b, c, bank = vectors(N, D), vectors(N, D), vectors(N, D), vectors(2 * N, D)
 mixed = vectors(2 * N, 2, D)
 of_pos, of_neg, many, weights = vectors(N, 2), vectors(N, K), vectors(N, K, D), vectors(4, D)
-y, slots, key = torch.arange(N) % 4, torch.arange(N), Key(0)
+y, slots, rng_key = torch.arange(N) % 4, torch.arange(N), RandomKey(0)
 
 # --- scores -------------------------------------------------------------------------------------------------------
 
@@ -41,14 +41,16 @@ SCORES: dict[str, Callable[[], Score]] = {
     **{name: lambda name=name: getattr(C, name) for name in ("dot", "cosine", "unit_dot", "squared_euclidean", "euclidean", "manhattan")},
     "rbf": C.rbf,
     "riesz": C.riesz,
-    "order": lambda: C.order(D),
+    "order_embedding": lambda: C.order_embedding(D),
     "bilinear": lambda: C.bilinear(torch.ones(D, D, dtype=torch.float64).triu()),
-    "learned": lambda: C.learned(torch.nn.Bilinear(D, D, 1).double().requires_grad_(False).apply(_as_table)),
-    "ConcatCritic": lambda: C.ConcatCritic(D, D, 8).double().requires_grad_(False).score(),
-    "SeparableCritic": lambda: C.SeparableCritic(D, D, 8, 4).double().requires_grad_(False).score(),
+    "build_learned_score": lambda: C.build_learned_score(torch.nn.Bilinear(D, D, 1).double().requires_grad_(False).apply(_as_table)),
+    "ConcatCritic": lambda: C.ConcatCritic(D, D, 8).double().requires_grad_(False).as_score(),
+    "SeparableCritic": lambda: C.SeparableCritic(D, D, 8, 4).double().requires_grad_(False).as_score(),
 }
-BUILDERS = {"pairs", "views", "labelled", "matched", "listed"}
-NO_SCORES = {"Number", "Scalar", "Score", "Scores", "Statistic", "Temperature", "as_score", "log_add_exp", "log_sum_exp", "rowmap", "unit"}
+NO_SCORES = {
+    "Number", "Scalar", "Score", "ScoreLike", "Scores", "Statistic", "Temperature", "as_score", "l2_normalize", "log_add_exp",
+    "log_sum_exp", "rowmap",
+}  # fmt: skip
 OVER_RANKS = {"gather_with_gradient", "shared_over_ranks"}
 
 
@@ -58,7 +60,7 @@ def _as_table(module: torch.nn.Bilinear) -> None:
 
 
 def test_every_score_is_covered():
-    assert set(SCORES) | {"CrossCritic"} | BUILDERS | NO_SCORES | OVER_RANKS == set(C.__all__)
+    assert set(SCORES) | {"CrossCritic"} | NO_SCORES | OVER_RANKS == set(C.__all__)
 
 
 @pytest.mark.parametrize("name", SCORES)
@@ -72,13 +74,13 @@ def test_a_nan_row_makes_its_scores_nan_and_leaves_the_others(name):
     torch.testing.assert_close(of_row[kept_rows], clean[kept_rows])
     torch.testing.assert_close(of_column[:, kept_columns], clean[:, kept_columns])
     for x, z in ((spoiled(a), b), (a, spoiled(b))):
-        found = score.of_pairs(score.ready(x), score.ready(z))
+        found = score.score_pairs(score.prepare_vectors(x), score.prepare_vectors(z))
         assert found[BROKEN].isnan()
-        torch.testing.assert_close(found[kept_rows], score.of_pairs(score.ready(a), score.ready(b))[kept_rows])
+        torch.testing.assert_close(found[kept_rows], score.score_pairs(score.prepare_vectors(a), score.prepare_vectors(b))[kept_rows])
 
 
 def test_a_nan_token_makes_the_scores_of_its_sequence_nan():
-    score = C.CrossCritic(D, 2, 1).double().requires_grad_(False).score(6)
+    score = C.CrossCritic(D, 2, 1).double().requires_grad_(False).as_score(6)
     found = score(spoiled(many), many)
     kept = torch.arange(N) != BROKEN
     assert found[BROKEN].isnan().all()
@@ -101,38 +103,40 @@ OF_TABLES: dict[str, Callable[[Scores], Tensor]] = {
     **{
         name: getattr(L, name)
         for name in (
-            "batch_all", "batch_hard", "batch_hard_soft", "debiased", "dv_bound", "hard_negative",
-            "info_nce", "info_nce_bound", "info_nce_in", "jsd_bound", "lifted", "lifted_generalised",
-            "lifted_smooth", "lmnn", "margin_based", "nwj_bound", "pair", "pair_of_squares", "ranking",
-            "ranking_nce", "semi_hard", "sigmoid", "spreading", "supcon",
+            "batch_all", "batch_hard", "batch_hard_soft_margin", "debiased", "dv_bound", "hard_negative",
+            "info_nce", "info_nce_bound", "mil_nce", "jsd_bound", "lifted_structure", "lifted_structure_generalized",
+            "lifted_structure_smooth", "lmnn", "margin_based", "nwj_bound", "contrastive_pair", "contrastive_pair_squared", "ranking_hinge",
+            "ranking_nce", "semi_hard_triplet", "sigmoid", "spreading", "supcon",
         )
     },
     "binary_nce": lambda S: L.binary_nce(S, K),
-    "hybrid": lambda S: L.hybrid(L.info_nce(S), L.sigmoid(S), progress=0.5),
-    "info_nce_of": lambda S: L.info_nce_of(S.all_lse, S.pos_sum, S.pos_count),
+    "blend_losses": lambda S: L.blend_losses(L.info_nce(S), L.sigmoid(S), progress=0.5),
+    "info_nce_from_statistics": lambda S: L.info_nce_from_statistics(S.all_lse, S.pos_sum, S.pos_count),
     "instance_nce": lambda S: L.instance_nce(S, 40, K, 1.0),
     "interpolated_bound": lambda S: L.interpolated_bound(S, 0.5),
-    "log_partition": lambda S: L.log_partition(S, 40),
+    "estimate_log_partition": lambda S: L.estimate_log_partition(S, 40),
     "proto_nce": lambda S: L.proto_nce(S, a, [(weights, torch.full((4,), 0.2), y)]) if len(S) == N else L.info_nce(S),
-    "triplet_sums": lambda S: L.triplet_sums(S)[0],
+    "sum_triplet_hinges": lambda S: L.sum_triplet_hinges(S)[0],
     "tuba_bound": lambda S: L.tuba_bound(S, 0.0),
-    "only_positives": lambda S: L.info_nce(L.only_positives(S, L.nearest_positives(S, 1))),
-    "nearest_positives": lambda S: L.info_nce(L.only_positives(S, L.nearest_positives(S, 1))),
-    "only_negatives": lambda S: L.info_nce(L.only_negatives(S, L.hardest_negatives(S, 1))),
-    "hardest_negatives": lambda S: L.info_nce(L.only_negatives(S, L.hardest_negatives(S, 1))),
-    "semi_hard_negatives": lambda S: L.info_nce(L.only_negatives(S, L.semi_hard_negatives(S, 1))),
-    "distance_weighted_negatives": lambda S: L.info_nce(
-        L.only_negatives(S, L.distance_weighted_negatives(S, 1, key, torch.arange(len(S))))
+    "select_positives": lambda S: L.info_nce(L.select_positives(S, L.mine_nearest_positives(S, 1))),
+    "mine_nearest_positives": lambda S: L.info_nce(L.select_positives(S, L.mine_nearest_positives(S, 1))),
+    "select_negatives": lambda S: L.info_nce(L.select_negatives(S, L.mine_hardest_negatives(S, 1))),
+    "mine_hardest_negatives": lambda S: L.info_nce(L.select_negatives(S, L.mine_hardest_negatives(S, 1))),
+    "mine_semi_hard_negatives": lambda S: L.info_nce(L.select_negatives(S, L.mine_semi_hard_negatives(S, 1))),
+    "draw_distance_weighted_negatives": lambda S: L.info_nce(
+        L.select_negatives(S, L.draw_distance_weighted_negatives(S, 1, rng_key, torch.arange(len(S))))
     ),
-    "random_negatives": lambda S: L.info_nce(L.only_negatives(S, L.random_negatives(S, len(S.key), key, torch.arange(len(S))))),
-    "with_negatives": lambda S: L.info_nce(L.with_negatives(S, mixed[: len(S)])),
+    "draw_random_negatives": lambda S: L.info_nce(
+        L.select_negatives(S, L.draw_random_negatives(S, len(S.key), rng_key, torch.arange(len(S))))
+    ),
+    "add_negatives": lambda S: L.info_nce(L.add_negatives(S, mixed[: len(S)])),
 }  # fmt: skip
 """One loss for each exported function of a table; selections of candidates by a loss on what they select."""
-WITHOUT_OWN_POSITIVES = {"log_partition", "nearest_positives", "only_positives"}
+WITHOUT_OWN_POSITIVES = {"estimate_log_partition", "mine_nearest_positives", "select_positives"}
 """These do not look at the positives that are a row's own."""
 SELECTIONS = {
-    "nearest_positives", "only_positives", "only_negatives", "hardest_negatives", "semi_hard_negatives",
-    "distance_weighted_negatives", "random_negatives", "with_negatives",
+    "mine_nearest_positives", "select_positives", "select_negatives", "mine_hardest_negatives", "mine_semi_hard_negatives",
+    "draw_distance_weighted_negatives", "draw_random_negatives", "add_negatives",
 }  # fmt: skip
 """These select among shared columns, which `listed` has none of."""
 
@@ -145,18 +149,18 @@ def tables(score_name: str) -> list[tuple[str, Scores, Scores, Tensor]]:
 
 def _tables(score: Score) -> Iterator[tuple[str, Scores, Scores, Tensor]]:
     all_rows, one = torch.ones(N, dtype=torch.bool), slots == BROKEN
-    S = pairs(a, b, score)
-    yield "pairs a", S, pairs(spoiled(a), b, score), one
-    yield "pairs b", S, pairs(a, spoiled(b), score), all_rows
-    yield "views", views(a, b, score=score), views(spoiled(a), b, score=score), torch.ones(2 * N, dtype=torch.bool)
-    yield "labelled", labelled(a, y, score), labelled(spoiled(a), y, score), all_rows
-    S = matched(a, b, bank, score)
-    yield "matched q", S, matched(spoiled(a), b, bank, score), one
-    yield "matched k", S, matched(a, spoiled(b), bank, score), one
-    yield "matched against", S, matched(a, b, spoiled(bank), score), all_rows
-    S = listed(of_pos, of_neg)
-    yield "listed pos", S, listed(spoiled(of_pos), of_neg), one
-    yield "listed neg", S, listed(of_pos, spoiled(of_neg)), one
+    S = Scores.from_pairs(a, b, score)
+    yield "pairs a", S, Scores.from_pairs(spoiled(a), b, score), one
+    yield "pairs b", S, Scores.from_pairs(a, spoiled(b), score), all_rows
+    yield "views", Scores.from_views(a, b, score=score), Scores.from_views(spoiled(a), b, score=score), torch.ones(2 * N, dtype=torch.bool)
+    yield "labelled", Scores.from_labels(a, y, score), Scores.from_labels(spoiled(a), y, score), all_rows
+    S = Scores.from_matched(a, b, bank, score)
+    yield "matched q", S, Scores.from_matched(spoiled(a), b, bank, score), one
+    yield "matched k", S, Scores.from_matched(a, spoiled(b), bank, score), one
+    yield "matched against", S, Scores.from_matched(a, b, spoiled(bank), score), all_rows
+    S = Scores.from_lists(of_pos, of_neg)
+    yield "listed pos", S, Scores.from_lists(spoiled(of_pos), of_neg), one
+    yield "listed neg", S, Scores.from_lists(of_pos, spoiled(of_neg)), one
 
 
 def check(found: Tensor, clean: Tensor, rows: Tensor, where: str) -> None:
@@ -173,10 +177,10 @@ def check(found: Tensor, clean: Tensor, rows: Tensor, where: str) -> None:
 def test_a_nan_row_reaches_every_loss_of_a_table(name, path, monkeypatch):
     loss, checked = OF_TABLES[name], 0
     if path == "by the shortest way":
-        monkeypatch.setattr(shortcuts, "WORTH_IT", 0)
-        monkeypatch.setattr(shortcuts, "WORTH_IT_BY_HALVES", 0)
+        monkeypatch.setattr(shortcuts, "MIN_TABLE_ENTRIES", 0)
+        monkeypatch.setattr(shortcuts, "MIN_SELF_TABLE_ENTRIES", 0)
     few = path != "whole" or name in SELECTIONS
-    for score_name in ("cosine", "euclidean") if few else SCORES.keys() - {"learned", "SeparableCritic"}:
+    for score_name in ("cosine", "euclidean") if few else SCORES.keys() - {"build_learned_score", "SeparableCritic"}:
         expected: dict[Scores, Tensor] = {}
         for builder, clean, broken, rows in tables(score_name):
             if builder in ("matched k", "listed pos") and name in WITHOUT_OWN_POSITIVES:
@@ -185,10 +189,10 @@ def test_a_nan_row_reaches_every_loss_of_a_table(name, path, monkeypatch):
                 continue
             block = 3 if path == "in blocks" else None
             try:
-                expected[clean] = expected[clean] if clean in expected else loss(replace(clean, block=block))
+                expected[clean] = expected[clean] if clean in expected else loss(replace(clean, rows_per_block=block))
             except UsageError:  # not for this score, or not for this builder
                 continue
-            check(loss(replace(broken, block=block)), expected[clean], rows, f"{name}, {score_name}, {builder}")
+            check(loss(replace(broken, rows_per_block=block)), expected[clean], rows, f"{name}, {score_name}, {builder}")
             checked += 1
     assert checked
 
@@ -201,31 +205,31 @@ triples = torch.stack([slots, slots % 3, slots.flip(0)], 1)
 OF_VECTORS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "align_uniform": (L.align_uniform, (a, b)),
     "alignment": (lambda x, z: torch.stack([L.alignment(x, z, alpha) for alpha in (1.0, 2.0, 3.0)]).sum(), (a, b)),
-    "barlow": (L.barlow, (a, b)),
+    "barlow_twins": (L.barlow_twins, (a, b)),
     "becker_hinton": (L.becker_hinton, (a, b)),
     "byol": (L.byol, (a, b)),
     "clip": (lambda x, z: L.clip(x, z, 14.3), (a, b)),
-    "concentration": (lambda z, p: L.concentration(z, p, y), (a, weights)),
+    "estimate_concentrations": (lambda z, p: L.estimate_concentrations(z, p, y), (a, weights)),
     "cpc": (L.cpc, (a, vectors(2, N, D), vectors(2, D, D))),
-    "crd": (lambda s, t, m: L.crd(s, t, m, total=40), (a, b, bank)),
-    "cross_entropy": (lambda x: L.cross_entropy(x, y, smoothing=0.1), (logits,)),
-    "cutoff": (lambda x, z: L.cutoff(x, z, y), (logits, more[None])),
+    "crd": (lambda s, t, m: L.crd(s, t, m, num_samples=40), (a, b, bank)),
+    "cross_entropy": (lambda x: L.cross_entropy(x, y, label_smoothing=0.1), (logits,)),
+    "cutoff_consistency": (lambda x, z: L.cutoff_consistency(x, z, y), (logits, more[None])),
     "deepcluster": (lambda x: L.deepcluster(x, y, torch.bincount(y)), (logits,)),
     "dpr": (L.dpr, (a, b, bank)),
     "energy_hinge": (L.energy_hinge, (one_each, of_neg)),
     "flow_nll": (L.flow_nll, (a, one_each)),
     "instance_softmax": (lambda z, m: L.instance_softmax(z, m, slots), (a, bank)),
     "js_divergence": (L.js_divergence, (logits, more)),
-    "judged": (lambda x, z: L.pair(L.judged(x, z, y > 1)) + L.pair_of_squares(L.judged(x, z, y > 1)), (a, b)),
+    "build_pair_scores": (lambda x, z: L.contrastive_pair(L.build_pair_scores(x, z, y > 1)) + L.contrastive_pair_squared(L.build_pair_scores(x, z, y > 1)), (a, b)),
     "local_aggregation": (lambda v, m: L.local_aggregation(v, m, torch.arange(K) < torch.ones(N, 1)), (a, many)),
-    "local_global": (L.local_global, (a, many)),
-    "log_ratios": (lambda *x: L.ranking_nce(L.log_ratios(*x)), (of_pos, of_neg, vectors(N, 2), vectors(N, K))),
-    "logistic": (lambda x: L.logistic(x, y > 1), (one_each,)),
+    "local_global_info_nce": (L.local_global_info_nce, (a, many)),
+    "build_log_ratio_scores": (lambda *x: L.ranking_nce(L.build_log_ratio_scores(*x)), (of_pos, of_neg, vectors(N, 2), vectors(N, K))),
+    "logistic_pair": (lambda x: L.logistic_pair(x, y > 1), (one_each,)),
     "lre": (lambda r, s, e: L.lre(r, s, e, slots), (vectors(N, D, D), a, bank)),
-    "mix_negatives": (lambda m: L.mix_negatives(m, slots[:, None].expand(-1, 3), 2, key, slots).sum((1, 2)), (a,)),
-    "mix_query": (lambda q, m: L.mix_query(q, m, slots[:, None].expand(-1, 3), 2, key, slots).sum((1, 2)), (a, b)),
+    "mix_negatives": (lambda m: L.mix_negatives(m, slots[:, None].expand(-1, 3), 2, rng_key, slots).sum((1, 2)), (a,)),
+    "mix_query": (lambda q, m: L.mix_query(q, m, slots[:, None].expand(-1, 3), 2, rng_key, slots).sum((1, 2)), (a, b)),
     "mlm": (lambda x: L.mlm(x[None], y[None], y[None] > 1), (logits,)),
-    "multiscale": (L.multiscale, (a, many, many[:, :2])),
+    "amdim": (L.amdim, (a, many, many[:, :2])),
     "n_pair": (L.n_pair, (a, b)),
     "nce": (L.nce, (one_each, one_each + 1)),
     "negative_sampling": (L.negative_sampling, (a, b, many)),
@@ -234,29 +238,29 @@ OF_VECTORS: dict[str, tuple[Callable[..., Tensor], tuple[Tensor, ...]]] = {
     "nt_margin": (L.nt_margin, (a, b)),
     "nt_xent": (L.nt_xent, (a, b)),
     "parametric_softmax": (lambda z, w: L.parametric_softmax(z, w, y), (a, weights)),
-    "classes": (lambda z, w: L.info_nce(L.classes(z, w, y)), (a, weights)),
-    "proto_nce": (lambda z, w, phi: L.proto_nce(pairs(a, b), z, [(w, phi, y)]), (a, weights, torch.full((4,), 0.2).double())),
-    "proximal": (L.proximal, (a, b)),
+    "build_class_scores": (lambda z, w: L.info_nce(L.build_class_scores(z, w, y)), (a, weights)),
+    "proto_nce": (lambda z, w, phi: L.proto_nce(Scores.from_pairs(a, b), z, [(w, phi, y)]), (a, weights, torch.full((4,), 0.2).double())),
+    "proximal_penalty": (L.proximal_penalty, (a, b)),
     "quick_thought": (lambda f, g: L.quick_thought(f, g, slots // 4).sum(), (a, b)),
-    "sbert_features": (lambda u, v: L.sbert_features(u, v).sum(1), (a, b)),
+    "build_sbert_features": (lambda u, v: L.build_sbert_features(u, v).sum(1), (a, b)),
     "sbert_regression": (L.sbert_regression, (a, b, grades)),
     "sbert_softmax": (lambda u, v, w: L.sbert_softmax(u, v, w, y % 3), (a, b, vectors(3, 3 * D))),
     "simcse": (L.simcse, (a, b)),
     "simcse_supervised": (L.simcse_supervised, (a, b, c)),
     "sinkhorn": (lambda s: L.sinkhorn(s).sum(1), (logits,)),
-    "soft_nearest_neighbours": (lambda z: L.soft_nearest_neighbours(z, y), (a,)),
+    "soft_nearest_neighbors": (lambda z: L.soft_nearest_neighbors(z, y), (a,)),
     "swapped_prediction": (L.swapped_prediction, (logits, more.softmax(1))),
     "swav": (lambda x, z, p: L.swav([x, z], p), (a, b, weights)),
     "translation_hinge": (L.translation_hinge, (one_each, of_neg)),
     "triplet": (lambda *x: L.triplet(*x) + L.triplet(*x, score=C.euclidean) + L.triplet(*x, score=C.cosine), (a, b, c)),
     "triplet_ratio": (L.triplet_ratio, (a, b, c)),
-    "uda": (lambda x, z: L.uda(x, z, confidence=0.5), (logits, more)),
+    "uda": (lambda x, z: L.uda(x, z, confidence_threshold=0.5), (logits, more)),
     "uniformity": (L.uniformity, (a,)),
-    "w_mse": (lambda x, z: L.w_mse(x, z, slots, key), (a, b)),
+    "w_mse": (lambda x, z: L.w_mse(x, z, slots, rng_key), (a, b)),
     "whiten": (lambda z: L.whiten(z).sum(1), (a,)),
 }  # fmt: skip
 """Each loss of vectors, and the tensors of which every one is spoiled in turn."""
-NO_LOSSES = {"Clustering", "corrupt", "hard_batch", "mean_over_rows_with_positives", "positive_pairs"}
+NO_LOSSES = {"Clustering", "corrupt_triples", "build_hard_batch", "mean_over_rows_with_positives", "draw_positive_pairs"}
 """A type, a mean of losses, and functions that return whole numbers. (`hard_batch` selects by `hardest_negatives`.)"""
 
 
@@ -279,9 +283,9 @@ def test_a_nan_row_reaches_every_loss_of_vectors(name):
 
 
 def test_translations_over_tables_pass_nan_on():
-    from nearfar.losses.translation import translation_rows
+    from nearfar.losses.sparse_translation_hinge import sparse_translation_hinge
 
     asked = (slots, slots % 4, slots.flip(0), slots[:, None].roll(1, 0), torch.ones(N, 1, dtype=torch.bool), 1.0)
     for p in (1, 2):
-        assert translation_rows(spoiled(a), weights, *asked, p)[BROKEN].isnan()
-        assert translation_rows(a, spoiled(weights), *asked, p)[BROKEN].isnan()
+        assert sparse_translation_hinge(spoiled(a), weights, *asked, p)[BROKEN].isnan()
+        assert sparse_translation_hinge(a, spoiled(weights), *asked, p)[BROKEN].isnan()

@@ -12,28 +12,17 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from nearfar.core import UsageError
-from nearfar.losses import (
-    clip,
-    debiased,
-    hard_negative,
-    info_nce,
-    info_nce_in,
-    n_pair,
-    nt_logistic,
-    nt_xent,
-    sigmoid,
-    soft_nearest_neighbours,
-    supcon,
-)
-from nearfar.scores import Scores, cosine, dot, labelled, listed, matched, pairs, squared_euclidean, views
+from nearfar.losses import clip, debiased, hard_negative, info_nce, mil_nce, n_pair, nt_logistic, nt_xent, sigmoid, supcon
+from nearfar.losses import soft_nearest_neighbors as soft_nearest_neighbours  # fmt: skip
+from nearfar.scores import Scores, cosine, dot, squared_euclidean
 
 ROW_LOSSES = {
     "info_nce": info_nce,
-    "info_nce_in": info_nce_in,
+    "info_nce_in": mil_nce,
     "supcon": supcon,
     "sigmoid": sigmoid,
-    "debiased": lambda S: debiased(S, eta=0.2),
-    "hard_negative": lambda S: hard_negative(S, eta=0.2, beta=0.7),
+    "debiased": lambda S: debiased(S, false_negative_share=0.2),
+    "hard_negative": lambda S: hard_negative(S, false_negative_share=0.2, hardness=0.7),
 }
 
 
@@ -83,7 +72,7 @@ def rows(draw):
 @given(rows())
 def test_every_row_loss_agrees_with_its_equation(name, case):
     pos, neg, tau = case
-    S = _bounded(listed(pos, neg)) / tau
+    S = _bounded(Scores.from_lists(pos, neg)) / tau
     expected = [_row_oracle(name, (p / tau).tolist(), (k / tau).tolist(), -1 / tau) for p, k in zip(pos, neg, strict=True)]
     torch.testing.assert_close(ROW_LOSSES[name](S), torch.tensor(expected, dtype=torch.float64), rtol=1e-6, atol=1e-8)
 
@@ -91,7 +80,7 @@ def test_every_row_loss_agrees_with_its_equation(name, case):
 @pytest.mark.parametrize("name", ROW_LOSSES)
 def test_the_gradient_raises_the_positive_and_lowers_the_negatives(name):
     pos, neg = (_randn(30, 1).tanh().requires_grad_(), _randn(30, 5, seed=1).tanh().requires_grad_())
-    ROW_LOSSES[name](_bounded(listed(pos, neg)) / 0.5).sum().backward()
+    ROW_LOSSES[name](_bounded(Scores.from_lists(pos, neg)) / 0.5).sum().backward()
     assert pos.grad is not None
     assert neg.grad is not None
     assert (pos.grad <= 0).all()
@@ -109,8 +98,12 @@ def test_the_gradient_raises_the_positive_and_lowers_the_negatives(name):
 def test_gradcheck(name, block):
     a, b = _randn(4, 3).requires_grad_(), _randn(4, 3, seed=1).requires_grad_()
     tau = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
-    tables = [lambda a, b: pairs(a, b), lambda a, b: views(a, b), lambda a, b: matched(a, b, against=_randn(5, 3, seed=2))]
-    losses = lambda a, b, t: tuple(ROW_LOSSES[name](replace(table(a, b) / t, block=block)) for table in tables)
+    tables = [
+        lambda a, b: Scores.from_pairs(a, b),
+        lambda a, b: Scores.from_views(a, b),
+        lambda a, b: Scores.from_matched(a, b, negatives=_randn(5, 3, seed=2)),
+    ]
+    losses = lambda a, b, t: tuple(ROW_LOSSES[name](replace(table(a, b) / t, rows_per_block=block)) for table in tables)
     assert torch.autograd.gradcheck(losses, (a, b, tau), fast_mode=True)
 
 
@@ -119,7 +112,7 @@ def test_the_order_of_rows_does_not_matter(name):
     z, y = _randn(9, 4), torch.tensor([0, 1, 2, 0, 1, 2, 2, 3, 0])
     order = torch.tensor([3, 8, 1, 0, 6, 7, 2, 5, 4])
     loss = ROW_LOSSES[name]
-    torch.testing.assert_close(loss(labelled(z, y) / 0.3)[order], loss(labelled(z[order], y[order]) / 0.3))
+    torch.testing.assert_close(loss(Scores.from_labels(z, y) / 0.3)[order], loss(Scores.from_labels(z[order], y[order]) / 0.3))
 
 
 @pytest.mark.parametrize("name", ROW_LOSSES)
@@ -128,7 +121,7 @@ def test_the_block_size_does_not_matter(name):
     found = []
     for block in (None, 1, 4, 9, 50):
         x = z.clone().requires_grad_()
-        values = ROW_LOSSES[name](replace(labelled(x, y) / 0.3, block=block))
+        values = ROW_LOSSES[name](replace(Scores.from_labels(x, y) / 0.3, rows_per_block=block))
         found.append((values.detach(), *torch.autograd.grad(values.square().sum(), x)))
     for other in found:
         torch.testing.assert_close(other, found[0])
@@ -143,7 +136,13 @@ def test_no_nan_for_zero_rows_duplicates_and_lonely_rows(name, tau, dtype):
     base[3] = base[2]
     base[5] = -base[4]
     y = torch.tensor([0, 0, 1, 1, -1, 2])
-    tables = [lambda z: labelled(z, y), views, lambda z: views(z, z.flip(1)), lambda z: pairs(z, z), lambda z: views(z[:1], z[:1])]
+    tables = [
+        lambda z: Scores.from_labels(z, y),
+        Scores.from_views,
+        lambda z: Scores.from_views(z, z.flip(1)),
+        lambda z: Scores.from_pairs(z, z),
+        lambda z: Scores.from_views(z[:1], z[:1]),
+    ]
     for table in tables:
         z = base.clone().requires_grad_()
         values = ROW_LOSSES[name](table(z) / tau)
@@ -154,32 +153,32 @@ def test_no_nan_for_zero_rows_duplicates_and_lonely_rows(name, tau, dtype):
         assert z.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("loss", [info_nce, info_nce_in, supcon, ROW_LOSSES["debiased"], ROW_LOSSES["hard_negative"]])
+@pytest.mark.parametrize("loss", [info_nce, mil_nce, supcon, ROW_LOSSES["debiased"], ROW_LOSSES["hard_negative"]])
 def test_a_row_without_positives_says_nothing(loss):
     z = _randn(5, 3).requires_grad_()
-    values = loss(labelled(z, torch.tensor([0, 0, 1, 2, -1])) / 0.5)
+    values = loss(Scores.from_labels(z, torch.tensor([0, 0, 1, 2, -1])) / 0.5)
     assert values[2:].tolist() == [0, 0, 0]
     assert (values[:2] > 0).all()
     (gradient,) = torch.autograd.grad(values[2:].sum(), z)
     assert not gradient.any()
 
 
-@pytest.mark.parametrize("loss", [info_nce, info_nce_in, ROW_LOSSES["debiased"], ROW_LOSSES["hard_negative"]])
+@pytest.mark.parametrize("loss", [info_nce, mil_nce, ROW_LOSSES["debiased"], ROW_LOSSES["hard_negative"]])
 def test_one_positive_and_no_negatives_cost_nothing(loss):
     z0, z1 = _randn(1, 3).requires_grad_(), _randn(1, 3, seed=1).requires_grad_()
-    for table in (pairs(z0, z1), views(z0, z1)):
+    for table in (Scores.from_pairs(z0, z1), Scores.from_views(z0, z1)):
         values = loss(table / 0.1)
         assert values.abs().max() < 1e-12
         assert not torch.autograd.grad(values.sum(), z0)[0].any()
 
 
 def test_the_two_readings_of_several_positives():
-    one = _bounded(listed(_randn(6, 1), _randn(6, 4, seed=1)))
-    torch.testing.assert_close(info_nce(one), info_nce_in(one))
-    several = listed(_randn(6, 3), _randn(6, 4, seed=1))
-    assert (info_nce_in(several) < info_nce(several)).all()
-    assert (info_nce_in(several) + math.log(3) <= info_nce(several)).all(), "Jensen: L_in <= L_out"
-    assert (info_nce_in(listed(_randn(6, 3), _randn(6, 0)))).abs().max() < 1e-12
+    one = _bounded(Scores.from_lists(_randn(6, 1), _randn(6, 4, seed=1)))
+    torch.testing.assert_close(info_nce(one), mil_nce(one))
+    several = Scores.from_lists(_randn(6, 3), _randn(6, 4, seed=1))
+    assert (mil_nce(several) < info_nce(several)).all()
+    assert (mil_nce(several) + math.log(3) <= info_nce(several)).all(), "Jensen: L_in <= L_out"
+    assert (mil_nce(Scores.from_lists(_randn(6, 3), _randn(6, 0)))).abs().max() < 1e-12
 
 
 def test_nt_xent_is_cross_entropy_among_all_views():
@@ -200,7 +199,7 @@ def test_clip_is_cross_entropy_both_ways_with_a_learned_scale():
     found = clip(a, b, t.exp())
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(x, (a, b, t)) for x in (found, expected)))
-    S = pairs(a, b) * t.exp()
+    S = Scores.from_pairs(a, b) * t.exp()
     torch.testing.assert_close(found, (info_nce(S).mean() + info_nce(S.T).mean()) / 2)
 
 
@@ -208,7 +207,7 @@ def test_moco_is_info_nce_against_a_queue():
     q, k, queue = (F.normalize(x, dim=1) for x in (_randn(5, 4), _randn(5, 4, seed=1), _randn(9, 4, seed=2)))
     logits = torch.cat([(q * k).sum(1, keepdim=True), q @ queue.T], 1) / 0.07
     expected = F.cross_entropy(logits, torch.zeros(5, dtype=torch.long))
-    torch.testing.assert_close(info_nce(matched(q, k, against=queue, score=dot) / 0.07).mean(), expected)
+    torch.testing.assert_close(info_nce(Scores.from_matched(q, k, negatives=queue, score=dot) / 0.07).mean(), expected)
 
 
 def test_n_pair_has_one_positive_and_the_others_as_negatives():
@@ -219,10 +218,10 @@ def test_n_pair_has_one_positive_and_the_others_as_negatives():
 
 def test_sigmoid_is_binary_cross_entropy_of_the_table():
     a, b = _randn(5, 3), _randn(5, 3, seed=1)
-    S = pairs(a, b) * 10 + (-10)
-    expected = F.binary_cross_entropy_with_logits(S.table(), torch.eye(5, dtype=torch.float64), reduction="none").sum(1)
+    S = Scores.from_pairs(a, b) * 10 + (-10)
+    expected = F.binary_cross_entropy_with_logits(S.to_dense(), torch.eye(5, dtype=torch.float64), reduction="none").sum(1)
     torch.testing.assert_close(sigmoid(S), expected)
-    torch.testing.assert_close(nt_logistic(a, b, 0.3), sigmoid(views(a, b) / 0.3).mean())
+    torch.testing.assert_close(nt_logistic(a, b, 0.3), sigmoid(Scores.from_views(a, b) / 0.3).mean())
 
 
 def test_soft_nearest_neighbours_by_loops():
@@ -236,21 +235,21 @@ def test_soft_nearest_neighbours_by_loops():
 
 
 def test_hard_negative_contains_debiased_which_contains_info_nce():
-    S = views(_randn(6, 4), _randn(6, 4, seed=1)) / 0.5
-    torch.testing.assert_close(hard_negative(S, eta=0.1, beta=0), debiased(S, eta=0.1))
-    torch.testing.assert_close(debiased(S, eta=0), info_nce(S))
-    assert (hard_negative(S, eta=0, beta=2) > info_nce(S)).all(), "harder negatives weigh more"
-    assert (debiased(S, eta=0.1) != info_nce(S)).any()
+    S = Scores.from_views(_randn(6, 4), _randn(6, 4, seed=1)) / 0.5
+    torch.testing.assert_close(hard_negative(S, false_negative_share=0.1, hardness=0), debiased(S, false_negative_share=0.1))
+    torch.testing.assert_close(debiased(S, false_negative_share=0), info_nce(S))
+    assert (hard_negative(S, false_negative_share=0, hardness=2) > info_nce(S)).all(), "harder negatives weigh more"
+    assert (debiased(S, false_negative_share=0.1) != info_nce(S)).any()
 
 
 def test_debiased_losses_refuse_what_they_cannot_use():
     a, b = _randn(3, 2), _randn(3, 2, seed=1)
     with pytest.raises(UsageError, match="bounded from below"):
-        debiased(pairs(a, b, score=squared_euclidean))
+        debiased(Scores.from_pairs(a, b, score=squared_euclidean))
     with pytest.raises(UsageError, match="at least 0 and below 1"):
-        debiased(pairs(a, b), eta=1.0)
-    with pytest.raises(UsageError, match="beta must not be negative"):
-        hard_negative(pairs(a, b), beta=-1.0)
+        debiased(Scores.from_pairs(a, b), false_negative_share=1.0)
+    with pytest.raises(UsageError, match="hardness must not be negative"):
+        hard_negative(Scores.from_pairs(a, b), hardness=-1.0)
 
 
 def test_info_nce_bounds_the_mutual_information_of_gaussians():
@@ -260,6 +259,6 @@ def test_info_nce_bounds_the_mutual_information_of_gaussians():
     x, e = (torch.randn(n, d, generator=g, dtype=torch.float64) for _ in range(2))
     y = r * x + math.sqrt(1 - r * r) * e
     ratio = lambda a, b: ((2 * r * a[:, None] * b - r * r * (a[:, None] ** 2 + b**2)) / (2 * (1 - r * r))).sum(2)
-    bound = math.log(n) - float(info_nce(pairs(x, y, score=ratio)).mean())
+    bound = math.log(n) - float(info_nce(Scores.from_pairs(x, y, score=ratio)).mean())
     truth = -0.5 * d * math.log(1 - r * r)
     assert truth - 0.1 < bound < truth + 0.05

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from nearfar.core import UsageError
-from nearfar.losses import info_nce, info_nce_in, n_pair, sigmoid
+from nearfar.losses import info_nce, mil_nce, n_pair, sigmoid
 from nearfar.losses.cpc import cpc
 from nearfar.losses.crd import crd
 from nearfar.losses.dpr import dpr
-from nearfar.losses.instance import instance_nce, log_partition
+from nearfar.losses.instance_nce import estimate_log_partition, instance_nce
 from nearfar.losses.local_aggregation import local_aggregation
-from nearfar.losses.nce import binary_nce, log_ratios, logistic, nce, negative_sampling, ranking_nce
-from nearfar.losses.penalty import norm_penalty, proximal
-from nearfar.losses.proto_nce import concentration, proto_nce
+from nearfar.losses.nce import binary_nce, build_log_ratio_scores, logistic_pair, nce, negative_sampling, ranking_nce
+from nearfar.losses.penalty import norm_penalty, proximal_penalty
+from nearfar.losses.proto_nce import estimate_concentrations, proto_nce
 from nearfar.losses.quick_thought import quick_thought
 from nearfar.losses.simcse import simcse, simcse_supervised
-from nearfar.losses.softmax import classes, cross_entropy, instance_softmax, parametric_softmax
-from nearfar.scores import dot, labelled, listed, matched, pairs, unit
+from nearfar.losses.softmax import build_class_scores, cross_entropy, instance_softmax, parametric_softmax
+from nearfar.scores import Scores, dot, l2_normalize
 
 TAUS = [1e-3, 0.05, 1.0, 10.0]
 
@@ -63,8 +63,8 @@ def test_nce_is_a_posterior_with_the_noise_counted(ratio):
     odds = lambda log_ratio: math.exp(log_ratio) / (math.exp(log_ratio) + ratio)
     expected = -math.fsum(math.log(odds(x)) for x in data.tolist()) / 4 - math.fsum(math.log(1 - odds(x)) for x in noise.tolist()) / 4
     _assert_close(nce(data, noise), expected)
-    S = listed(data[:, None], noise.view(4, ratio))
-    _assert_close(binary_nce(S, m=ratio).mean(), expected)
+    S = Scores.from_lists(data[:, None], noise.view(4, ratio))
+    _assert_close(binary_nce(S, noise_ratio=ratio).mean(), expected)
 
 
 @pytest.mark.parametrize("ratio", [1, 5])
@@ -106,7 +106,7 @@ def test_binary_nce_agrees_with_its_equation(n, p, k, m, seed):
         of_pos = [-math.log(_sigma(s - math.log(m))) for s in pos[i].tolist()]
         of_neg = [-math.log(1 - _sigma(s - math.log(m))) for s in neg[i].tolist()]
         expected.append((sum(of_pos) / p if p else 0.0) + (m * sum(of_neg) / k if k else 0.0))
-    _assert_close(binary_nce(listed(pos, neg), m), expected)
+    _assert_close(binary_nce(Scores.from_lists(pos, neg), m), expected)
 
 
 def test_the_sign_printed_for_binary_nce_inverts_the_ranking():
@@ -121,22 +121,22 @@ def test_the_sign_printed_for_binary_nce_inverts_the_ranking():
         return s.detach()
 
     printed = train(lambda p, k: -(1 / (1 + p.exp())).log().sum() - (1 - 1 / (1 + k.exp())).log().sum())
-    ours = train(lambda p, k: binary_nce(listed(p, k), m=3).sum())
+    ours = train(lambda p, k: binary_nce(Scores.from_lists(p, k), noise_ratio=3).sum())
     assert (printed[:, :1] < printed[:, 1:]).all()
     assert (ours[:, :1] > ours[:, 1:]).all()
 
 
 def test_binary_nce_relations():
     pos, neg = _randn(5, 1), _randn(5, 6, seed=1)
-    torch.testing.assert_close(binary_nce(listed(pos, neg), 6), sigmoid(listed(pos, neg) + -math.log(6)))
-    torch.testing.assert_close(ranking_nce(listed(pos, neg)), info_nce(listed(pos, neg)))
+    torch.testing.assert_close(binary_nce(Scores.from_lists(pos, neg), 6), sigmoid(Scores.from_lists(pos, neg) + -math.log(6)))
+    torch.testing.assert_close(ranking_nce(Scores.from_lists(pos, neg)), info_nce(Scores.from_lists(pos, neg)))
 
 
 def test_ranking_nce_divides_the_noise_out():
     """The posterior over which candidate is real, from products over all the *others*, as the equation has it."""
     log_p, log_q = _randn(4), _randn(4, seed=1)
     joint = [math.exp(float(log_p[i])) * math.prod(math.exp(float(log_q[j])) for j in range(4) if j != i) for i in range(4)]
-    S = log_ratios(log_p[None, :1], log_p[None, 1:], log_q[None, :1], log_q[None, 1:])
+    S = build_log_ratio_scores(log_p[None, :1], log_p[None, 1:], log_q[None, :1], log_q[None, 1:])
     _assert_close(ranking_nce(S), [-math.log(joint[0] / sum(joint))])
 
 
@@ -149,9 +149,9 @@ def test_log_ratios_make_a_conditional_model_learn_its_density():
 
     def closure():
         optimizer.zero_grad()
-        S = log_ratios(s[:, None], s[:, None], q.log()[:, None], q.log()[:, None])
+        S = build_log_ratio_scores(s[:, None], s[:, None], q.log()[:, None], q.log()[:, None])
         both = binary_nce(S, m)
-        only_neg = binary_nce(replace(S, own_sign=torch.tensor([[0, -1]] * 4, dtype=torch.int8)), m)
+        only_neg = binary_nce(replace(S, private_signs=torch.tensor([[0, -1]] * 4, dtype=torch.int8)), m)
         value = (p * (both - only_neg) + q * only_neg).sum()
         value.backward()
         return value
@@ -169,8 +169,8 @@ def test_negative_sampling():
 
 def test_logistic_is_binary_cross_entropy():
     s, y = _randn(8) * 3, torch.tensor([True, False] * 4)
-    torch.testing.assert_close(logistic(s, y), F.binary_cross_entropy_with_logits(s, y.double(), reduction="none"))
-    assert logistic(torch.tensor([1e4, -1e4]), torch.tensor([False, True])).tolist() == [1e4, 1e4]
+    torch.testing.assert_close(logistic_pair(s, y), F.binary_cross_entropy_with_logits(s, y.double(), reduction="none"))
+    assert logistic_pair(torch.tensor([1e4, -1e4]), torch.tensor([False, True])).tolist() == [1e4, 1e4]
 
 
 # --- softmax over classes and instances -----------------------------------------------------------
@@ -180,7 +180,7 @@ def test_parametric_softmax_sums_over_classes():
     z, w, y = _randn(6, 3), _randn(4, 3, seed=1), torch.tensor([0, 3, -1, 2, 2, 1])
     known = F.cross_entropy(z @ w.T, y, ignore_index=-1, reduction="none")
     torch.testing.assert_close(parametric_softmax(z, w, y), known)
-    torch.testing.assert_close(info_nce(replace(classes(z, w, y), block=2)), known)
+    torch.testing.assert_close(info_nce(replace(build_class_scores(z, w, y), rows_per_block=2)), known)
     assert torch.autograd.gradcheck(lambda z, w: parametric_softmax(z, w, y), (z.requires_grad_(), w.requires_grad_()))
 
 
@@ -207,32 +207,32 @@ def test_instance_nce_is_the_ratio_of_the_paper():
     f, bank, ids, drawn, tau, z, m = _randn(3, 4), _randn(10, 4, seed=1), [2, 7, 0], [4, 4, 9, 1, 3], 0.3, 17.0, 5
     h = lambda i, j: (math.exp(_cos(bank[j], f[i]) / tau) / z) / (math.exp(_cos(bank[j], f[i]) / tau) / z + m / 10)
     expected = [-math.log(h(i, ids[i])) - m * sum(math.log(1 - h(i, j)) for j in drawn) / len(drawn) for i in range(3)]
-    S = matched(f, bank[ids], against=bank[drawn]) / tau
-    _assert_close(instance_nce(S, total=10, m=m, log_z=math.log(z)), expected)
-    _assert_close(instance_nce(S, total=10, m=m, log_z=torch.tensor(math.log(z), dtype=torch.float64)), expected)
-    with pytest.raises(UsageError, match="total"):
-        instance_nce(S, total=0, m=m, log_z=0.0)
+    S = Scores.from_matched(f, bank[ids], negatives=bank[drawn]) / tau
+    _assert_close(instance_nce(S, num_samples=10, noise_ratio=m, log_partition=math.log(z)), expected)
+    _assert_close(instance_nce(S, num_samples=10, noise_ratio=m, log_partition=torch.tensor(math.log(z), dtype=torch.float64)), expected)
+    with pytest.raises(UsageError, match="num_samples"):
+        instance_nce(S, num_samples=0, noise_ratio=m, log_partition=0.0)
 
 
 def test_the_partition_function_of_a_whole_bank_is_exact():
     f, bank, tau = _randn(3, 4), _randn(10, 4, seed=1), 0.3
-    S = matched(f, f, against=bank) / tau
-    exact = (unit(f) @ unit(bank).T / tau).exp().sum(1).mean().log()
-    torch.testing.assert_close(log_partition(S, 10), exact)
-    twice = matched(f, f, against=torch.cat([bank, bank])) / tau
-    torch.testing.assert_close(log_partition(twice, 10), exact, msg="an average, not a sum")
-    empty = matched(f, f, against=bank[:0]) / tau
-    assert float(log_partition(empty, 10)) == pytest.approx(math.log(10))
+    S = Scores.from_matched(f, f, negatives=bank) / tau
+    exact = (l2_normalize(f) @ l2_normalize(bank).T / tau).exp().sum(1).mean().log()
+    torch.testing.assert_close(estimate_log_partition(S, 10), exact)
+    twice = Scores.from_matched(f, f, negatives=torch.cat([bank, bank])) / tau
+    torch.testing.assert_close(estimate_log_partition(twice, 10), exact, msg="an average, not a sum")
+    empty = Scores.from_matched(f, f, negatives=bank[:0]) / tau
+    assert float(estimate_log_partition(empty, 10)) == pytest.approx(math.log(10))
 
 
 def test_norm_and_proximal_penalties_are_not_the_same():
     z, before = (3 * _randn(4, 3)).requires_grad_(), 3 * _randn(4, 3, seed=1)
     _assert_close(norm_penalty(z).detach(), [_dot(r, r) for r in z.detach()])
-    _assert_close(proximal(z, before).detach(), [_dot(r, r) for r in (z.detach() - before)])
-    assert proximal(z, z).sum() == 0, "a vector that did not move costs nothing however long it is"
+    _assert_close(proximal_penalty(z, before).detach(), [_dot(r, r) for r in (z.detach() - before)])
+    assert proximal_penalty(z, z).sum() == 0, "a vector that did not move costs nothing however long it is"
     assert norm_penalty(z).sum() > 0
     before.requires_grad_()
-    proximal(z, before).sum().backward()
+    proximal_penalty(z, before).sum().backward()
     assert before.grad is None
 
 
@@ -269,8 +269,8 @@ def test_simcse_and_its_supervised_form():
             hard = [alpha ** (i == j) * math.exp(_cos(h[i], k[j]) / tau) for j in range(4)]
             rows.append(-math.log(near[i] / (sum(near) + sum(hard))))
         _assert_close(simcse_supervised(h, p, k, tau, alpha), sum(rows) / 4)
-    torch.testing.assert_close(simcse_supervised(h, p, k, tau), info_nce(pairs(h, torch.cat([p, k])) / tau).mean())
-    with pytest.raises(UsageError, match="alpha"):
+    torch.testing.assert_close(simcse_supervised(h, p, k, tau), info_nce(Scores.from_pairs(h, torch.cat([p, k])) / tau).mean())
+    with pytest.raises(UsageError, match="hard_negative_weight"):
         simcse_supervised(h, p, k, tau, 0.0)
 
 
@@ -324,7 +324,7 @@ def test_quick_thought():
 def test_quick_thought_without_the_logarithm_stops_where_it_is_needed_most():
     s = torch.tensor([[-20.0, 0.0, 0.0]], dtype=torch.float64, requires_grad=True)
     (printed,) = torch.autograd.grad(-s.softmax(1)[:, 0].sum(), s)
-    (ours,) = torch.autograd.grad(info_nce(listed(s[:, :1], s[:, 1:])).sum(), s)
+    (ours,) = torch.autograd.grad(info_nce(Scores.from_lists(s[:, :1], s[:, 1:])).sum(), s)
     assert printed[0, 0].abs() < 1e-8
     assert ours[0, 0] < -0.99
 
@@ -334,8 +334,11 @@ def test_crd():
     h = lambda a, b: math.exp(_cos(a, b) / tau) / (math.exp(_cos(a, b) / tau) + 6 / total)
     expected = [-math.log(h(t[i], s[i])) - sum(math.log(1 - h(b, s[i])) for b in bank) for i in range(3)]
     _assert_close(crd(s, t, bank, total, tau), expected)
-    torch.testing.assert_close(crd(s, t, bank, total, tau), instance_nce(matched(s, t, against=bank) / tau, total=total, m=6, log_z=0.0))
-    with pytest.raises(UsageError, match="`against` must not be empty"):
+    torch.testing.assert_close(
+        crd(s, t, bank, total, tau),
+        instance_nce(Scores.from_matched(s, t, negatives=bank) / tau, num_samples=total, noise_ratio=6, log_partition=0.0),
+    )
+    with pytest.raises(UsageError, match="`negatives` must not be empty"):
         crd(s, t, bank[:0], total)
 
 
@@ -370,7 +373,7 @@ def test_local_aggregation_of_itself_is_instance_discrimination():
 
 def test_proto_nce():
     v, k, queue, tau = _randn(4, 3), _randn(4, 3, seed=1), _randn(6, 3, seed=2), 0.2
-    S = matched(v, k, against=queue) / tau
+    S = Scores.from_matched(v, k, negatives=queue) / tau
     coarse = (_randn(2, 3, seed=3), torch.tensor([0.1, 0.4], dtype=torch.float64), torch.tensor([0, 1, 1, 0]))
     fine = (_randn(3, 3, seed=4), torch.tensor([0.2, 0.3, 0.1], dtype=torch.float64), torch.tensor([2, 1, 0, 0]))
     expected = []
@@ -386,7 +389,7 @@ def test_proto_nce():
 def test_proto_nce_sends_no_gradient_to_prototypes():
     v, prototypes = _randn(4, 3).requires_grad_(), _randn(3, 3, seed=4).requires_grad_()
     clustering = (prototypes, torch.tensor([0.2, 0.3, 0.1], dtype=torch.float64), torch.tensor([2, 1, 0, 0]))
-    proto_nce(pairs(v, _randn(4, 3, seed=1)), v, [clustering]).sum().backward()
+    proto_nce(Scores.from_pairs(v, _randn(4, 3, seed=1)), v, [clustering]).sum().backward()
     assert prototypes.grad is None
     assert v.grad is not None
     assert v.grad.abs().sum() > 0
@@ -403,10 +406,10 @@ def test_concentration_agrees_with_a_loop():
         raw[j] = np.mean(distances) / np.log(len(distances) + 10) if len(distances) > 1 else 0
     raw[raw == 0] = raw.max()
     raw = raw.clip(np.percentile(raw, 10), np.percentile(raw, 90))
-    torch.testing.assert_close(concentration(z, c, at, tau=0.2), torch.tensor(0.2 * raw / raw.mean()))
-    alone = concentration(z[:2], z[:2], torch.tensor([0, 1]), tau=0.2)
+    torch.testing.assert_close(estimate_concentrations(z, c, at, temperature=0.2), torch.tensor(0.2 * raw / raw.mean()))
+    alone = estimate_concentrations(z[:2], z[:2], torch.tensor([0, 1]), temperature=0.2)
     assert alone.tolist() == [0.2, 0.2], "nothing to estimate from"
-    assert (concentration(torch.ones(9, 2), torch.ones(2, 2), torch.tensor([0] * 8 + [1]), 0.2) > 0).all()
+    assert (estimate_concentrations(torch.ones(9, 2), torch.ones(2, 2), torch.tensor([0] * 8 + [1]), 0.2) > 0).all()
 
 
 # --- laws of all ----------------------------------------------------------------------------------
@@ -414,8 +417,8 @@ def test_concentration_agrees_with_a_loop():
 CLOSE = torch.tensor([[True, False, True], [False, False, False], [True, True, True], [True, False, False]])
 PHI = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
 ROWS = {
-    "binary_nce": lambda a, b, tau: binary_nce(pairs(a, b) / tau, m=3),
-    "instance_nce": lambda a, b, tau: instance_nce(matched(a, b, against=_randn(5, 3, seed=9).to(a)) / tau, 20, 5, 1.0),
+    "binary_nce": lambda a, b, tau: binary_nce(Scores.from_pairs(a, b) / tau, noise_ratio=3),
+    "instance_nce": lambda a, b, tau: instance_nce(Scores.from_matched(a, b, negatives=_randn(5, 3, seed=9).to(a)) / tau, 20, 5, 1.0),
     "crd": lambda a, b, tau: crd(a, b, _randn(5, 3, seed=9).to(a), 20, tau),
     "simcse": lambda a, b, tau: simcse(a, b, tau),
     "simcse_supervised": lambda a, b, tau: simcse_supervised(a, b, b.flip(0), tau, 2.0),
@@ -423,7 +426,7 @@ ROWS = {
     "quick_thought": lambda a, b, tau: quick_thought(a / tau, b, torch.zeros(len(a), dtype=torch.long)),
     "local_aggregation": lambda a, b, tau: local_aggregation(a, b.expand(len(a), *b.shape)[:, :3], CLOSE[: len(a), : len(b)], tau),
     "proto_nce": lambda a, b, tau: proto_nce(
-        pairs(a, b) / tau, a, [(_randn(3, 3, seed=8).to(a), PHI.to(a), torch.tensor([0, 1, 2, 0])[: len(a)])]
+        Scores.from_pairs(a, b) / tau, a, [(_randn(3, 3, seed=8).to(a), PHI.to(a), torch.tensor([0, 1, 2, 0])[: len(a)])]
     ),
     "instance_softmax": lambda a, b, tau: instance_softmax(a, b, torch.arange(len(a)), tau),
 }
@@ -460,13 +463,13 @@ def test_a_positive_that_comes_nearer_lowers_the_loss_and_the_order_does_not_mat
     for _ in range(30):
         (grad,) = torch.autograd.grad(loss(a, free), free)
         free = (free - 0.3 * grad).detach().requires_grad_()
-    nearer = (dot.of_pairs(unit(a), unit(free.detach())) - dot.of_pairs(unit(a), unit(b))).mean()
+    nearer = (dot.score_pairs(l2_normalize(a), l2_normalize(free.detach())) - dot.score_pairs(l2_normalize(a), l2_normalize(b))).mean()
     assert nearer > 0.05
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(UsageError, match="m, the number of noise"):
-        binary_nce(listed(_randn(2, 1), _randn(2, 1)), 0)
+    with pytest.raises(UsageError, match="noise_ratio, the number of noise"):
+        binary_nce(Scores.from_lists(_randn(2, 1), _randn(2, 1)), 0)
     with pytest.raises(UsageError, match="must not be empty"):
         nce(_randn(3), _randn(0))
 
@@ -477,4 +480,4 @@ def test_labelled_rows_agree_with_the_form_of_pytorch_metric_learning():
     s = cos_table(z, z) / tau
     alike = (y[:, None] == y) & ~torch.eye(8, dtype=torch.bool)
     terms = [s[i, j] - torch.logsumexp(torch.cat([s[i, j][None], s[i][y != y[i]]]), 0) for i, j in alike.nonzero().tolist()]
-    torch.testing.assert_close(info_nce_in(labelled(z, y) / tau).mean(), -torch.stack(terms).mean())
+    torch.testing.assert_close(mil_nce(Scores.from_labels(z, y) / tau).mean(), -torch.stack(terms).mean())

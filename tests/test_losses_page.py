@@ -51,7 +51,7 @@ def test_a_line_gives_the_loss_of_its_name(name):
 
 @pytest.mark.parametrize("name", [name for name in lines.LINES if ENTRIES[name].asked and seen.EVERY not in ENTRIES[name].asked])
 def test_a_line_needs_no_statistic_that_the_loss_does_not_ask_for(name):
-    _, line, _, mine = arguments_of(name, euclidean if name == "lifted_generalised" else cosine)
+    _, line, _, mine = arguments_of(name, euclidean if name == "lifted_structure_generalized" else cosine)
     with seen.recording() as asked:
         line(**mine)
     assert set(asked) <= set(ENTRIES[name].asked)
@@ -66,19 +66,19 @@ def test_every_line_is_written_out():
 
 def test_what_is_asked_of_a_table_is_seen_however_it_is_asked():
     assert ENTRIES["info_nce"].asked == ("all_lse", "pos_sum", "pos_count")
-    assert ENTRIES["clip"].asked == ("all_lse", "pos_sum")  # by stats_both_ways
+    assert ENTRIES["clip"].asked == ("all_lse", "pos_sum")  # by row_and_column_stats
     assert ENTRIES["uniformity"].asked == ("neg_lse",)  # by attribute
-    assert ENTRIES["lifted_generalised"].asked[0] == "pos_lse.at(-1)"
+    assert ENTRIES["lifted_structure_generalized"].asked[0] == "pos_lse.at(-1)"
     assert ENTRIES["lmnn"].asked == (seen.EVERY, "pos_sum")
-    assert seen.EVERY in ENTRIES["interpolated_bound"].asked  # by table
-    assert ENTRIES["barlow"].asked == ()
+    assert seen.EVERY in ENTRIES["interpolated_bound"].asked  # by to_dense
+    assert ENTRIES["barlow_twins"].asked == ()
 
 
 def test_recording_leaves_the_class_as_it_was():
-    before = (Scores.stats, Scores.table, Scores.__post_init__)
+    before = (Scores.stats, Scores.to_dense, Scores.__post_init__)
     with pytest.raises(UsageError), seen.recording():
-        losses.hardest_negatives(scores.listed(torch.zeros(2, 1), torch.zeros(2, 1)), k=0)
-    assert before == (Scores.stats, Scores.table, Scores.__post_init__)
+        losses.mine_hardest_negatives(Scores.from_lists(torch.zeros(2, 1), torch.zeros(2, 1)), num_negatives=0)
+    assert before == (Scores.stats, Scores.to_dense, Scores.__post_init__)
     with seen.recording():
         assert Scores.stats is not before[0]
 
@@ -99,8 +99,11 @@ def test_every_function_has_an_entry_with_all_its_docstring_says():
 
 def test_losses_are_told_from_other_parts():
     other = {name for name, entry in ENTRIES.items() if not entry.is_loss}
-    assert {"classes", "sinkhorn", "whiten", "hardest_negatives", "corrupt", "triplet_sums", "concentration"} <= other
-    assert {"info_nce", "cpc", "batch_hard", "barlow", "uda", "swav", "w_mse", "jsd_bound"} <= set(ENTRIES) - other
+    assert {
+        "build_class_scores", "sinkhorn", "whiten", "mine_hardest_negatives", "corrupt_triples", "sum_triplet_hinges",
+        "estimate_concentrations",
+    } <= other  # fmt: skip
+    assert {"info_nce", "cpc", "batch_hard", "barlow_twins", "uda", "swav", "w_mse", "jsd_bound"} <= set(ENTRIES) - other
 
 
 def test_formulas_are_whole_and_links_lead_somewhere():
@@ -130,10 +133,10 @@ def test_methods_name_functions_and_scores_that_exist():
 
 def test_recipes_speak_for_themselves():
     rows = {row[0]: row for row in page.uses()}
-    assert set(recipes.names()) <= set(rows)
-    assert rows["barlow-twins"][5] == ["barlow"]
+    assert set(recipes.list_methods()) <= set(rows)
+    assert rows["barlow-twins"][5] == ["barlow_twins"]
     assert rows["moco-v2"][5] == ["info_nce"]  # used by the recipe it is made from
-    assert rows["simclr"][3] == recipes.method("simclr").recipe.card.loss
+    assert rows["simclr"][3] == recipes.load_method("simclr").recipe_class.card.loss
     assert len(rows) == len(page.uses())
 
 

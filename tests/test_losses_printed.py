@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from nearfar.losses import debiased, hard_negative, info_nce_in, n_pair, nt_xent, sigmoid, supcon
-from nearfar.scores import cosine, labelled, listed, matched
+from nearfar.losses import debiased, hard_negative, mil_nce, n_pair, nt_xent, sigmoid, supcon
+from nearfar.scores import Scores, cosine
 
 
 def _randn(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -37,7 +37,7 @@ def test_a_similarity_enters_binary_nce_with_the_other_sign():
     pos, neg = _randn(4, 1).requires_grad_(), _randn(4, 3, seed=1).requires_grad_()
     printed = -(1 / (1 + pos.exp())).log().sum() - (1 - 1 / (1 + neg.exp())).log().sum()
     assert (torch.autograd.grad(printed, pos)[0] > 0).all()
-    ours = torch.autograd.grad(sigmoid(listed(pos, neg)).sum(), (pos, neg))
+    ours = torch.autograd.grad(sigmoid(Scores.from_lists(pos, neg)).sum(), (pos, neg))
     assert (ours[0] < 0).all()
     assert (ours[1] > 0).all()
 
@@ -45,9 +45,9 @@ def test_a_similarity_enters_binary_nce_with_the_other_sign():
 def test_soft_nearest_neighbours_take_a_distance():
     """exp(-f/tau) of a *similarity* f prefers neighbours of other classes."""
     similarity_pos, similarity_neg = _randn(4, 2).requires_grad_(), _randn(4, 3, seed=1)
-    printed = info_nce_in(listed(similarity_pos, similarity_neg) * -1).sum()
+    printed = mil_nce(Scores.from_lists(similarity_pos, similarity_neg) * -1).sum()
     assert (torch.autograd.grad(printed, similarity_pos)[0] > 0).all()
-    ours = info_nce_in(listed(similarity_pos, similarity_neg)).sum()
+    ours = mil_nce(Scores.from_lists(similarity_pos, similarity_neg)).sum()
     assert (torch.autograd.grad(ours, similarity_pos)[0] < 0).all()
 
 
@@ -63,7 +63,7 @@ def test_supcon_divides_by_the_number_of_other_positives():
         size = len(same) + 1
         mean.append(total / (size - 1))
         printed.append(total / (2 * size - 1))
-    ours = supcon(labelled(z, y) / tau)
+    ours = supcon(Scores.from_labels(z, y) / tau)
     torch.testing.assert_close(ours, torch.tensor(mean, dtype=torch.float64))
     shares = torch.tensor(printed, dtype=torch.float64) / ours
     torch.testing.assert_close(shares, torch.tensor([4 / 9] * 5 + [1 / 3] * 4, dtype=torch.float64))
@@ -81,7 +81,7 @@ def test_debiased_divides_by_the_temperature_everywhere():
     assert (right < math.exp(-1 / tau)).any(), "near positives: here the floor is needed"
     g = right.clamp_min(math.exp(-1 / tau))
     expected = -((s_pos / tau).exp() / ((s_pos / tau).exp() + 8 * g)).log()
-    torch.testing.assert_close(debiased(matched(q, k, against=negatives) / tau, eta), expected)
+    torch.testing.assert_close(debiased(Scores.from_matched(q, k, negatives=negatives) / tau, eta), expected)
 
 
 def test_hard_positives_are_drawn_from_the_positives():
@@ -93,7 +93,7 @@ def test_hard_positives_are_drawn_from_the_positives():
     torch.testing.assert_close(printed, hard(neg))
     right = ((hard(neg) - eta * hard(pos)) / (1 - eta)).clamp_min(math.exp(-1.0))
     assert (right != printed).all()
-    found = hard_negative(replace(listed(pos, neg), score=cosine), eta, beta)
+    found = hard_negative(replace(Scores.from_lists(pos, neg), score=cosine), eta, beta)
     torch.testing.assert_close(found, (1 + 6 * right / pos.exp().mean(1)).log())
 
 

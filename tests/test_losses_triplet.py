@@ -15,21 +15,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.losses.batch_triplet import batch_all, batch_hard, batch_hard_soft, semi_hard, triplet_sums
-from nearfar.losses.hinge import ranking
-from nearfar.losses.lifted import lifted, lifted_smooth
-from nearfar.losses.mining import hardest_negatives
-from nearfar.losses.negatives import only_negatives
+from nearfar.losses.batch_triplet import batch_all, batch_hard, batch_hard_soft_margin, semi_hard_triplet, sum_triplet_hinges
+from nearfar.losses.candidate_selection import select_negatives
+from nearfar.losses.hinge import ranking_hinge
+from nearfar.losses.lifted_structure import lifted_structure, lifted_structure_smooth
+from nearfar.losses.mining import mine_hardest_negatives
 from nearfar.losses.triplet import triplet, triplet_ratio
-from nearfar.scores import bilinear, cosine, euclidean, labelled, listed, matched, squared_euclidean, views
+from nearfar.scores import Scores, bilinear, cosine, euclidean, squared_euclidean
 
 SCORES = {"squared_euclidean": squared_euclidean, "euclidean": euclidean, "cosine": cosine}
 LOSSES = {
     "batch_all": lambda S: batch_all(S, 0.7),
-    "batch_all over all": lambda S: batch_all(S, 0.7, over="all"),
+    "batch_all over all": lambda S: batch_all(S, 0.7, average_over="all"),
     "batch_hard": lambda S: batch_hard(S, 0.7),
-    "batch_hard_soft": batch_hard_soft,
-    "semi_hard": lambda S: semi_hard(S, 0.7),
+    "batch_hard_soft": batch_hard_soft_margin,
+    "semi_hard": lambda S: semi_hard_triplet(S, 0.7),
 }
 DISTANCES = {
     "squared_euclidean": lambda a, b: (a - b).square().sum(),
@@ -80,7 +80,7 @@ def _oracle(name: str, z: Tensor, y: Tensor, score: str) -> Tensor:
 def test_values_and_gradients_equal_loops_over_triplets(name, score):
     z, y = _batch()
     z.requires_grad_()
-    found, expected = LOSSES[name](labelled(z, y, score=SCORES[score])), _oracle(name, z, y, score)
+    found, expected = LOSSES[name](Scores.from_labels(z, y, score=SCORES[score])), _oracle(name, z, y, score)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
     assert expected.sum() > 0
     torch.testing.assert_close(*(torch.autograd.grad(x.sum(), z)[0] for x in (found, expected)), rtol=1e-8, atol=1e-10)
@@ -98,21 +98,21 @@ def ties(draw):
 def test_all_triplets_are_exact_where_scores_tie(case):
     pos, neg, margin = (x.requires_grad_() if isinstance(x, Tensor) else x for x in case)
     terms = F.relu(margin + neg[:, None, :] - pos[:, :, None])
-    total, active, every = triplet_sums(listed(pos, neg), margin)
+    total, active, every = sum_triplet_hinges(Scores.from_lists(pos, neg), margin)
     torch.testing.assert_close(total, terms.sum((1, 2)))
     assert active.tolist() == (terms > 0).sum((1, 2)).tolist()
     assert every.tolist() == [pos.shape[1] * neg.shape[1]] * len(pos)
     found, expected = (torch.autograd.grad(x.square().sum(), (pos, neg)) for x in (total, terms.sum((1, 2))))
     torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(ranking(listed(pos, neg), margin), terms.sum((1, 2)) / max(1, pos.shape[1] * neg.shape[1]))
+    torch.testing.assert_close(ranking_hinge(Scores.from_lists(pos, neg), margin), terms.sum((1, 2)) / max(1, pos.shape[1] * neg.shape[1]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_all_triplets_lose_no_digits_far_from_the_origin(dtype):
     """Squared distances of about 200 against a margin of 0.2: the sums of counts times scores must not cancel."""
     z, y = (_randn(60, 100)).to(dtype), torch.arange(60) % 6
-    found = batch_all(labelled(z + 3, y, score=squared_euclidean), 0.2)
-    exact = batch_all(labelled((z + 3).double(), y, score=squared_euclidean), 0.2)
+    found = batch_all(Scores.from_labels(z + 3, y, score=squared_euclidean), 0.2)
+    exact = batch_all(Scores.from_labels((z + 3).double(), y, score=squared_euclidean), 0.2)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=0)
 
@@ -123,7 +123,7 @@ def test_agreement_with_pytorch_metric_learning(power):
     from pytorch_metric_learning import losses as library
 
     z, y = _randn(20, 5).requires_grad_(), torch.arange(20) % 4
-    S = labelled(z, y, score=squared_euclidean if power == 2 else euclidean)
+    S = Scores.from_labels(z, y, score=squared_euclidean if power == 2 else euclidean)
     distance = distances.LpDistance(power=power, normalize_embeddings=False)
     theirs = library.TripletMarginLoss(margin=0.3, distance=distance)
     hardest = miners.BatchHardMiner(distance=distance)
@@ -136,7 +136,7 @@ def test_agreement_with_pytorch_metric_learning(power):
     for a, p, n in zip(*(t.tolist() for t in semi), strict=True):
         nearest[a, p] = min(nearest.get((a, p), math.inf), float(D[a, n]))
     terms = [0.3 + float(D[a, p]) - far for (a, p), far in nearest.items()]
-    assert float(semi_hard(S, 0.3).detach()) == pytest.approx(sum(terms) / len(terms))
+    assert float(semi_hard_triplet(S, 0.3).detach()) == pytest.approx(sum(terms) / len(terms))
 
 
 def _mean_of_active(values: Tensor) -> Tensor:
@@ -152,7 +152,9 @@ def test_given_triplets(score):
     assert 0 < (found > 0).sum() < 7
     if score == "euclidean":
         torch.testing.assert_close(found, F.triplet_margin_loss(a, p, n, 0.5, eps=0, reduction="none"))
-    one_by_one = [batch_all(matched(a[i : i + 1], p[i : i + 1], against=n[i : i + 1], score=SCORES[score]), 0.5) for i in range(7)]
+    one_by_one = [
+        batch_all(Scores.from_matched(a[i : i + 1], p[i : i + 1], negatives=n[i : i + 1], score=SCORES[score]), 0.5) for i in range(7)
+    ]
     torch.testing.assert_close(found, torch.stack(one_by_one))
     assert torch.autograd.gradcheck(lambda a, p, n: triplet(a, p, n, 0.5, SCORES[score]), (a, p, n), fast_mode=True)
 
@@ -184,9 +186,9 @@ def test_triplet_ratio_is_a_squared_softmax():
 @pytest.mark.parametrize("name", LOSSES)
 def test_gradcheck(name):
     z, y = _batch(9)
-    tables = lambda z: [labelled(z, y, score=s) for s in SCORES.values()] + [views(z[:3], z[3:6], z[6:])]
+    tables = lambda z: [Scores.from_labels(z, y, score=s) for s in SCORES.values()] + [Scores.from_views(z[:3], z[3:6], z[6:])]
     assert torch.autograd.gradcheck(
-        lambda z: tuple(LOSSES[name](replace(S, block=4)).sum() for S in tables(z)), z.requires_grad_(), fast_mode=True
+        lambda z: tuple(LOSSES[name](replace(S, rows_per_block=4)).sum() for S in tables(z)), z.requires_grad_(), fast_mode=True
     )
 
 
@@ -197,18 +199,18 @@ def test_neither_the_order_of_rows_nor_the_block_size_matters(name):
     found = []
     for block in (None, 1, 5, 12, 50):
         x = z.clone().requires_grad_()
-        values = LOSSES[name](replace(labelled(x, y, score=euclidean), block=block)).sum()
+        values = LOSSES[name](replace(Scores.from_labels(x, y, score=euclidean), rows_per_block=block)).sum()
         found.append((values.detach(), *torch.autograd.grad(values, x)))
         torch.testing.assert_close(found[-1], found[0])
     x = z[order].requires_grad_()
-    values = LOSSES[name](labelled(x, y[order], score=euclidean)).sum()
+    values = LOSSES[name](Scores.from_labels(x, y[order], score=euclidean)).sum()
     torch.testing.assert_close((values.detach(), *torch.autograd.grad(values, x)), (found[0][0], found[0][1][order]))
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_gradient_raises_positives_and_lowers_negatives(name):
     pos, neg = _randn(20, 3).requires_grad_(), _randn(20, 5, seed=1).requires_grad_()
-    LOSSES[name](listed(pos, neg)).sum().backward()
+    LOSSES[name](Scores.from_lists(pos, neg)).sum().backward()
     assert pos.grad is not None
     assert neg.grad is not None
     assert (pos.grad <= 0).all()
@@ -228,7 +230,7 @@ def test_no_nan_for_zero_rows_duplicates_lonely_rows_and_collapse(name, score, d
     cases += [(torch.zeros_like(base), several), (base[:1].repeat(6, 1), several)]
     for vectors, y in cases:
         z = vectors.clone().requires_grad_()
-        values = LOSSES[name](labelled(z, y, score=SCORES[score]))
+        values = LOSSES[name](Scores.from_labels(z, y, score=SCORES[score]))
         assert values.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
         values.sum().backward()
         assert z.grad is not None
@@ -242,23 +244,26 @@ def test_no_nan_for_zero_rows_duplicates_lonely_rows_and_collapse(name, score, d
 def test_collapse_costs_the_margin_and_no_more():
     z, y = torch.ones(6, 3), torch.arange(6) % 2
     for loss in (lambda S: batch_all(S, 0.3), lambda S: batch_hard(S, 0.3).mean()):
-        assert float(loss(labelled(z, y, score=squared_euclidean))) == pytest.approx(0.3)
-    assert float(semi_hard(labelled(z, y, score=squared_euclidean), 0.3)) == 0, "no negative lies beyond a positive"
+        assert float(loss(Scores.from_labels(z, y, score=squared_euclidean))) == pytest.approx(0.3)
+    assert float(semi_hard_triplet(Scores.from_labels(z, y, score=squared_euclidean), 0.3)) == 0, "no negative lies beyond a positive"
 
 
 def test_batch_hard_is_the_worst_of_all_triplets():
     z, y = _batch()
-    S = labelled(z, y, score=euclidean)
-    assert (batch_hard(S, 0.7) >= ranking(S, 0.7)).all()
-    torch.testing.assert_close(batch_hard_soft(S * 1000) / 1000, batch_hard(S, 0), atol=1e-3, rtol=0)
+    S = Scores.from_labels(z, y, score=euclidean)
+    assert (batch_hard(S, 0.7) >= ranking_hinge(S, 0.7)).all()
+    torch.testing.assert_close(batch_hard_soft_margin(S * 1000) / 1000, batch_hard(S, 0), atol=1e-3, rtol=0)
 
 
 def _answers() -> list[Tensor]:
     z, y = _batch()
     answers = []
-    tables = [lambda x: replace(labelled(x, y, score=euclidean), block=3), lambda x: labelled(x, y, score=squared_euclidean)]
-    mined = lambda S: batch_hard(only_negatives(S, hardest_negatives(S, 2)), 0.7)
-    for loss in [*LOSSES.values(), lifted, lifted_smooth, mined]:
+    tables = [
+        lambda x: replace(Scores.from_labels(x, y, score=euclidean), rows_per_block=3),
+        lambda x: Scores.from_labels(x, y, score=squared_euclidean),
+    ]
+    mined = lambda S: batch_hard(select_negatives(S, mine_hardest_negatives(S, 2)), 0.7)
+    for loss in [*LOSSES.values(), lifted_structure, lifted_structure_smooth, mined]:
         for table in tables:
             x = z.clone().requires_grad_()
             value = loss(table(x)).sum()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.reports.mathml import UnknownLatex, equation, to_mathml
+from nearfar.reports.mathml import UnknownLatex, render_equation, to_mathml
 
 ARITY = {"mfrac": 2, "msub": 2, "msup": 2, "munder": 2, "mover": 2, "msubsup": 3, "munderover": 3}
 
@@ -102,7 +102,7 @@ def test_text_of_formulas(latex, text):
 def test_what_is_beyond_the_vocabulary_is_shown_as_source(latex):
     with pytest.raises(UnknownLatex):
         to_mathml(latex)
-    assert equation(latex).startswith("<pre><code>")
+    assert render_equation(latex).startswith("<pre><code>")
 
 
 def test_cases_are_a_table_behind_a_brace():
@@ -111,10 +111,10 @@ def test_cases_are_a_table_behind_a_brace():
 
 
 def test_source_and_text_are_escaped():
-    assert equation(r"\unknown <script>") == r"<pre><code>\unknown &lt;script&gt;</code></pre>"
-    assert "<script>" not in equation(r"\text{<script>} \operatorname{<b>}")
+    assert render_equation(r"\unknown <script>") == r"<pre><code>\unknown &lt;script&gt;</code></pre>"
+    assert "<script>" not in render_equation(r"\text{<script>} \operatorname{<b>}")
 
 
 @given(st.text(alphabet="\\{}_^'ab12+-=()[]|/<&, fracsumtext\n", max_size=40))
 def test_any_text_gives_well_formed_html(latex):
-    assert ET.fromstring(equation(latex)).tag in ("math", "pre", "div")
+    assert ET.fromstring(render_equation(latex)).tag in ("math", "pre", "div")

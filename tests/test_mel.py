@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.signal import get_window
 
-from nearfar.encoders.mel import FLOOR, LogMel, loudness_one, mel_filters, mel_statistics, sounding
+from nearfar.encoders.mel import POWER_FLOOR, LogMel, build_mel_filters, compute_mel_statistics, find_audible_frames, normalize_loudness
 
 
 def naive_filters(rate: int, points: int, bands: int) -> np.ndarray:
@@ -45,7 +45,7 @@ def naive_log_mel(wave: np.ndarray, rate: int, bands: int) -> np.ndarray:
     for start in range(0, len(wave) - length + 1, hop):
         part = wave[start : start + length] * window
         power = [abs(sum(v * cmath.exp(-2j * cmath.pi * k * i / points) for i, v in enumerate(part))) ** 2 for k in range(points // 2 + 1)]
-        frames.append([math.log(1 + sum(filters[:, b] * power) / FLOOR) for b in range(bands)])
+        frames.append([math.log(1 + sum(filters[:, b] * power) / POWER_FLOOR) for b in range(bands)])
     return np.array(frames).T
 
 
@@ -60,7 +60,7 @@ def test_it_is_the_definition():
 @pytest.mark.parametrize(("rate", "points", "bands"), [(8000, 256, 40), (16000, 512, 40), (8000, 64, 40)])
 def test_filters_are_triangles_of_area_one(rate, points, bands):
     """With 64 points some triangles hold no frequency at all: they take the nearest."""
-    np.testing.assert_allclose(mel_filters(rate, points, bands).numpy(), naive_filters(rate, points, bands), atol=1e-6)
+    np.testing.assert_allclose(build_mel_filters(rate, points, bands).numpy(), naive_filters(rate, points, bands), atol=1e-6)
 
 
 def test_a_tone_is_loudest_in_the_band_around_it():
@@ -82,7 +82,7 @@ def test_loudness_and_number_format_do_not_matter():
 
 def test_white_noise_of_loudness_one_has_power_one():
     noise = torch.from_numpy(np.random.default_rng(0).normal(size=(8, 16000))).float()
-    power = torch.expm1(LogMel(8000)(noise)) * FLOOR
+    power = torch.expm1(LogMel(8000)(noise)) * POWER_FLOOR
     torch.testing.assert_close(power.mean((0, 2)), torch.ones(40), rtol=0.1, atol=0)
 
 
@@ -90,9 +90,9 @@ def test_silence_is_zero_and_a_short_clip_has_a_frame():
     mel = LogMel(8000)
     assert (mel(torch.zeros(2, 800)) == 0).all()
     assert mel(torch.ones(1, 30)).shape == (1, 40, 1)
-    assert torch.equal(loudness_one(torch.zeros(1, 5)), torch.zeros(1, 5))
+    assert torch.equal(normalize_loudness(torch.zeros(1, 5)), torch.zeros(1, 5))
     half = torch.cat([torch.sin(torch.arange(1600.0)), torch.zeros(1600)])[None]
-    heard = sounding(mel(half))[0]
+    heard = find_audible_frames(mel(half))[0]
     assert heard[:18].all()
     assert not heard[20:].any()
 
@@ -102,9 +102,9 @@ def test_statistics_do_not_see_the_silence_a_clip_is_filled_up_with():
     mel = LogMel(8000)
     short = mel(wave)
     padded = torch.cat([short, torch.zeros(2, 40, 9)], 2)
-    torch.testing.assert_close(mel_statistics(padded), mel_statistics(short))
+    torch.testing.assert_close(compute_mel_statistics(padded), compute_mel_statistics(short))
     expected = torch.cat([short.mean(2), short.std(2, correction=0)], 1)
-    torch.testing.assert_close(mel_statistics(short), expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(compute_mel_statistics(short), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_it_has_a_gradient():

@@ -13,8 +13,8 @@ import pytest
 from test_index import naive, table
 
 from nearfar.core import MissingExtra, NearfarError, UsageError
-from nearfar.index import METRICS, Items, Model, build, check_target, open_index
-from nearfar.index.milvus_address import Store, is_store, parse_store
+from nearfar.index import METRICS, ModelIdentity, RowTable, build_index, check_index_target, open_index
+from nearfar.index.milvus_address import MilvusStore, is_milvus_store, parse_milvus_store
 from nearfar.index.milvus_index import MilvusIndex
 
 NAMES = ["plain.png", 'with "quotes"', "back\\slash", "zwölf 漢字", "new\nline", "twice", "twice"]
@@ -30,8 +30,8 @@ def check_contract(where: str, pairs: list[tuple[str, str]]) -> float:
     x, q = np.split(table(620), [600])
     differences = [0.0]
     for metric, kind in pairs:
-        index = build(x, None, where, metric=metric, kind=kind, overwrite=True)
-        found, true = index.search(q, 10), build(x, None, None, metric=metric, kind="exact").search(q, 10)
+        index = build_index(x, None, where, metric=metric, index_type=kind, overwrite=True)
+        found, true = index.search(q, 10), build_index(x, None, None, metric=metric, index_type="exact").search(q, 10)
         if kind == "exact":
             assert (found.rows == true.rows).all()
         recall = np.mean([len(np.intersect1d(a, b)) for a, b in zip(found.rows, true.rows, strict=True)]) / 10
@@ -46,38 +46,38 @@ def check_contract(where: str, pairs: list[tuple[str, str]]) -> float:
 def _check_changes(where: str) -> None:
     x, more = np.split(table(len(NAMES) + 3), [len(NAMES)])
     pictures = [b"\x89PNG\x00\xff", *[None] * (len(NAMES) - 1)]
-    items = Items.of(NAMES, ["cat", *[None] * 6], ["é" * 9000, *[None] * 6], [Path("/a/\udce9"), *[None] * 6], pictures)
-    index = build(x, items, where, metric="l2", kind="ivf", model=Model("run", "f" * 64), overwrite=True)
-    assert (len(index), index.dim, index.metric, index.ever) == (7, 12, "l2", 7)
+    items = RowTable.from_columns(NAMES, ["cat", *[None] * 6], ["é" * 9000, *[None] * 6], [Path("/a/\udce9"), *[None] * 6], pictures)
+    index = build_index(x, items, where, metric="l2", index_type="ivf", model=ModelIdentity("run", "f" * 64), overwrite=True)
+    assert (len(index), index.dim, index.metric, index.next_row) == (7, 12, "l2", 7)
     with pytest.raises(UsageError, match=r"2 items called 'twice': name one by its row \(5, 6\)"):
         index.delete("twice")
-    assert [index.row_of(name) for name in NAMES[:5]] == [0, 1, 2, 3, 4]
-    assert index.items([3, 0]) == [
+    assert [index.resolve_row(name) for name in NAMES[:5]] == [0, 1, 2, 3, 4]
+    assert index.describe_rows([3, 0]) == [
         {"name": NAMES[3], "row": 3, "label": None},
         {"name": NAMES[0], "row": 0, "label": "cat", "text": "é" * 8000 + "…", "path": "/a/\udce9"},
     ]
-    assert index.pictures([1, 0]) == [None, pictures[0]]
-    assert index.vectors([4, 2]) == pytest.approx(x[[4, 2]])
+    assert index.read_thumbnails([1, 0]) == [None, pictures[0]]
+    assert index.read_vectors([4, 2]) == pytest.approx(x[[4, 2]])
     assert index.delete([NAMES[1], "row:6", 2]).tolist() == [1, 2, 6]
     index.close()
     index = open_index(where)
-    assert index.model == Model("run", "f" * 64)
+    assert index.model_identity == ModelIdentity("run", "f" * 64)
     assert len(index) == 4
     assert index.add(more, ["a", "b", "c"]).tolist() == [7, 8, 9], "the number of a deleted last row is not given again"
     with pytest.raises(UsageError, match=r"row 6 of .* was deleted"):
-        index.items([6])
+        index.describe_rows([6])
     with pytest.raises(UsageError, match="is not there: rows are 0 to 9"):
-        index.vectors([10])
+        index.read_vectors([10])
     expected = {row: x[row] for row in (0, 3, 4, 5)} | dict(zip((7, 8, 9), more, strict=True))
     hits = index.search(more, 100)
     for query, scores, rows in zip(more, hits.scores, hits.rows, strict=True):
         assert rows.tolist() == [row for _, row in naive(expected, query, 100, "l2")]
         assert scores == pytest.approx([score for score, _ in naive(expected, query, 100, "l2")], abs=1e-3)
     with pytest.raises(UsageError, match="already holds an index"):
-        check_target(where)
+        check_index_target(where)
     with pytest.raises(UsageError, match="at most 16,384"):
         index._search(more, 20_000)
-    index._write_state(whole=False)
+    index._write_state(complete=False)
     index.close()
     with pytest.raises(NearfarError, match="was never finished"):
         open_index(where)
@@ -131,7 +131,7 @@ def test_a_strangers_collection_is_never_replaced(tmp_path):
     client.close()
     for overwrite in (False, True):
         with pytest.raises(UsageError, match="that nearfar did not make"):
-            build(table(5), None, tmp_path / "theirs.db", overwrite=overwrite)
+            build_index(table(5), None, tmp_path / "theirs.db", overwrite=overwrite)
     with pytest.raises(UsageError, match="holds no index of nearfar"):
         open_index(tmp_path / "theirs.db")
     client = MilvusClient(str(tmp_path / "theirs.db"))
@@ -140,21 +140,23 @@ def test_a_strangers_collection_is_never_replaced(tmp_path):
 
 
 def test_names_of_stores():
-    assert [is_store(s) for s in ("a.db", Path("x/a.db"), "http://h:1", "https://h", "folder", "a.database")] == [True] * 4 + [False] * 2
-    assert parse_store("http://u:p@host:19530/photos") == Store("http://host:19530", "photos", "u:p")
-    assert parse_store("https://host") == Store("https://host", "nearfar", "")
+    assert [is_milvus_store(s) for s in ("a.db", Path("x/a.db"), "http://h:1", "https://h", "folder", "a.database")] == [True] * 4 + [
+        False
+    ] * 2
+    assert parse_milvus_store("http://u:p@host:19530/photos") == MilvusStore("http://host:19530", "photos", "u:p")
+    assert parse_milvus_store("https://host") == MilvusStore("https://host", "nearfar", "")
     with pytest.raises(UsageError, match="no name of a collection"):
-        parse_store("http://host/a-b")
+        parse_milvus_store("http://host/a-b")
 
 
 def test_mistakes_are_one_line(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no such file"):
         open_index(tmp_path / "none.db")
     with pytest.raises(UsageError, match="there is no folder"):
-        check_target(tmp_path / "no" / "such.db")
+        check_index_target(tmp_path / "no" / "such.db")
     with pytest.raises(NearfarError, match=r"the Milvus store http://127.0.0.1:9") as e:
         open_index("http://127.0.0.1:9")
     assert "\n" not in str(e.value)
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(MissingExtra, match=r"pip install 'nearfar\[milvus\]'"):
-        build(table(5), None, tmp_path / "x.db")
+        build_index(table(5), None, tmp_path / "x.db")

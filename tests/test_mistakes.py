@@ -15,7 +15,7 @@ from PIL import Image
 import nearfar
 from nearfar.cli.main import main
 
-FIT = ["--steps", "2", "--batch", "8"]
+FIT = ["--steps", "2", "--batch-size", "8"]
 
 
 def said(capsys, *argv: str | Path) -> tuple[int, str]:
@@ -76,11 +76,11 @@ def test_one_broken_image_among_a_thousand(thousand, tmp_path, capsys):
 def test_fit_never_sees_test_rows_or_labels(thousand, tmp_path):
     seen = []
 
-    class Spy(nearfar.train.fit.Hook):
+    class Spy(nearfar.train.training_loop.Hook):
         def start(self, session):
             seen.append((len(session.data), session.data.labels, session.data.classes, set(session.data.ids.tolist())))
 
-    nearfar.fit("simclr", data=thousand, steps=2, batch=8, out=tmp_path / "run", hooks=[Spy()])
+    nearfar.fit("simclr", data=thousand, steps=2, batch_size=8, out=tmp_path / "run", hooks=[Spy()])
     ((count, labels, classes, ids),) = seen
     held_out = json.loads((tmp_path / "run" / "split.json").read_text())["test"]
     assert (count, labels, classes) == (800, None, ())
@@ -107,14 +107,14 @@ def test_data_that_are_none(make, expected, tmp_path, capsys):
 
 def test_requests_that_cannot_be_met(tmp_path, capsys):
     out = ["--out", tmp_path / "run"]
-    assert "batch 5000 is larger than the data: 1438" in refused(capsys, "fit", "simclr", "--tiny", "--batch", 5000, *out)
+    assert "batch 5000 is larger than the data: 1438" in refused(capsys, "fit", "simclr", "--tiny", "--batch-size", 5000, *out)
     assert "Did you mean 'simclr'" in refused(capsys, "fit", "simclrr", "--tiny", *out)
     assert "Did you mean '--steps'" in refused(capsys, "fit", "simclr", "--tiny", "--stepz", 3, *out)
     assert "cpu" in refused(capsys, "fit", "simclr", "--tiny", "--device", "tpu", *out)
     assert "this machine has" in refused(capsys, "fit", "simclr", "--tiny", "--device", "cuda:99", *out)
     assert "resnet18" in refused(capsys, "fit", "simclr", "--tiny", "--encoder", "resnet8", *out)
     assert "neither a folder" in refused(capsys, "fit", "simclr", "--tiny", "--encoder", "hf:no/such", *out)
-    assert "not a run" in refused(capsys, "fit", "simclr", "--tiny", "--init", tmp_path / "none", *out)
+    assert "not a run" in refused(capsys, "fit", "simclr", "--tiny", "--init-from", tmp_path / "none", *out)
     assert "not a run" in refused(capsys, "fit", "--resume", tmp_path / "none")
     assert "not a run" in refused(capsys, "eval", tmp_path)
     assert "cannot read" in refused(capsys, "fit", "--config", tmp_path / "none.json", *out)
@@ -130,7 +130,7 @@ def test_an_existing_run_is_refused_and_both_ways_out_are_named(tmp_path, capsys
     assert "--overwrite" in message
     assert_same_tensors(before, stored(run))
     assert said(capsys, "fit", "simclr", "--tiny", "--seed", 3, "--overwrite", "--out", run, *FIT)[0] == 0
-    assert json.loads((run / "config.json").read_text())["run"]["seed"] == 3
+    assert json.loads((run / "config.json").read_text())["train_config"]["seed"] == 3
 
 
 def test_other_things_are_never_overwritten(tmp_path, capsys):
@@ -181,13 +181,13 @@ def test_vectors_in_both_formats_are_the_encoders(tmp_path, capsys):
 
 
 def test_one_image_is_not_taken_for_its_rows(tmp_path):
-    run = nearfar.fit("simclr", data=np.zeros((20, 8, 8, 3), np.uint8), steps=1, batch=8)
+    run = nearfar.fit("simclr", data=np.zeros((20, 8, 8, 3), np.uint8), steps=1, batch_size=8)
     with pytest.raises(nearfar.UsageError, match=r"as one image has: give image\[None\]"):
         run.encode(np.zeros((8, 8, 3), np.uint8))
     assert run.encode(np.zeros((1, 8, 8, 3), np.uint8)).shape[0] == 1
 
 
 def test_ports_do_not_wrap_around(capsys, tmp_path):
-    nearfar.fit("simclr", preset="tiny", steps=1, batch=8, out=tmp_path / "run")
+    nearfar.fit("simclr", preset="tiny", steps=1, batch_size=8, out=tmp_path / "run")
     for port in (70_000, -1):
         assert "from 0 (any that is free) to 65535" in refused(capsys, "serve", tmp_path / "run", "--port", port, "-q")

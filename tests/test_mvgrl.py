@@ -12,11 +12,11 @@ from helpers import tiny_session
 from torch.nn import functional as F
 
 import nearfar
-from nearfar.api.fit import embed
-from nearfar.core import Key, UsageError
-from nearfar.data.graphs.load_nodes import read_nodes
-from nearfar.encoders.diffusion import Diffusion, heat, pagerank
-from nearfar.encoders.graph import GCN
+from nearfar.api.embed import embed
+from nearfar.core import RandomKey, UsageError
+from nearfar.data.graphs.load_nodes import load_node_graph
+from nearfar.encoders.graph_diffusion import GraphDiffusion, compute_heat_coefficients, compute_pagerank_coefficients
+from nearfar.encoders.graphs import GCN
 from nearfar.recipes.graph.mvgrl import MVGRL
 
 
@@ -25,66 +25,67 @@ def graph(n: int = 40):
     """Random links, a node without any, and a part that nothing else is linked to."""
     rng = np.random.default_rng(0)
     links = np.concatenate([rng.integers(0, n - 5, (2, 2 * n)), [[n - 4, n - 3], [n - 3, n - 2]]], 1)
-    return read_nodes({"x": rng.random((n, 6)).astype(np.float32), "edge_index": links}).every
+    return load_node_graph({"x": rng.random((n, 6)).astype(np.float32), "edge_index": links}).nodes
 
 
 def dense(data) -> torch.Tensor:
-    return torch.from_numpy(data.store.links.toarray()).double()
+    return torch.from_numpy(data.store.adjacency.toarray()).double()
 
 
 def links_of(data):
-    begins, columns, values = data.store.whole["links"]
+    begins, columns, values = data.store.full_batch["links"]
     return begins, columns, values.double()
 
 
-def whole(S: Diffusion, n: int) -> torch.Tensor:
+def whole(S: GraphDiffusion, n: int) -> torch.Tensor:
     return S(torch.eye(n, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("alpha", [0.01, 0.2, 0.9, 1.0])
 def test_pagerank_is_the_inverse(alpha):
     A, eye = dense(graph()), torch.eye(40, dtype=torch.float64)
-    found = whole(Diffusion(links_of(graph()), pagerank(alpha)), 40)
+    found = whole(GraphDiffusion(links_of(graph()), compute_pagerank_coefficients(alpha)), 40)
     assert torch.linalg.matrix_norm(found - alpha * torch.linalg.inv(eye - (1 - alpha) * A), 2) < 1e-6
 
 
 @pytest.mark.parametrize("t", [0.1, 5.0, 30.0])
 def test_heat_is_the_matrix_exponential(t):
     A, eye = dense(graph()), torch.eye(40, dtype=torch.float64)
-    found = whole(Diffusion(links_of(graph()), heat(t)), 40)
+    found = whole(GraphDiffusion(links_of(graph()), compute_heat_coefficients(t)), 40)
     assert torch.linalg.matrix_norm(found - torch.linalg.matrix_exp(t * (A - eye)), 2) < 1e-6
 
 
 @pytest.mark.parametrize(
-    ("series", "theirs"), [(pagerank(0.2), {"method": "ppr", "alpha": 0.2}), (heat(5.0), {"method": "heat", "t": 5.0})]
+    ("series", "theirs"),
+    [(compute_pagerank_coefficients(0.2), {"method": "ppr", "alpha": 0.2}), (compute_heat_coefficients(5.0), {"method": "heat", "t": 5.0})],
 )
 def test_diffusion_is_that_of_torch_geometric(series, theirs):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         transforms = pytest.importorskip("torch_geometric.transforms")
-    begins, columns, values = graph().store.whole["links"]
+    begins, columns, values = graph().store.full_batch["links"]
     rows = torch.arange(40).repeat_interleave(begins.diff())
     gdc = transforms.GDC()
     expected = gdc.diffusion_matrix_exact(torch.stack([rows, columns.long()]), values, 40, **theirs)
-    assert torch.allclose(whole(Diffusion(graph().store.whole["links"], series), 40).float(), expected, atol=1e-5)
+    assert torch.allclose(whole(GraphDiffusion(graph().store.full_batch["links"], series), 40).float(), expected, atol=1e-5)
 
 
 def test_pagerank_is_where_walks_end():
     """Many walks from one node, each of which ends with the probability alpha at each node it comes to."""
-    begins, columns, _ = (part.numpy() for part in graph().store.whole["links"])
+    begins, columns, _ = (part.numpy() for part in graph().store.full_batch["links"])
     degree, rng, at = np.diff(begins), np.random.default_rng(0), np.zeros(100_000, dtype=np.int64)
     walking = np.flatnonzero(rng.random(len(at)) >= 0.2)
     while len(walking):
         here = at[walking]
         at[walking] = columns[begins[here] + (rng.random(len(here)) * degree[here]).astype(np.int64)]
         walking = walking[rng.random(len(walking)) >= 0.2]
-    S = whole(Diffusion(links_of(graph()), pagerank(0.2)), 40)[0].numpy()
+    S = whole(GraphDiffusion(links_of(graph()), compute_pagerank_coefficients(0.2)), 40)[0].numpy()
     shares = np.bincount(at, minlength=40) / len(at)
     assert np.abs(S * np.sqrt(degree / degree[0]) - shares).max() < 0.01, "up to the symmetric normalisation"
 
 
 def test_diffusion_stays_within_parts_and_keeps_the_stationary_vector():
-    S = whole(Diffusion(links_of(graph()), pagerank(0.2)), 40)
+    S = whole(GraphDiffusion(links_of(graph()), compute_pagerank_coefficients(0.2)), 40)
     root = torch.from_numpy(graph().store.degrees + 1.0).sqrt()
     assert torch.allclose(S, S.T)
     assert torch.allclose(S @ root, root, atol=1e-5)
@@ -93,7 +94,7 @@ def test_diffusion_stays_within_parts_and_keeps_the_stationary_vector():
 
 
 def test_the_gradient_of_a_diffusion_is_exact_and_half_precision_is_near():
-    S = Diffusion(links_of(graph()), pagerank(0.5))
+    S = GraphDiffusion(links_of(graph()), compute_pagerank_coefficients(0.5))
     h = torch.randn(40, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
     assert torch.autograd.gradcheck(S, [h])
     with torch.no_grad():
@@ -104,7 +105,7 @@ def test_the_gradient_of_a_diffusion_is_exact_and_half_precision_is_near():
 
 def test_a_convolution_takes_a_diffusion_for_links():
     data, gcn = graph(), GCN(6, 3, 2).double()
-    X, S = torch.from_numpy(data.features()).double(), Diffusion(links_of(data), pagerank(0.2))
+    X, S = torch.from_numpy(data.read_features()).double(), GraphDiffusion(links_of(data), compute_pagerank_coefficients(0.2))
     h = X
     for weight, slope in zip(gcn.weights, gcn.slopes, strict=True):
         h = slope(whole(S, 40) @ h @ weight)
@@ -115,7 +116,7 @@ def test_mvgrl_is_binary_cross_entropy_across_views():
     """Of nodes against the other view's summary, by loops over views and nodes, from features to the loss."""
     session = tiny_session("mvgrl", steps=1)
     recipe, net = session.recipe, session.net.double()
-    whole_graph = session.data.store.whole
+    whole_graph = session.data.store.full_batch
     order = torch.randperm(34, generator=torch.Generator().manual_seed(0))
     A = dense(session.data)
     S = 0.2 * torch.linalg.inv(torch.eye(34, dtype=torch.float64) - 0.8 * A)
@@ -130,7 +131,7 @@ def test_mvgrl_is_binary_cross_entropy_across_views():
                 truth.append(real)
     expected = F.binary_cross_entropy_with_logits(torch.stack(logits), torch.tensor(truth, dtype=torch.float64))
     x = {**whole_graph, "x": X, "order": order}
-    found = recipe.objective(net, recipe.embed(net, x, Key(0)), Key(0))
+    found = recipe.objective(net, recipe.embed(net, x, RandomKey(0)), RandomKey(0))
     assert torch.allclose(found, expected, atol=1e-6)
     nodes = torch.tensor([3, 30])
     assert torch.allclose(recipe.encode(net, {**x, "node": nodes}), (H[0] + H[1])[nodes], atol=1e-6)
@@ -169,5 +170,5 @@ def test_another_graph_is_embedded_by_its_own_diffusion(tmp_path):
 def test_other_encoders_and_impossible_walks_are_refused():
     with pytest.raises(UsageError, match=r"--encoder must be a GCN, such as gcn-1x512"):
         nearfar.fit("mvgrl", preset="tiny", encoder="gin-2x8")
-    with pytest.raises(UsageError, match="alpha"):
-        MVGRL(alpha=0.0)
+    with pytest.raises(UsageError, match="teleport-prob"):
+        MVGRL(teleport_prob=0.0)

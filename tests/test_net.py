@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from nearfar.core import Bank, Ema, Key, Net, Queue
+from nearfar.core import Ema, MemoryBank, Net, Queue, RandomKey
 
 
 def filled(queue: Queue) -> Queue:
@@ -37,9 +37,9 @@ def test_a_push_larger_than_the_queue_keeps_the_newest():
 
 
 def test_queue_starts_as_keyed_unit_vectors_and_pushes_no_graph():
-    with Key(0)("q").seeded():
+    with RandomKey(0)("q").fork_torch_rng():
         queue = Queue(64, 8)
-    with Key(0)("q").seeded():
+    with RandomKey(0)("q").fork_torch_rng():
         again = Queue(64, 8)
     assert torch.equal(queue.rows, again.rows)
     assert torch.allclose(queue.rows.norm(dim=1), torch.ones(64))
@@ -77,16 +77,16 @@ def test_ema_at_rate_one_stays_and_keeps_its_own_statistics():
 
 
 def test_bank_reads_what_was_put():
-    bank = Bank(4, 2)
+    bank = MemoryBank(4, 2)
     bank.put(torch.tensor([3, 1]), torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     assert bank[torch.tensor([1, 3, 0])].tolist() == [[3, 4], [1, 2], [0, 0]]
-    labels = Bank(3, dtype=torch.long)
+    labels = MemoryBank(3, dtype=torch.long)
     labels.put(slice(None), torch.tensor([2, 0, 1]))
     assert labels[torch.tensor([0])].tolist() == [2]
 
 
 def test_all_state_is_in_the_state_dict():
-    net = Net(encoder=nn.Linear(2, 2), scale=nn.Parameter(torch.ones(())), prior=torch.arange(3.0), queue=Queue(2, 2), bank=Bank(2))
+    net = Net(encoder=nn.Linear(2, 2), scale=nn.Parameter(torch.ones(())), prior=torch.arange(3.0), queue=Queue(2, 2), bank=MemoryBank(2))
     assert set(net.state_dict()) == {
         "encoder.weight", "encoder.bias", "scale", "prior", "queue.rows", "queue.head", "bank.rows",
     }  # fmt: skip

@@ -12,15 +12,15 @@ import torch
 
 import nearfar
 from nearfar.cli.main import main
-from nearfar.core import Key, Recipe, Rows
-from nearfar.data import open_data
+from nearfar.core import RandomKey, Recipe, Rows
+from nearfar.data import load_images
 from nearfar.scores import Scores, Statistic
-from nearfar.train.session import Session
+from nearfar.train.session import TrainingSession
 
 GUIDE = Path(__file__).parent.parent / "docs" / "own.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
 FILES = {text.split("\n", 1)[0].removeprefix("# "): text for kind, text in BLOCKS if kind == "python" and re.match(r"# \w+\.py\n", text)}
-SMALL = {"steps": 4, "batch": 32, "device": "cpu"}
+SMALL = {"steps": 4, "batch_size": 32, "device": "cpu"}
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_what_is_no_file_runs_in_order(folder):
     assert sum(text.count("assert ") for text in snippets) >= 5
     for number, text in enumerate(snippets):
         exec(compile(text, f"{GUIDE.name}, snippet {number}", "exec"), known)
-    blended, data = known["Blended"](0.4), open_data("digits").train
-    ids = Key(0).permutation(len(data))[:20]
-    rows, key = Rows(ids, ids + 1000, ids), Key(3)
-    whole, part = (blended.view(blended.read(data, r, key), r, key) for r in (rows, rows[5:9]))
+    blended, data = known["Blended"](0.4), load_images("digits").train
+    ids = RandomKey(0).permutation(len(data))[:20]
+    rows, rng_key = Rows(ids, ids + 1000, ids), RandomKey(3)
+    whole, part = (blended.view(blended.read(data, r, rng_key), r, rng_key) for r in (rows, rows[5:9]))
     assert torch.equal(whole["v1"][5:9], part["v1"])
     assert not torch.equal(whole["v0"], whole["v1"])
     assert 0 <= float(whole["v0"].min()) <= float(whole["v0"].max()) <= 1
@@ -67,7 +67,7 @@ def test_its_commands_do_what_they_say(folder, capsys):
     assert [len(block) > 1 for block in commands] == [True, False]
     for line in itertools.chain(*commands):
         words = shlex.split(line)
-        short = ["--steps", "4", "--batch", "32"] if words[1] == "fit" and "--resume" not in words else []
+        short = ["--steps", "4", "--batch-size", "32"] if words[1] == "fit" and "--resume" not in words else []
         assert main([*words[1:], *short]) == 0, capsys.readouterr().err
     shown = capsys.readouterr().out
     assert "SimSiam" in shown
@@ -82,18 +82,20 @@ def test_each_of_its_methods_keeps_its_promises(name, folder):
     assert [p for p in found.promises if p.kept is False] == []
     asked = {p.name for p in found.promises if p.kept}
     assert len(asked) >= 5
-    assert nearfar.fit(name, preset="tiny", **SMALL).encode(open_data("digits").test).isfinite().all()
+    assert nearfar.fit(name, preset="tiny", **SMALL).encode(load_images("digits").test).isfinite().all()
 
 
 def test_the_neighbours_are_of_earlier_steps(folder):
     """As the guide says of NNCLR: what is read in a step was pushed before it."""
     from nearfar import recipes
-    from nearfar.core import Machine, Run
-    from nearfar.train.fit import Hook, train
+    from nearfar.core import RuntimeConfig, TrainConfig
+    from nearfar.train.training_loop import Hook, train
 
-    kind = recipes.method("nnclr.py").recipe
+    kind = recipes.load_method("nnclr.py").recipe_class
     recipe = kind(support=64)  # type: ignore[call-arg]
-    session = Session(recipe, Run(steps=3, batch=32), Machine(), open_data("digits").train.unlabelled(), torch.device("cpu"))
+    session = TrainingSession(
+        recipe, TrainConfig(steps=3, batch_size=32), RuntimeConfig(), load_images("digits").train.drop_labels(), torch.device("cpu")
+    )
     pushed = []
 
     class Watch(Hook):

@@ -17,13 +17,13 @@ from test_compare_runs import images
 
 import nearfar
 from nearfar import recipes
-from nearfar.api.evaluate import measure
-from nearfar.api.stored_results import keep
+from nearfar.api.evaluate import measure_model
 from nearfar.cli.main import main
 from nearfar.core import UsageError
+from nearfar.evaluate.stored_results import store_results
 from nearfar.train.run_folder import RunFolder
 
-SMALL = {"data": "digits", "steps": 2, "batch": 16}
+SMALL = {"data": "digits", "steps": 2, "batch_size": 16}
 QUICK = {"draws": 2, "per_class": 2}
 MIRRORED = OWN.replace(
     "return Net(encoder=encoder)",
@@ -45,7 +45,7 @@ def trained_with(file: Path, out: Path, **settings) -> Path:
 def measured(path: Path, recipe) -> Path:
     """The run, with results in its folder."""
     trained = nearfar.load(path, recipe=recipe)
-    keep(trained, measure(trained, **QUICK).table)
+    store_results(trained, measure_model(trained, **QUICK).table)
     return path
 
 
@@ -85,7 +85,7 @@ def test_each_run_is_measured_with_its_own_file(tmp_path, capsys):
     assert code == 0, err
     found = {Path(row["runs"][0]).name: row for row in json.loads(out)["rows"] if row["runs"]}
     for path, file in ((a, one), (b, two)):
-        alone = measure(nearfar.load(path, recipe=file), **QUICK).table.results[-1]
+        alone = measure_model(nearfar.load(path, recipe=file), **QUICK).table.results[-1]
         assert alone["representation"] == "trained encoder"
         assert found[path.name]["knn"]["mean"] == alone["knn"]
         assert found[path.name]["alignment"]["mean"] == alone["alignment"]
@@ -111,10 +111,10 @@ def test_a_file_that_was_moved_is_known_by_its_name_or_by_its_content(tmp_path):
 
 def test_files_of_one_name_do_not_meet(tmp_path):
     one, two = own_file(tmp_path / "a" / "mine.py"), own_file(tmp_path / "b" / "mine.py", MIRRORED)
-    first, second = recipes.method(str(one)), recipes.method(str(two))
+    first, second = recipes.load_method(str(one)), recipes.load_method(str(two))
     for method, file in ((first, one), (second, two)):
-        found = recipes.of(method.recipe)
-        assert (found.name, found.text, found.source) == (str(file), file.read_bytes(), file)
+        found = recipes.find_method(method.recipe_class)
+        assert (found.name, found.source_bytes, found.source_path) == (str(file), file.read_bytes(), file)
 
 
 def test_a_class_from_a_notebook_trains_resumes_loads_and_compares(tmp_path, notebook):
@@ -127,13 +127,13 @@ def test_a_class_from_a_notebook_trains_resumes_loads_and_compares(tmp_path, not
     path, small = tmp_path / "run", SMALL | {"data": images(tmp_path / "data.npz", 150)}
     with pytest.raises(KeyboardInterrupt):
         nearfar.fit(kind(weight=2.0), out=path, hooks=[Stop()], **small)
-    config = RunFolder(path).config()
+    config = RunFolder(path).read_config()
     assert (config["recipe"], config["source"]) == ("Own (no file)", {"class": "Own", "sha256": None})
     assert not (path / "recipe.py").exists()
     assert nearfar.resume(path, recipe=kind).step == 2
     for again in (kind, kind(), [kind]):
         assert nearfar.load(path, recipe=again).recipe == kind(weight=2.0)
-    assert nearfar.fit(kind, config=path / "config.json").recipe == kind(weight=2.0)
+    assert nearfar.fit(kind, config_file=path / "config.json").recipe == kind(weight=2.0)
     for use in (nearfar.load, nearfar.resume):
         with pytest.raises(
             UsageError, match=r"Own, a class whose source is not known: hand it in again \(nearfar\.load\(RUN, recipe=Own\)"
@@ -164,20 +164,20 @@ def test_a_class_that_was_written_into_a_file_later_is_taken_from_there(tmp_path
     assert "`nearfar fit FILE --config …`" in err
     code, _, err = run(["fit", str(file), "--config", str(tmp_path / "run/config.json"), "--out", str(tmp_path / "new"), "-q"], capsys)
     assert (code, err) == (0, "")
-    assert RunFolder(tmp_path / "new").config()["recipe"] == str(file)
+    assert RunFolder(tmp_path / "new").read_config()["recipe"] == str(file)
 
 
 def test_a_class_typed_into_a_shell_trains(tmp_path, notebook):
     code = (
         OWN
-        + '\nimport nearfar\nnearfar.fit(Own(), data="digits", steps=2, batch=16, out="run")\nprint(nearfar.load("run", recipe=Own).step)\n'
+        + '\nimport nearfar\nnearfar.fit(Own(), data="digits", steps=2, batch_size=16, out="run")\nprint(nearfar.load("run", recipe=Own).step)\n'
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "2\n"
     assert json.loads((tmp_path / "run/config.json").read_text())["recipe"] == "Own (no file)"
     notebook.__file__ = "<stdin>"
-    assert recipes.of(notebook.Own).name == "Own (no file)"
+    assert recipes.find_method(notebook.Own).name == "Own (no file)"
 
 
 def test_pretraining_with_a_method_of_ones_own_is_gone_on_with(tmp_path, capsys):
@@ -185,14 +185,14 @@ def test_pretraining_with_a_method_of_ones_own_is_gone_on_with(tmp_path, capsys)
     file = own_file(tmp_path / "own.py")
     donor, after = trained_with(file, tmp_path / "donor"), own_file(tmp_path / "after.py", MIRRORED)
     file.unlink()
-    flags = ["--data", "digits", "--steps", "1", "--batch", "16", "--lr", "1e-12", "--init", str(donor)]
+    flags = ["--data", "digits", "--steps", "1", "--batch-size", "16", "--lr", "1e-12", "--init-from", str(donor)]
     for recipe in ("simclr", str(after)):
         out = tmp_path / Path(recipe).stem
         code, _, err = run(["fit", recipe, *flags, "--out", str(out), "-q"], capsys)
         assert (code, err) == (0, "")
         trained = nearfar.load(out, recipe=after)
         theirs = nearfar.load(donor, recipe=own_file(tmp_path / "again" / "own.py")).net.encoder.state_dict()
-        mine, began = trained.net.encoder.state_dict(), trained.began()
+        mine, began = trained.net.encoder.state_dict(), trained.build_from_init()
         assert began is not None
         for name, weights in theirs.items():
             assert torch.equal(began.net.encoder.state_dict()[name], weights), name
@@ -202,24 +202,25 @@ def test_pretraining_with_a_method_of_ones_own_is_gone_on_with(tmp_path, capsys)
 
 def test_finetuning_takes_more_than_the_encoder_from_a_method_of_ones_own(tmp_path):
     layered = OWN.replace(
-        "return Net(encoder=encoder)", "return Net(encoder=encoder, middle=torch.nn.Sequential(encoder, first_layer(encoder.dim, 'batch')))"
-    ).replace("import torch\n", "import torch\nfrom nearfar.recipes.vision.simclr_v2_finetune import first_layer\n")
+        "return Net(encoder=encoder)",
+        "return Net(encoder=encoder, middle=torch.nn.Sequential(encoder, build_first_layer(encoder.dim, 'batch')))",
+    ).replace("import torch\n", "import torch\nfrom nearfar.recipes.vision.simclr_v2_finetune import build_first_layer\n")
     donor = trained_with(own_file(tmp_path / "layered.py", layered), tmp_path / "donor")
-    settings = {"data": "digits", "steps": 1, "batch": 16, "lr": 1e-12, "init": str(donor)}
-    began = nearfar.fit("simclr-v2-finetune", out=tmp_path / "run", **settings).began()
+    settings = {"data": "digits", "steps": 1, "batch_size": 16, "lr": 1e-12, "init_from": str(donor)}
+    began = nearfar.fit("simclr-v2-finetune", out=tmp_path / "run", **settings).build_from_init()
     assert began is not None
     theirs = nearfar.load(donor, recipe=tmp_path / "layered.py").net.middle.state_dict()
     assert all(torch.equal(began.net.middle.state_dict()[name], weights) for name, weights in theirs.items())
     plain = trained_with(own_file(tmp_path / "own.py"), tmp_path / "plain")
     with pytest.raises(UsageError, match="plain: its net has no middle to begin from, it has encoder"):
-        nearfar.fit("simclr-v2-finetune", **settings | {"init": str(plain)})
+        nearfar.fit("simclr-v2-finetune", **settings | {"init_from": str(plain)})
 
 
 def test_a_run_keeps_a_copy_of_its_recipe_and_says_when_the_file_has_changed(tmp_path, said):
     file, data = own_file(tmp_path / "own.py"), images(tmp_path / "data.npz", 150)
     path, other = (measured(trained_with(file, tmp_path / name, data=data, seed=i), file) for i, name in enumerate(("run", "other")))
     assert (path / "recipe.py").read_bytes() == file.read_bytes()
-    assert RunFolder(path).config()["source"] == {"class": "Own", "sha256": hashlib.sha256(OWN.encode()).hexdigest()}
+    assert RunFolder(path).read_config()["source"] == {"class": "Own", "sha256": hashlib.sha256(OWN.encode()).hexdigest()}
     nearfar.compare_runs([path, other])
     assert "changed" not in said.text
     file.write_text(OWN + "# a line more\n")
@@ -241,12 +242,12 @@ def test_a_run_keeps_a_copy_of_its_recipe_and_says_when_the_file_has_changed(tmp
 def test_what_is_recorded_is_what_was_run(tmp_path):
     """A file may be edited while a training with it begins."""
     file = own_file(tmp_path / "own.py")
-    kind = recipes.method(str(file)).recipe
+    kind = recipes.load_method(str(file)).recipe_class
     file.write_text(MIRRORED)
-    assert recipes.of(kind).text == OWN.encode()
+    assert recipes.find_method(kind).source_bytes == OWN.encode()
     file.unlink()
     nearfar.fit(kind, out=tmp_path / "run", **SMALL)
-    assert RunFolder(tmp_path / "run").config()["recipe"] == str(file)
+    assert RunFolder(tmp_path / "run").read_config()["recipe"] == str(file)
     assert (tmp_path / "run/recipe.py").read_text() == OWN
 
 
@@ -258,9 +259,9 @@ def test_a_recipe_file_imports_what_lies_beside_it(tmp_path, capsys):
     for folder, number in (("a", 3.0), ("b", 4.0)):
         file = own_file(tmp_path / folder / "own.py", text)
         (tmp_path / folder / "beside_it.py").write_text(f"NUMBER = {number}\n")
-        assert recipes.method(str(file)).recipe().weight == number
+        assert recipes.load_method(str(file)).recipe_class().weight == number
         assert main(["fit", str(file), "--tiny", "--out", str(tmp_path / folder / "run"), "-q"]) == 0, capsys.readouterr().err
-        assert RunFolder(tmp_path / folder / "run").config()["hyper"]["weight"] == number
+        assert RunFolder(tmp_path / folder / "run").read_config()["hyperparameters"]["weight"] == number
     assert str(tmp_path / "a") not in sys.path
     sys.modules.pop("beside_it")
 
@@ -277,4 +278,4 @@ def test_card_and_report_print_a_command_that_repeats_the_run(tmp_path, capsys, 
     assert str(tmp_path) not in card
     monkeypatch.chdir(tmp_path)
     assert run([*command.split()[1:], "-q"], capsys) == (0, "", "")
-    assert RunFolder(tmp_path / "NEW").config()["run"] == RunFolder(path).config()["run"]
+    assert RunFolder(tmp_path / "NEW").read_config()["train_config"] == RunFolder(path).read_config()["train_config"]

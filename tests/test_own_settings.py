@@ -8,14 +8,14 @@ import torch
 import nearfar
 from nearfar import recipes
 from nearfar.cli.main import main
-from nearfar.core import Key, Net, UsageError
+from nearfar.core import Net, RandomKey, UsageError
 from nearfar.recipes.vision.barlow_twins import BarlowTwins
 
 OWN = '''"""A weight of a researcher's own."""
 
 from dataclasses import dataclass
 
-from nearfar.core import Run
+from nearfar.core import TrainConfig
 from nearfar.recipes.vision.{module} import {base}
 
 
@@ -29,7 +29,7 @@ class Weighted({base}):
 
 {preset}
 '''
-TINY = "tiny = Weighted(), Run(data='digits', steps=2, batch=16)"
+TINY = "tiny = Weighted(), TrainConfig(data='digits', steps=2, batch_size=16)"
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_weight_of_zero_is_refused_with_the_line_that_allows_it(own, tmp_path,
     assert "--nu must be greater than 0, got 0.0" in err
     line = 'limits = {**BYOL.limits, "nu": (0.0, float("inf"))}'
     assert f"write {line} in the class Weighted" in err
-    assert said(capsys, "fit", own(limits=line), "--tiny", "--nu", "0", "--m", "1", "--out", out)[0] == 0
+    assert said(capsys, "fit", own(limits=line), "--tiny", "--nu", "0", "--ema-momentum", "1", "--out", out)[0] == 0
     code, err = said(capsys, "fit", own(limits=line), "--tiny", "--dim", "-3", "--out", out)
     assert '--dim must be greater than 0, got -3. If it means something, add "dim": (-float("inf"), float("inf")) to the limits' in err
     _, err = said(capsys, "fit", own(limits=line), "--tiny", "--nu", "-1", "--out", out)
@@ -63,29 +63,29 @@ def test_a_weight_of_zero_is_refused_with_the_line_that_allows_it(own, tmp_path,
 
 
 def test_a_recipe_without_limits_is_told_the_whole_line(own):
-    kind = recipes.method(own(base="InvariantSpreading", module="invariant_spreading")).recipe
+    kind = recipes.load_method(own(base="InvariantSpreading", module="invariant_spreading")).recipe_class
     with pytest.raises(UsageError, match=r'write limits = \{"nu": \(0\.0, float\("inf"\)\)\} in the class Weighted'):
         kind(nu=0.0)  # type: ignore[call-arg]
 
 
 def test_shipped_recipes_only_name_the_limit(capsys, tmp_path):
-    _, err = said(capsys, "fit", "simclr", "--tiny", "--tau", "0", "--out", str(tmp_path / "run"))
-    assert err.strip().endswith("--tau must be greater than 0, got 0.0")
+    _, err = said(capsys, "fit", "simclr", "--tiny", "--temperature", "0", "--out", str(tmp_path / "run"))
+    assert err.strip().endswith("--temperature must be greater than 0, got 0.0")
 
 
 @pytest.mark.parametrize(
     ("name", "zero"),
     [
-        ("barlow-twins", {"lam": 0.0}),
-        ("mochi", {"mixed": 0, "start": 0.0}),
-        ("mochi", {"mixed": 0, "mixed_query": 0, "start": 0.0}),
-        ("pcl", {"alpha": 0.0, "cluster_from": 0}),
-        ("sentence-bert", {"goal": "triplet", "margin": 0.0, "data": "docstring-triples"}),
-        ("transe", {"gamma": 0.0}),
+        ("barlow-twins", {"redundancy_weight": 0.0}),
+        ("mochi", {"mixed_negatives": 0, "mixing_start_ratio": 0.0}),
+        ("mochi", {"mixed_negatives": 0, "query_mixed_negatives": 0, "mixing_start_ratio": 0.0}),
+        ("pcl", {"concentration_smoothing": 0.0, "cluster_from_epoch": 0}),
+        ("sentence-bert", {"loss_type": "triplet", "margin": 0.0, "data": "docstring-triples"}),
+        ("transe", {"margin": 0.0}),
     ],
 )
 def test_weights_and_margins_of_zero_train(name, zero):
-    trained = nearfar.fit(name, preset="tiny", steps=3, batch=64, log_every=1, **zero)
+    trained = nearfar.fit(name, preset="tiny", steps=3, batch_size=64, log_every=1, **zero)
     losses = [m["loss"] for m in trained.metrics if "loss" in m]
     assert len(losses) == 3
     assert torch.tensor(losses).isfinite().all()
@@ -94,15 +94,17 @@ def test_weights_and_margins_of_zero_train(name, zero):
 def test_barlow_twins_without_its_weight_is_its_diagonal():
     generator = torch.Generator().manual_seed(0)
     a, b = (torch.randn(50, 6, generator=generator, dtype=torch.float64) for _ in range(2))
-    found = BarlowTwins(lam=0.0).objective(Net(), {"a": a, "b": b}, Key(0))
+    found = BarlowTwins(redundancy_weight=0.0).objective(Net(), {"a": a, "b": b}, RandomKey(0))
     c = torch.stack([torch.corrcoef(torch.stack([a[:, i], b[:, i]]))[0, 1] for i in range(6)])
     assert torch.allclose(found, (1 - c).square().sum())
 
 
-@pytest.mark.parametrize(("name", "owner"), [("lr", "a setting of Run"), ("chunk", "a setting of Machine"), ("out", "a word of")])
+@pytest.mark.parametrize(
+    ("name", "owner"), [("lr", "a setting of TrainConfig"), ("chunk_size", "a setting of RuntimeConfig"), ("out", "a word of")]
+)
 def test_a_hyperparameter_that_is_called_like_another_setting_is_refused(own, name, owner, tmp_path, capsys):
     file = own(field=f"{name}: int = 1")
-    wanted = f"Weighted has a hyperparameter '{name}', and --{name} is {owner}"
+    wanted = f"Weighted has a hyperparameter '{name}', and --{name.replace('_', '-')} is {owner}"
     code, err = said(capsys, "fit", file, "--tiny", "--out", str(tmp_path / "run"))
     assert code == 2
     assert err.count("\n") == 1
@@ -118,7 +120,7 @@ def test_a_preset_that_the_file_does_not_have(own, preset, tmp_path, capsys):
     code, err = said(capsys, "fit", file, f"--{preset}", "--data", "digits", "--out", str(tmp_path / "run"))
     assert code == 2
     assert f"{file} has no {preset} = …" in err
-    assert f"{preset} = Weighted(…), Run(data=…)" in err
+    assert f"{preset} = Weighted(…), TrainConfig(data=…)" in err
     with pytest.raises(UsageError, match=f"no {preset} = …"):
-        nearfar.fit(recipes.method(file).recipe, "digits", preset=preset)
+        nearfar.fit(recipes.load_method(file).recipe_class, "digits", preset=preset)
     assert not (tmp_path / "run").exists()

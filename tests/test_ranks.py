@@ -9,10 +9,10 @@ import torch.multiprocessing as mp
 from helpers import gradients, largest_relative_error, tiny_data, tiny_session
 
 from nearfar import recipes
-from nearfar.core.ranks import gather, sum_over_ranks
+from nearfar.core.ranks import gather_from_ranks, sum_over_ranks
 from nearfar.data import Splits
 
-ROWWISE = [name for name in recipes.names() if (kind := recipes.method(name).recipe).rowwise and kind.trains]
+ROWWISE = [name for name in recipes.list_methods() if (kind := recipes.load_method(name).recipe_class).rowwise and kind.trains]
 BATCH = 21  # odd: the ranks hold 10 and 11 rows
 
 
@@ -20,8 +20,8 @@ def walk(rank: int, folder: str, data: dict[str, Splits]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
-        found = {name: gradients(tiny_session(name, exact=True, splits=data[name], batch=BATCH), chunk=4) for name in ROWWISE}
-        ragged, own = gather(torch.arange(rank, dtype=torch.float32)[:, None] + 10 * rank)
+        found = {name: gradients(tiny_session(name, exact=True, splits=data[name], batch_size=BATCH), chunk_size=4) for name in ROWWISE}
+        ragged, own = gather_from_ranks(torch.arange(rank, dtype=torch.float32)[:, None] + 10 * rank)
         total = [torch.full((2,), float(rank + 1)), torch.full((1, 3), 10.0 * rank)]
         sum_over_ranks(total)
         torch.save({"gradients": found, "ragged": ragged, "own": (own.start, own.stop), "total": total}, f"{folder}/{rank}.pt")
@@ -38,7 +38,7 @@ def ranks(tmp_path_factory) -> list[dict]:
 
 @pytest.mark.parametrize("name", ROWWISE)
 def test_two_ranks_give_the_gradient_of_one(ranks, name):
-    one = gradients(tiny_session(name, exact=True, batch=BATCH))
+    one = gradients(tiny_session(name, exact=True, batch_size=BATCH))
     for rank in ranks:
         assert largest_relative_error(one, rank["gradients"][name]) < 1e-5
 

@@ -10,13 +10,13 @@ import torch
 from helpers import opened, tiny_session
 from torch import Tensor
 
-from nearfar.core import Key, Net, UsageError
+from nearfar.core import Net, RandomKey, UsageError
 from nearfar.encoders import HuggingFaceImage, make_encoder
-from nearfar.encoders.feature_maps import map_widths, with_maps
-from nearfar.recipes.vision.amdim import AMDIM, mean_square, one_place, soft_clipped
+from nearfar.encoders.feature_maps import encode_with_maps, get_map_channels
+from nearfar.recipes.vision.amdim import AMDIM, draw_place, mean_squared_score, soft_clipped_dot
 from nearfar.recipes.vision.dim import DIM
 
-KEY = Key(0)
+KEY = RandomKey(0)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -36,10 +36,10 @@ def test_the_average_of_the_last_map_is_the_representation(name):
     encoder = make_encoder(name, sizes).eval()
     x = digits(3)
     with torch.no_grad():
-        whole, maps = with_maps(encoder, x)
+        whole, maps = encode_with_maps(encoder, x)
         torch.testing.assert_close(whole, encoder(x))
         torch.testing.assert_close(maps[-1].mean(1), encoder(x))
-    assert tuple(found.shape[2] for found in maps) == map_widths(encoder)
+    assert tuple(found.shape[2] for found in maps) == get_map_channels(encoder)
     assert [found.shape[1] for found in maps] == sorted((found.shape[1] for found in maps), reverse=True), "the finest first"
 
 
@@ -49,7 +49,7 @@ def test_a_place_of_a_map_is_a_place_of_the_picture():
     x, other = digits(1), digits(1)
     other[:, :, 2, 5] += 1
     with torch.no_grad():
-        changed = (with_maps(encoder, x)[1][0] != with_maps(encoder, other)[1][0]).any(2)[0].view(8, 8)
+        changed = (encode_with_maps(encoder, x)[1][0] != encode_with_maps(encoder, other)[1][0]).any(2)[0].view(8, 8)
     rows, columns = (changed.any(axis).nonzero()[:, 0].tolist() for axis in (1, 0))
     assert set(rows) <= {1, 2, 3}
     assert set(columns) <= {4, 5, 6}
@@ -89,22 +89,22 @@ def test_dims_objective_is_the_bound_of_its_paper(estimator):
 
 
 def test_dim_compares_the_representation_with_the_places_of_the_map_asked_for():
-    session = tiny_session("dim", batch=16)
+    session = tiny_session("dim", batch_size=16)
     net, x = session.net.eval(), digits(4)
     with torch.no_grad():
         for layer, places in ((-1, 16), (-2, 16), (-3, 64)):
-            recipe = DIM(layer=layer)
+            recipe = DIM(local_layer=layer)
             built = recipe.build(session.sizes, net.encoder).eval()
             z = recipe.embed(built, {"v0": x}, KEY)
             assert z["local"].shape == (4, places, recipe.dim)
             torch.testing.assert_close(z["global"], built.whole(net.encoder(x)))
-            one = built.places(with_maps(net.encoder, x)[1][layer][2])
+            one = built.places(encode_with_maps(net.encoder, x)[1][layer][2])
             torch.testing.assert_close(z["local"][2], one)
 
 
 def test_dim_sees_images_as_they_are():
-    session = tiny_session("dim", batch=16)
-    views = session.similarity().view({"image": session.data.read(np.arange(16))}, session.plan.rows(0), KEY)
+    session = tiny_session("dim", batch_size=16)
+    views = session.similarity().view({"image": session.data.read(np.arange(16))}, session.plan.get_rows(0), KEY)
     assert list(views) == ["v0"]
     assert torch.equal(views["v0"], session.data.read(np.arange(16)).float() / 255)
 
@@ -112,20 +112,20 @@ def test_dim_sees_images_as_they_are():
 # --- AMDIM ----------------------------------------------------------------------------------------
 
 
-def amdim_by_hand(z: dict[str, Tensor], recipe: AMDIM, key: Key) -> float:
+def amdim_by_hand(z: dict[str, Tensor], recipe: AMDIM, rng_key: RandomKey) -> float:
     """Three pairs of scales, both ways, pair by pair."""
     n, total = len(z["whole0"]), 0.0
     for a, b in ((0, 1), (1, 0)):
-        drawn = key("place", a).integers(z["slot"], z[f"coarse{a}"].shape[1])
+        drawn = rng_key("place", a).integers(z["slot"], z[f"coarse{a}"].shape[1])
         place = [z[f"coarse{a}"][i, int(drawn[i])] for i in range(n)]
         for queries, local in ((z[f"whole{a}"], z[f"coarse{b}"]), (z[f"whole{a}"], z[f"fine{b}"]), (place, z[f"coarse{b}"])):
             raw = [[[float(q @ x) / math.sqrt(recipe.dim) for x in image] for image in local] for q in queries]
-            bent = [[[recipe.softly * math.tanh(s / recipe.softly) for s in image] for image in row] for row in raw]
+            bent = [[[recipe.score_bound * math.tanh(s / recipe.score_bound) for s in image] for image in row] for row in raw]
             losses = []
             for i in range(n):
                 others = sum(math.exp(s) for j in range(n) if j != i for s in bent[i][j])
                 losses += [-math.log(math.exp(s) / (math.exp(s) + others)) for s in bent[i][i]]
-            total += float(np.mean(losses)) + recipe.lam * float(np.mean(np.square(raw)))
+            total += float(np.mean(losses)) + recipe.score_penalty_weight * float(np.mean(np.square(raw)))
     return total / 2
 
 
@@ -136,34 +136,34 @@ def amdim_scales() -> dict[str, Tensor]:
 
 
 def test_amdims_objective_is_that_of_its_paper():
-    z, recipe = amdim_scales(), AMDIM(dim=6, softly=2.0, lam=0.3)
+    z, recipe = amdim_scales(), AMDIM(dim=6, score_bound=2.0, score_penalty_weight=0.3)
     loss = recipe.objective(Net(), z, KEY)["loss"]
     assert float(loss) == pytest.approx(amdim_by_hand(z, recipe, KEY), rel=1e-10)
-    assert float(loss) != pytest.approx(amdim_by_hand(z, AMDIM(dim=6, softly=20.0, lam=0.3), KEY), rel=1e-3)
+    assert float(loss) != pytest.approx(amdim_by_hand(z, AMDIM(dim=6, score_bound=20.0, score_penalty_weight=0.3), KEY), rel=1e-3)
 
 
 def test_amdims_places_are_drawn_by_slot_and_step():
     local, slots = normal(400, 4, 2), torch.arange(400)
-    drawn = one_place(local, slots, KEY)
+    drawn = draw_place(local, slots, KEY)
     which = (drawn[:, None] == local).all(2)
     assert (which.sum(1) == 1).all()
     assert int(which.sum(0).min()) > 60, "all places are drawn"
-    assert torch.equal(drawn[100:], one_place(local[100:], slots[100:], KEY))
-    assert not torch.equal(drawn, one_place(local, slots, KEY("another step")))
+    assert torch.equal(drawn[100:], draw_place(local[100:], slots[100:], KEY))
+    assert not torch.equal(drawn, draw_place(local, slots, KEY("another step")))
 
 
 def test_amdims_scores_are_soft_clipped_and_their_squares_are_of_all_pairs():
     g, local = 5 * normal(4, 6), 5 * normal(4, 3, 6, seed=1)
     table = g @ local.flatten(0, 1).T / math.sqrt(6)
-    torch.testing.assert_close(mean_square(g, local), table.square().mean())
-    bent = soft_clipped(6, 2.0)(g, local.flatten(0, 1))
+    torch.testing.assert_close(mean_squared_score(g, local), table.square().mean())
+    bent = soft_clipped_dot(6, 2.0)(g, local.flatten(0, 1))
     torch.testing.assert_close(bent, 2 * torch.tanh(table / 2))
     assert float(table.abs().max()) > 10
     assert float(bent.abs().max()) <= 2
 
 
 def test_amdim_embeds_each_view_by_itself():
-    session = tiny_session("amdim", batch=16)
+    session = tiny_session("amdim", batch_size=16)
     recipe, net = session.recipe, session.net.eval()
     x = {"v0": digits(8)[:4], "v1": digits(8)[4:], "slot": torch.arange(4)}
     with torch.no_grad():

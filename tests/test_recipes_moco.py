@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.core import Key, Net, Run
+from nearfar.core import Net, RandomKey, TrainConfig
 from nearfar.recipes.vision.mochi import MoCHi
 from nearfar.recipes.vision.moco import MoCo
 from nearfar.recipes.vision.moco_v2 import MoCoV2
@@ -24,9 +24,9 @@ def batch(n: int = 24) -> dict[str, torch.Tensor]:
 
 
 def keys(groups: int, encoder: str = "convnet") -> tuple[torch.Tensor, Net]:
-    recipe = MoCo(queue=64, groups=groups)
-    net = build_net(recipe, Run(encoder=encoder), SIZES).train()
-    return recipe.embed(net, batch(), Key(0))["k"], net
+    recipe = MoCo(queue_size=64, batch_norm_groups=groups)
+    net = build_net(recipe, TrainConfig(encoder=encoder), SIZES).train()
+    return recipe.embed(net, batch(), RandomKey(0))["k"], net
 
 
 @pytest.mark.parametrize("groups", [2, 6])
@@ -36,11 +36,11 @@ def test_groups_change_nothing_without_batch_statistics(groups):
 
 def test_each_group_has_its_own_batch_statistics():
     """Queries: neighbours in the batch; keys: neighbours in another order. Whoever shares a group with a query rarely does with its key."""
-    recipe, x = MoCo(queue=64, groups=3), batch()
-    net = build_net(recipe, Run(encoder="convnet"), SIZES).train()
-    whole = build_net(MoCo(queue=64), Run(encoder="convnet"), SIZES).train()
-    found = recipe.embed(net, x, Key(0))
-    order = Key(0)("shuffle").bits(x["slot"])[:, 0].argsort()
+    recipe, x = MoCo(queue_size=64, batch_norm_groups=3), batch()
+    net = build_net(recipe, TrainConfig(encoder="convnet"), SIZES).train()
+    whole = build_net(MoCo(queue_size=64), TrainConfig(encoder="convnet"), SIZES).train()
+    found = recipe.embed(net, x, RandomKey(0))
+    order = RandomKey(0)("shuffle").bits(x["slot"])[:, 0].argsort()
     for group, other in zip(torch.arange(24).chunk(3), order.chunk(3), strict=True):
         torch.testing.assert_close(found["q"][group], whole.query(x["v0"][group]))
         torch.testing.assert_close(found["k"][other], whole.key(x["v1"][other]))
@@ -50,15 +50,15 @@ def test_each_group_has_its_own_batch_statistics():
 
 def test_both_views_in_one_pass_have_groups_of_their_own():
     """Queries of symmetric MoCo are those of two passes; every key is normalised with as many others, of both views."""
-    recipe, x = MoCo(queue=64, groups=3, symmetric=True), batch()
-    net = build_net(recipe, Run(encoder="convnet"), SIZES).train()
-    whole = build_net(MoCo(queue=64), Run(encoder="convnet"), SIZES).train()
-    found = recipe.embed(net, x, Key(0))
+    recipe, x = MoCo(queue_size=64, batch_norm_groups=3, symmetric=True), batch()
+    net = build_net(recipe, TrainConfig(encoder="convnet"), SIZES).train()
+    whole = build_net(MoCo(queue_size=64), TrainConfig(encoder="convnet"), SIZES).train()
+    found = recipe.embed(net, x, RandomKey(0))
     for group in torch.arange(24).chunk(3):
         torch.testing.assert_close(found["q"][group], whole.query(x["v0"][group]))
         torch.testing.assert_close(found["q1"][group], whole.query(x["v1"][group]))
     images, keys = torch.cat([x["v0"], x["v1"]]), torch.cat([found["k0"], found["k"]])
-    order = torch.cat(list(Key(0)("shuffle").bits(x["slot"], columns=2).unbind(1))).argsort()
+    order = torch.cat(list(RandomKey(0)("shuffle").bits(x["slot"], columns=2).unbind(1))).argsort()
     assert len(keys) == len(order) == 48
     for group in order.chunk(6):
         torch.testing.assert_close(keys[group], whole.key(images[group]))
@@ -67,38 +67,40 @@ def test_both_views_in_one_pass_have_groups_of_their_own():
 
 def test_a_run_in_groups_is_saved_and_loaded(tmp_path):
     """And the loaded encoder is an ordinary one: single images, no groups."""
-    run = nearfar.fit("moco", data="digits", out=tmp_path / "run", steps=3, batch=24, queue=48, groups=3, encoder="convnet")
+    run = nearfar.fit(
+        "moco", data="digits", out=tmp_path / "run", steps=3, batch_size=24, queue_size=48, batch_norm_groups=3, encoder="convnet"
+    )
     images = torch.rand(5, 1, 8, 8)
     again = nearfar.load(tmp_path / "run")
     assert torch.equal(again.encode(images), run.encode(images))
     torch.testing.assert_close(again.encode(images[:1]), run.encode(images)[:1])
     with pytest.raises(nearfar.UsageError, match="20 images do not make 3 equal groups"):
-        nearfar.fit("moco", data="digits", steps=1, batch=20, queue=40, groups=3, encoder="convnet")
+        nearfar.fit("moco", data="digits", steps=1, batch_size=20, queue_size=40, batch_norm_groups=3, encoder="convnet")
 
 
 def test_groups_are_drawn_anew_in_every_step():
-    draws = {tuple(Key(0)("shuffle").bits(torch.arange(t, t + 24))[:, 0].argsort().tolist()) for t in range(0, 24 * 20, 24)}
+    draws = {tuple(RandomKey(0)("shuffle").bits(torch.arange(t, t + 24))[:, 0].argsort().tolist()) for t in range(0, 24 * 20, 24)}
     assert len(draws) == 20
 
 
 SYMMETRIC = [
-    MoCo(queue=64, tau=1.0),
-    MoCoV2(queue=64),
-    MoCHi(queue=64, hardest=16, mixed=8, mixed_query=4, start=0.0),
-    PCL(queue=64, clusters=(5,)),
+    MoCo(queue_size=64, temperature=1.0),
+    MoCoV2(queue_size=64),
+    MoCHi(queue_size=64, hardest_keys=16, mixed_negatives=8, query_mixed_negatives=4, mixing_start_ratio=0.0),
+    PCL(queue_size=64, clusters=(5,)),
 ]
 
 
 @pytest.mark.parametrize("recipe", SYMMETRIC, ids=lambda r: r.card.title)
 def test_symmetric_is_the_mean_of_both_directions(recipe):
     """Once as it is, once with the views exchanged; both views' keys join the queue."""
-    net = build_net(recipe, Run(encoder="convnet-gn"), SIZES).train()
+    net = build_net(recipe, TrainConfig(encoder="convnet-gn"), SIZES).train()
     there = batch() | {"id": torch.arange(24)}
     back = there | {"v0": there["v1"], "v1": there["v0"]}
-    one, other = (recipe.objective(net, recipe.embed(net, x, Key(0)), Key(1)) for x in (there, back))
+    one, other = (recipe.objective(net, recipe.embed(net, x, RandomKey(0)), RandomKey(1)) for x in (there, back))
     both = dataclasses.replace(recipe, symmetric=True)
-    z = both.embed(net, there, Key(0))
-    torch.testing.assert_close(both.objective(net, z, Key(1)), (one + other) / 2)
+    z = both.embed(net, there, RandomKey(0))
+    torch.testing.assert_close(both.objective(net, z, RandomKey(1)), (one + other) / 2)
     assert abs(one - other) > 1e-4
     both.update(net, {k: v.detach() for k, v in z.items()}, 0.5)
     torch.testing.assert_close(net.queue.rows[:48], torch.cat([z["k"], z["k0"]]).detach())

@@ -11,11 +11,11 @@ from helpers import tiny_session
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Key, Net
+from nearfar.core import Net, RandomKey
 from nearfar.recipes.vision.looc import LeaveOneOut, LooC
-from nearfar.similarity import Compose, Flip, Jitter
+from nearfar.similarity import ColorJitter, Compose, Flip
 
-KEY = Key(0)
+KEY = RandomKey(0)
 
 
 def unit_rows(*shape: int, seed: int = 0) -> Tensor:
@@ -34,18 +34,18 @@ def looc_by_hand(z: dict[str, Tensor], queues: list[Tensor], tau: float) -> floa
 
 
 def test_loocs_objective_is_that_of_its_paper():
-    net: Net = tiny_session("looc", batch=16).net.double()
+    net: Net = tiny_session("looc", batch_size=16).net.double()
     for i, queue in enumerate(net.queues):
         queue.push(unit_rows(512, 128, seed=10 + i))
     z = {"q": unit_rows(4, 3, 128), "k": unit_rows(4, 3, 3, 128, seed=1)}
-    loss = LooC(queue=512, tau=0.3).objective(net, z, KEY)
+    loss = LooC(queue_size=512, temperature=0.3).objective(net, z, KEY)
     assert float(loss) == pytest.approx(looc_by_hand(z, [queue.rows for queue in net.queues], 0.3), rel=1e-9)
 
 
 def test_views_share_the_factor_of_their_space_and_no_other():
-    session = tiny_session("looc", batch=64)
-    bright, flip = Jitter(brightness=0.9), Flip()
-    raw, rows = {"image": session.data.read(np.arange(64)) // 4 + 20}, session.plan.rows(0)
+    session = tiny_session("looc", batch_size=64)
+    bright, flip = ColorJitter(brightness=0.9), Flip()
+    raw, rows = {"image": session.data.read(np.arange(64)) // 4 + 20}, session.plan.get_rows(0)
     views = LeaveOneOut(Compose(), (bright, flip)).view(raw, rows, KEY)
     image = raw["image"].float() / 255
     upright = [[torch.allclose(x / x.mean(), y / y.mean(), atol=0.01) for x, y in zip(view, image, strict=True)] for view in views.values()]
@@ -60,7 +60,7 @@ def test_views_share_the_factor_of_their_space_and_no_other():
 
 
 def test_each_space_remembers_the_keys_that_are_its_positives():
-    session = tiny_session("looc", batch=16)
+    session = tiny_session("looc", batch_size=16)
     before, z = [queue.rows.clone() for queue in session.net.queues], {"k": unit_rows(16, 3, 3, 128).float()}
     session.recipe.update(session.net, z, 1.0)
     for i, queue in enumerate(session.net.queues):

@@ -13,11 +13,11 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from nearfar.core import Card, Key, UsageError
-from nearfar.evaluate import Features, compare, project, raw_pixels, spectrum
-from nearfar.modalities.sprites import sprite_sheet
-from nearfar.reports.charts import Line, decades, line_chart, number, scatter, thinned, ticks
-from nearfar.reports.report import ReportContent, find_neighbours, render, write_report
+from nearfar.core import Card, RandomKey, UsageError
+from nearfar.evaluate import Features, build_pixel_baselines, compare_features, project_to_2d, spectrum
+from nearfar.modalities.sprites import build_sprite_sheet
+from nearfar.reports.charts import ChartLine, compute_decade_ticks, compute_ticks, draw_line_chart, draw_scatter, format_number, thin_curve
+from nearfar.reports.report import ReportContent, find_neighbors, render_report, write_report
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "br", "img", "hr", "input", "link"}
@@ -60,7 +60,9 @@ def content() -> ReportContent:
     train, test, train_y, test_y = x[:400], x[400:600], y[:400], y[400:600]
     views = (test[:24], test[:24].roll(1, 3))
     features = [Features(t.flatten(1)[:, :40], s.flatten(1)[:, :40]) for t, s in [(train, test)]]
-    table = compare(raw_pixels(train, test, views) | {f"run {EVIL}": features[0]}, train_y, test_y, key=Key(0), draws=2)
+    table = compare_features(
+        build_pixel_baselines(train, test, views) | {f"run {EVIL}": features[0]}, train_y, test_y, rng_key=RandomKey(0), draws=2
+    )
     card = Card(
         title=f"SimCLR {EVIL}", paper="Chen et al., https://arxiv.org/abs/2002.05709.", year=2020, modality="images", similarity="crops",
         query="a view", positive="the other", negative="the rest", encoder="any", head="MLP", score="cosine", loss="NT-Xent",
@@ -69,12 +71,12 @@ def content() -> ReportContent:
     return ReportContent(
         title=f"A run {EVIL}", summary=EVIL, card=card, table=table,
         log=[{"step": s, "loss": 3.0 / (1 + s), "lr": 1e-3, "note": EVIL, "time": 0.1 * s, f"aux {EVIL}": s % 7} for s in range(100)],
-        pairs=views, map=project(test.flatten(1), "pca", key=Key(0)), labels=test_y, class_names=[EVIL, *"123456789"],
-        neighbours=find_neighbours(
-            train.flatten(1), test.flatten(1), train.__getitem__, test.__getitem__, [0, 5], train_y=train_y, test_y=test_y
+        pairs=views, map=project_to_2d(test.flatten(1), "pca", rng_key=RandomKey(0)), labels=test_y, class_names=[EVIL, *"123456789"],
+        neighbors=find_neighbors(
+            train.flatten(1), test.flatten(1), train.__getitem__, test.__getitem__, [0, 5], train_labels=train_y, test_labels=test_y
         ),
         spectra={EVIL: spectrum(test.flatten(1)), "untrained": spectrum(train.flatten(1))},
-        config={EVIL: EVIL, "run": {"seed": 0}}, command=f"nearfar fit simclr --data '{EVIL}'", versions={"torch": EVIL}, seconds=7384,
+        stored_config={EVIL: EVIL, "run": {"seed": 0}}, command=f"nearfar fit simclr --data '{EVIL}'", versions={"torch": EVIL}, seconds=7384,
     )  # fmt: skip
 
 
@@ -137,24 +139,24 @@ def test_curves_show_scalars_only(html):
 
 
 def test_label_agreement_is_counted(content):
-    near = content.neighbours
-    agreeing = [int((torch.as_tensor(near.found_labels[q]) == int(near.query_labels[q])).sum()) for q in range(2)]
-    page = render(content)
+    near = content.neighbors
+    agreeing = [int((torch.as_tensor(near.neighbor_labels[q]) == int(near.query_labels[q])).sum()) for q in range(2)]
+    page = render_report(content)
     assert re.findall(r'class="count">(\d) of 8<', page) == [str(a) for a in agreeing]
     assert page.count('class="tile no"') == 16 - sum(agreeing)
 
 
 def test_every_part_is_optional():
-    page = Page(render(ReportContent(title="bare")))
+    page = Page(render_report(ReportContent(title="bare")))
     assert page.open == []
     assert page.ids == set()
 
 
 def test_without_labels_map_and_neighbours_are_still_drawn(content):
     x = torch.rand(30, 3, 16, 16, generator=torch.Generator().manual_seed(0))
-    near = find_neighbours(x.flatten(1), x.flatten(1), x.__getitem__, x.__getitem__, [1], k=3)
-    shown = ReportContent(title="t", map=project(x.flatten(1), "pca", key=Key(0)), neighbours=near)
-    page = render(shown)
+    near = find_neighbors(x.flatten(1), x.flatten(1), x.__getitem__, x.__getitem__, [1], k=3)
+    shown = ReportContent(title="t", map=project_to_2d(x.flatten(1), "pca", rng_key=RandomKey(0)), neighbors=near)
+    page = render_report(shown)
     assert Page(page).ids == {"map", "neighbours"}
     assert page.count("<circle") == 30
     assert 'class="count"' not in page
@@ -167,11 +169,11 @@ def test_a_bad_target_is_one_clear_message(tmp_path):
 
 
 def test_large_images_are_shrunk_and_channels_chosen():
-    sheet = sprite_sheet(torch.rand(3, 3, 100, 200))
+    sheet = build_sprite_sheet(torch.rand(3, 3, 100, 200))
     stored = Image.open(io.BytesIO(base64.b64decode(sheet.uri.partition(",")[2])))
     assert (stored.mode, stored.size) == ("RGB", (128, 64))
     assert (sheet.width, sheet.height) == (64, 32)
-    grey = sprite_sheet(torch.tensor([[[[float("nan"), 2.0], [-1.0, 0.5]]]]))
+    grey = build_sprite_sheet(torch.tensor([[[[float("nan"), 2.0], [-1.0, 0.5]]]]))
     assert np.asarray(Image.open(io.BytesIO(base64.b64decode(grey.uri.partition(",")[2])))).tolist() == [[0, 255], [0, 128]]
 
 
@@ -186,19 +188,19 @@ def test_large_images_are_shrunk_and_channels_chosen():
     ],
 )
 def test_ticks_are_round_and_within(low, high, expected):
-    assert ticks(low, high) == pytest.approx(expected)
+    assert compute_ticks(low, high) == pytest.approx(expected)
 
 
 def test_decades_enclose_and_numbers_are_short():
-    assert decades(-2.5, 0.2) == [-3, -2, -1, 0, 1]
-    assert decades(-12.0, 0.0)[-1] == 0
-    assert [number(v) for v in (0.0, 0.5, 2e4, 1.5e6, 5e-4, -2.0)] == ["0", "0.5", "20k", "1.5M", "5e−4", "−2"]
+    assert compute_decade_ticks(-2.5, 0.2) == [-3, -2, -1, 0, 1]
+    assert compute_decade_ticks(-12.0, 0.0)[-1] == 0
+    assert [format_number(v) for v in (0.0, 0.5, 2e4, 1.5e6, 5e-4, -2.0)] == ["0", "0.5", "20k", "1.5M", "5e−4", "−2"]
 
 
 def test_thinning_keeps_spikes_and_ends():
     y = np.zeros(10_000)
     y[4321], y[777] = 9.0, -9.0
-    x, kept = thinned(np.arange(10_000.0), y)
+    x, kept = thin_curve(np.arange(10_000.0), y)
     assert len(x) <= 402
     assert {0, 777, 4321, 9999} <= set(x.astype(int))
     assert kept.max() == 9
@@ -206,18 +208,18 @@ def test_thinning_keeps_spikes_and_ends():
 
 
 def test_values_that_are_not_finite_leave_a_gap():
-    drawn = line_chart([Line("loss", np.arange(5), np.array([1, 2, np.nan, np.inf, 3]))], "loss")
+    drawn = draw_line_chart([ChartLine("loss", np.arange(5), np.array([1, 2, np.nan, np.inf, 3]))], "loss")
     path = re.search(r'<path[^>]* d="([^"]*)"', drawn)[1]
     assert path.count("M") == 2
     assert path.count("L") == 1
     assert "nan" not in drawn
-    assert "no finite values" in line_chart([Line("loss", [0.0, 1.0], [float("nan")] * 2)], "loss")
-    assert "<path" in line_chart([Line("one", [5.0], [2.0])], "one point")
+    assert "no finite values" in draw_line_chart([ChartLine("loss", [0.0, 1.0], [float("nan")] * 2)], "loss")
+    assert "<path" in draw_line_chart([ChartLine("one", [5.0], [2.0])], "one point")
 
 
 def test_scatter_draws_each_point_inside_and_many_groups_in_many_colours():
     points = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32) * [100, 1]
-    drawn = scatter(points, "map", groups=np.arange(200) % 40, titles=[f"p{i}" for i in range(200)])
+    drawn = draw_scatter(points, "map", groups=np.arange(200) % 40, titles=[f"p{i}" for i in range(200)])
     xs = [float(v) for v in re.findall(r'cx="([^"]*)"', drawn)]
     assert len(xs) == 200
     assert min(xs) >= 0

@@ -16,14 +16,23 @@ from hypothesis import strategies as st
 import nearfar
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.data.common.text_rows import from_strings
-from nearfar.data.questions.dataset import Questions, read_questions
-from nearfar.data.text.load import open_texts
-from nearfar.index import build
-from nearfar.index.bm25 import build_bm25, load_bm25, tokenise
-from nearfar.index.interface import Hits
-from nearfar.index.passage_reader import Reader, best_span
-from nearfar.index.retrievers import Dense, Hybrid, Lexical, choose_weight, encode_questions, fuse, mined, searched
+from nearfar.data.common.text_rows import build_texts
+from nearfar.data.questions.dataset import Questions, load_questions
+from nearfar.data.text.load import load_texts
+from nearfar.index import build_index
+from nearfar.index.base_index import Hits
+from nearfar.index.bm25 import build_bm25, load_bm25, tokenize_without_stopwords
+from nearfar.index.passage_reader import PassageReader, find_best_spans
+from nearfar.index.retrievers import (
+    DenseRetriever,
+    HybridRetriever,
+    LexicalRetriever,
+    choose_hybrid_weight,
+    encode_questions,
+    fuse,
+    mine_hard_negatives,
+    rank_candidates,
+)
 
 PASSAGES = (
     "Rollo led the Vikings to Normandy.",
@@ -37,7 +46,7 @@ QUESTIONS = Questions(
     gold=((0,), (2,), (3,)),
     answers=(("Rollo",), ("the duke of Normandy",), ("honey",)),
     candidates=((), (), ()),
-    documents=np.array([0, 0, 0, 1]),
+    passage_documents=np.array([0, 0, 0, 1]),
 )
 
 
@@ -46,10 +55,10 @@ ASKED = QUESTIONS.questions, QUESTIONS.gold, QUESTIONS.answers
 
 def bm25_by_hand(question: str, passages, k1=1.5, b=0.75) -> list[float]:
     """Lucene's BM25, as its formula stands in Kamphuis et al. 2020."""
-    words = tokenise(passages)
+    words = tokenize_without_stopwords(passages)
     mean = sum(map(len, words)) / len(words)
     total = [0.0] * len(passages)
-    for word in tokenise([question])[0]:
+    for word in tokenize_without_stopwords([question])[0]:
         holding = sum(word in w for w in words)
         idf = math.log(1 + (len(words) - holding + 0.5) / (holding + 0.5))
         for i, w in enumerate(words):
@@ -60,7 +69,7 @@ def bm25_by_hand(question: str, passages, k1=1.5, b=0.75) -> list[float]:
 
 @pytest.mark.parametrize("question", [*QUESTIONS.questions, "Normandy Normandy green", "1066?"])
 def test_bm25_is_its_formula(question):
-    assert build_bm25(PASSAGES).scores(question).tolist() == pytest.approx(bm25_by_hand(question, PASSAGES), rel=1e-5)
+    assert build_bm25(PASSAGES).score_passages(question).tolist() == pytest.approx(bm25_by_hand(question, PASSAGES), rel=1e-5)
 
 
 def test_bm25_finds_and_orders_ties_by_row():
@@ -78,9 +87,9 @@ def test_bm25_comes_back_from_its_files_as_it_was(tmp_path):
     words = build_bm25([*PASSAGES, "naïve Ünïcödé wörds 数"])
     words.save(tmp_path)
     again = load_bm25(tmp_path)
-    assert (len(again), again.digest) == (5, words.digest)
+    assert (len(again), again.passages_digest) == (5, words.passages_digest)
     for question in (*QUESTIONS.questions, "wörds"):
-        assert np.array_equal(words.scores(question), again.scores(question))
+        assert np.array_equal(words.score_passages(question), again.score_passages(question))
 
 
 @pytest.mark.parametrize("name", ["bm25.json", "bm25.safetensors"])
@@ -97,11 +106,11 @@ def test_a_damaged_bm25_is_refused_by_name(tmp_path, name):
 
 
 def test_a_bm25_of_another_format_is_refused(tmp_path):
-    from nearfar.index.bm25 import _seal
+    from nearfar.index.bm25 import _compute_checksum
 
     build_bm25(PASSAGES).save(tmp_path)
     body = json.loads((tmp_path / "bm25.json").read_text())["body"] | {"format": 99}
-    (tmp_path / "bm25.json").write_text(json.dumps({"sha256": _seal(body), "body": body}))
+    (tmp_path / "bm25.json").write_text(json.dumps({"sha256": _compute_checksum(body), "body": body}))
     with pytest.raises(NearfarError, match="format 99"):
         load_bm25(tmp_path)
 
@@ -139,13 +148,13 @@ def test_fusion_agrees_with_a_loop(rows_a, rows_b, scores_a, scores_b, weight):
 def test_the_weight_goes_to_the_retriever_that_is_right():
     right = Hits(np.array([[3.0, 2, 1, 0]] * 3, dtype=np.float32), np.array([[0, 1, 2, 3], [2, 0, 1, 3], [3, 0, 1, 2]]))
     wrong = Hits(right.scores, right.rows[:, ::-1].copy())
-    assert choose_weight(wrong, right, QUESTIONS) > 0.5
-    assert choose_weight(right, wrong, QUESTIONS) < 0.5
-    assert choose_weight(right, right, QUESTIONS) == 0.5
+    assert choose_hybrid_weight(wrong, right, QUESTIONS) > 0.5
+    assert choose_hybrid_weight(right, wrong, QUESTIONS) < 0.5
+    assert choose_hybrid_weight(right, right, QUESTIONS) == 0.5
 
 
 def test_mined_negatives_neither_are_gold_nor_hold_the_answer():
-    found = mined(QUESTIONS, Lexical(build_bm25(PASSAGES)), count=2)
+    found = mine_hard_negatives(QUESTIONS, LexicalRetriever(build_bm25(PASSAGES)), per_question=2)
     assert found[1] == (0, 1)
     for rows, gold, answers in zip(found, QUESTIONS.gold, QUESTIONS.answers, strict=True):
         assert not set(rows) & set(gold)
@@ -166,8 +175,8 @@ def test_mined_negatives_become_a_table_to_train_on(tmp_path, capsys):
         assert {name: row[name] for name in asked} == asked
         assert row["negative"] != row["passage"]
         assert not any(answer.lower() in row["negative"].lower() for answer in row["answers"])
-    assert open_texts(str(out)).train.columns == ("passage", "question", "negative")
-    assert read_questions(out).gold == read_questions(data).gold[:3]
+    assert load_texts(str(out)).train.columns == ("passage", "question", "negative")
+    assert load_questions(out).gold == load_questions(data).gold[:3]
     assert main(["mine", str(data), "--out", str(tmp_path / "pairs.csv")]) == 2
     assert ".jsonl" in capsys.readouterr().err
     data.write_text(json.dumps(rows[0]) + "\n")
@@ -178,14 +187,14 @@ def test_mined_negatives_become_a_table_to_train_on(tmp_path, capsys):
 
 def test_a_search_within_judged_lists_keeps_to_them():
     scores = np.array([[0.1, 0.9, 0.5], [0.3, 0.2, 0.8]])
-    assert searched([(0, 2), (2, 1, 0)], scores).tolist() == [[2, 0, -1], [2, 0, 1]]
+    assert rank_candidates([(0, 2), (2, 1, 0)], scores).tolist() == [[2, 0, -1], [2, 0, 1]]
 
 
 def test_scores_that_are_no_numbers_are_not_ranked():
     scores = np.array([[0.1, np.nan, 0.5]], dtype=np.float32)
-    assert searched([(0, 2)], scores).tolist() == [[2, 0]], "nobody asked for the broken one"
+    assert rank_candidates([(0, 2)], scores).tolist() == [[2, 0]], "nobody asked for the broken one"
     with pytest.raises(NearfarError, match="scores of candidates: question 0 has NaN or infinity among its scores"):
-        searched([(0, 1)], scores)
+        rank_candidates([(0, 1)], scores)
     rows = np.array([[0, 1, 2]])
     with pytest.raises(NearfarError, match="scores to be fused: question 0 has NaN or infinity among its scores"):
         fuse(Hits(scores, rows), Hits(np.zeros_like(scores), rows), 0.5, 3)
@@ -193,16 +202,16 @@ def test_scores_that_are_no_numbers_are_not_ranked():
 
 @pytest.fixture(scope="module")
 def trained():
-    texts = from_strings({"passage": list(PASSAGES) * 8, "question": ["Who led?", "Where?", "Who won?", "What do bees make?"] * 8}, "p")
-    return nearfar.fit("dpr", data=texts, encoder="bag", pool="mean", vocabulary=300, length=24, steps=40, batch=8, lr=1e-2)
+    texts = build_texts({"passage": list(PASSAGES) * 8, "question": ["Who led?", "Where?", "Who won?", "What do bees make?"] * 8}, "p")
+    return nearfar.fit("dpr", data=texts, encoder="bag", pooling="mean", vocab_size=300, max_length=24, steps=40, batch_size=8, lr=1e-2)
 
 
 @pytest.mark.parametrize("metric", ["dot", "l2", "cosine"])
 def test_dense_search_is_the_score_of_both_towers(trained, metric):
     vectors = trained.encode(list(PASSAGES))
-    index = build(vectors, list(PASSAGES), None, metric=metric)
+    index = build_index(vectors, list(PASSAGES), None, metric=metric)
     questions = ["Who led?", "What do bees make?"]
-    hits = Dense(trained, index).search(questions, 4)
+    hits = DenseRetriever(trained, index).search(questions, 4)
     q = encode_questions(trained, questions)
     assert not torch.allclose(q, trained.encode(questions)), "a question has a tower of its own"
     unit = torch.nn.functional.normalize
@@ -212,22 +221,25 @@ def test_dense_search_is_the_score_of_both_towers(trained, metric):
 
 
 def test_all_retrievers_answer_alike(trained):
-    lexical, dense = Lexical(build_bm25(PASSAGES)), Dense(trained, build(trained.encode(list(PASSAGES)), None, None, metric="dot"))
-    for retriever in (lexical, dense, Hybrid(lexical, dense), Hybrid(lexical, dense, None)):
+    lexical, dense = (
+        LexicalRetriever(build_bm25(PASSAGES)),
+        DenseRetriever(trained, build_index(trained.encode(list(PASSAGES)), None, None, metric="dot")),
+    )
+    for retriever in (lexical, dense, HybridRetriever(lexical, dense), HybridRetriever(lexical, dense, None)):
         hits = retriever.search(["What do bees make?", "Where?"], 2)
         assert hits.rows.shape == hits.scores.shape == (2, 2)
         assert hits.rows[0, 0] == 3
     for weight, alone in ((0.0, lexical), (1.0, dense)):
-        rows = Hybrid(lexical, dense, weight).search(["Who led?"], 1).rows
+        rows = HybridRetriever(lexical, dense, weight).search(["Who led?"], 1).rows
         assert rows.tolist() == alone.search(["Who led?"], 1).rows.tolist()
     with pytest.raises(UsageError, match="between 0"):
-        Hybrid(lexical, dense, 1.5)
+        HybridRetriever(lexical, dense, 1.5)
     with pytest.raises(UsageError, match="no reader but DPR"):
-        Reader.of(trained)
+        PassageReader.from_model(trained)
 
 
 def test_passages_keep_the_numbers_they_have_in_an_index():
-    hits = Lexical(build_bm25(PASSAGES[1:]), np.array([1, 5, 7])).search(["bees"], 1)
+    hits = LexicalRetriever(build_bm25(PASSAGES[1:]), np.array([1, 5, 7])).search(["bees"], 1)
     assert hits.rows.tolist() == [[7]]
 
 
@@ -235,7 +247,7 @@ def test_the_best_span_is_the_best_of_all_allowed_ones():
     generator = torch.Generator().manual_seed(0)
     begins, ends = torch.randn(2, 5, 9, generator=generator)
     inside = torch.rand(5, 9, generator=generator) > 0.3
-    first, last, score = best_span(begins, ends, inside, longest=3)
+    first, last, score = find_best_spans(begins, ends, inside, max_tokens=3)
     for i in range(5):
         allowed = [(a, b) for a in range(9) for b in range(a, min(9, a + 3)) if inside[i, a] and inside[i, b]]
         best = max(allowed, key=lambda ab: float(begins[i, ab[0]] + ends[i, ab[1]]))

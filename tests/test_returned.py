@@ -11,55 +11,55 @@ import torch
 from torch import Tensor, nn
 
 import nearfar
-from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Rows, Sizes, UsageError, Views
-from nearfar.data.common.tokenizer import pretrained_tokenizer
+from nearfar.core import Embeddings, NearfarError, Net, RandomKey, RawBatch, Rows, Sizes, UsageError, Views
+from nearfar.data.common.tokenizer import load_pretrained_tokenizer
 from nearfar.recipes.vision.simclr import SimCLR
-from nearfar.similarity.augment import Augment
+from nearfar.similarity.augment import ImageViews
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (60, 1, 8, 8), dtype=np.uint8)
-RUN: dict[str, Any] = {"data": IMAGES, "steps": 3, "batch": 16, "encoder": "convnet-gn", "log_every": 1}
+RUN: dict[str, Any] = {"data": IMAGES, "steps": 3, "batch_size": 16, "encoder": "convnet-gn", "log_every": 1}
 
 
 @dataclass(frozen=True)
 class Nothing(SimCLR):
-    def objective(self, net: Net, z: Embedded, key: Key) -> Any:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Any:
         return None
 
 
 @dataclass(frozen=True)
 class NoLoss(SimCLR):
-    def objective(self, net: Net, z: Embedded, key: Key) -> Any:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Any:
         return {"apart": z["z0"].mean()}
 
 
 @dataclass(frozen=True)
 class Rowwise(SimCLR):
-    def objective(self, net: Net, z: Embedded, key: Key) -> Any:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Any:
         return (z["z0"] * z["z1"]).sum(1)
 
 
 @dataclass(frozen=True)
 class PlainNumber(SimCLR):
-    def objective(self, net: Net, z: Embedded, key: Key) -> Any:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Any:
         return {"loss": (z["z0"] * z["z1"]).sum(), "rows": 16}
 
 
 @dataclass(frozen=True)
 class Detached(SimCLR):
-    def objective(self, net: Net, z: Embedded, key: Key) -> Any:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Any:
         return (z["z0"].detach() * z["z1"].detach()).sum()
 
 
 @dataclass(frozen=True)
 class Count(SimCLR):
-    def embed(self, net: Net, x: Views, key: Key) -> Any:
-        return {**super().embed(net, x, key), "count": 3}
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Any:
+        return {**super().embed(net, x, rng_key), "count": 3}
 
 
 @dataclass(frozen=True)
 class Alone(SimCLR):
-    def embed(self, net: Net, x: Views, key: Key) -> Any:
-        return super().embed(net, x, key)["z0"]
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Any:
+        return super().embed(net, x, rng_key)["z0"]
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_a_mistake_is_named_by_its_method(recipe, words):
 
 
 @dataclass(frozen=True)
-class Noisy(Augment):
+class Noisy(ImageViews):
     """Views that draw from torch, without a key."""
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         seen = raw["image"].float() / 255
         return {"v0": seen + 0.1 * torch.randn_like(seen), "v1": seen + 0.1 * torch.randn_like(seen)}
 
 
 @dataclass(frozen=True)
 class OfNoise(SimCLR):
-    def similarity(self, net: Net) -> Augment:
+    def similarity(self, net: Net) -> ImageViews:
         return Noisy(super().similarity(net).pipelines)
 
 
@@ -102,7 +102,7 @@ def losses(state: int, **changes: Any) -> list[float]:
 
 def test_views_that_draw_from_torch_are_the_same_again():
     assert losses(1) == losses(2)
-    assert losses(1, chunk=8) == losses(2, chunk=8)
+    assert losses(1, chunk_size=8) == losses(2, chunk_size=8)
     assert losses(1) != losses(1, seed=1)
 
 
@@ -138,4 +138,4 @@ def test_a_tokenizer_that_knows_no_words_is_refused(tmp_path):
     transformers = pytest.importorskip("transformers")
     transformers.BertConfig(vocab_size=100, hidden_size=32, num_hidden_layers=1, num_attention_heads=2).save_pretrained(tmp_path)
     with pytest.raises(UsageError, match=r"knows no words|no readable tokenizer"):
-        pretrained_tokenizer(str(tmp_path))
+        load_pretrained_tokenizer(str(tmp_path))

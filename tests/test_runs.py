@@ -24,16 +24,18 @@ from PIL import Image
 from torch.nn.modules.module import register_module_forward_hook
 
 import nearfar
-from nearfar.api.evaluate import splits_of, views_of
-from nearfar.api.fit import embed, evaluate, report
+from nearfar.api.embed import embed
+from nearfar.api.evaluate import evaluate_model
+from nearfar.api.report import write_model_report
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.data.common.input_interface import OF_SOME_DATA
-from nearfar.data.common.inputs import INPUTS
+from nearfar.data.common.input_interface import MODALITY_SETTINGS
+from nearfar.data.common.input_registry import INPUT_CLASSES
 from nearfar.data.images import image_folder as folder_module
-from nearfar.train.fit import Hook
+from nearfar.train.model_data import draw_test_views, load_model_splits
+from nearfar.train.training_loop import Hook
 
-SMALL = {"steps": 2, "batch": 8}
+SMALL = {"steps": 2, "batch_size": 8}
 
 
 def pictures(folder: Path, count: int, size: int = 8, start: int = 0, classes: str = "ab") -> Path:
@@ -52,8 +54,8 @@ WRONG = {
     "schedule='linear'": "--schedule must be one of cosine, constant",
     "precision='fp16'": "--precision must be one of fp32, bf16",
     "norm='bogus'": "--norm must be one of batch, layer, none",
-    "batch='16'": "--batch must be of type int",
-    "tau=0": "--tau must be greater than 0",
+    "batch_size='16'": "--batch-size must be of type int",
+    "temperature=0": "--temperature must be greater than 0",
     "dim=-3": "--dim must be greater than 0",
     "momentum=3": "--momentum must be at least 0 and at most 1",
     "weight_decay=-1": "--weight-decay must be at least 0",
@@ -61,7 +63,7 @@ WRONG = {
     "seconds=3.0": "--seconds does nothing",
     "hooks=[nearfar.Hook]": "as in hooks=[MyHook()]; got the class Hook",
     "hooks=[print]": "got <built-in function print>",
-    "hooks=nearfar.Hook()": "got <nearfar.train.fit.Hook object",
+    "hooks=nearfar.Hook()": "got <nearfar.train.training_loop.Hook object",
 }
 
 
@@ -78,23 +80,23 @@ def test_wrong_settings_are_errors_in_python_too(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("place", INPUTS.values())
+@pytest.mark.parametrize("place", INPUT_CLASSES.values())
 def test_inputs_name_the_settings_that_they_read(place):
     """A setting that is read and not named would be refused."""
     module, name = place.split(".")
     inputs = getattr(importlib.import_module(f"nearfar.data.{module}.inputs"), name)
     source = inspect.getsource(sys.modules[inputs.__module__])
-    assert set(inputs.reads) == {setting for setting in OF_SOME_DATA if f"run.{setting}" in source}
+    assert set(inputs.used_settings) == {setting for setting in MODALITY_SETTINGS if f"config.{setting}" in source}
 
 
 def test_settings_of_presets_and_configs_may_be_about_other_data(tmp_path):
     """Nobody asked for them."""
     first = nearfar.fit("simclr", "digits", out=tmp_path / "run", **SMALL)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config["run"] |= {"columns": "text", "length": 9}
+    config["train_config"] |= {"columns": "text", "max_length": 9}
     (tmp_path / "other.json").write_text(json.dumps(config))
-    again = nearfar.fit(config=tmp_path / "other.json", seconds=None)
-    assert again.run == dataclasses.replace(first.run, columns="text", length=9)
+    again = nearfar.fit(config_file=tmp_path / "other.json", seconds=None)
+    assert again.config == dataclasses.replace(first.config, columns="text", max_length=9)
 
 
 def test_a_run_can_be_used_from_any_folder(tmp_path, monkeypatch):
@@ -103,8 +105,8 @@ def test_a_run_can_be_used_from_any_folder(tmp_path, monkeypatch):
     nearfar.fit("simclr", data="pictures", out="run", **SMALL)
     (tmp_path / "away").mkdir()
     monkeypatch.chdir(tmp_path / "away")
-    assert evaluate(nearfar.load(tmp_path / "run")).results
-    again = nearfar.fit(config=tmp_path / "run" / "config.json", out="again")
+    assert evaluate_model(nearfar.load(tmp_path / "run")).results
+    again = nearfar.fit(config_file=tmp_path / "run" / "config.json", out="again")
     assert again.step == 2
 
 
@@ -112,7 +114,7 @@ def test_data_that_grew_are_refused_where_test_rows_would_mix_with_training_rows
     pictures(tmp_path / "pictures", 30)
     run = nearfar.fit("simclr", data=tmp_path / "pictures", out=tmp_path / "run", **SMALL)
     pictures(tmp_path / "pictures", 5, start=100)
-    for use in (evaluate, report):
+    for use in (evaluate_model, write_model_report):
         with pytest.raises(UsageError, match="has changed since"):
             use(run)
     (tmp_path / "pictures" / "a" / "100.png").unlink()
@@ -122,7 +124,7 @@ def test_a_changed_pixel_is_noticed_by_resume(tmp_path):
     pictures(tmp_path / "pictures", 30)
     nearfar.fit("simclr", data=tmp_path / "pictures", out=tmp_path / "run", **SMALL, save_every=1)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config["run"]["steps"] = 3
+    config["train_config"]["steps"] = 3
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     victim = tmp_path / "pictures" / "a" / "000.png"
     Image.fromarray(255 - np.asarray(Image.open(victim))).save(victim)
@@ -133,31 +135,31 @@ def test_a_changed_pixel_is_noticed_by_resume(tmp_path):
 def test_raw_pixels_stand_beside_large_images_too(tmp_path):
     pictures(tmp_path / "pictures", 40, size=72)
     run = nearfar.fit("simclr", data=tmp_path / "pictures", encoder="convnet", out=tmp_path / "run", **SMALL)
-    names = [r["representation"] for r in evaluate(run).results]
+    names = [r["representation"] for r in evaluate_model(run).results]
     assert names == ["raw pixels", "raw pixels, scaled", "untrained encoder", "trained encoder"]
-    assert evaluate(run).results[0]["width"] == 3 * 32 * 32
-    assert report(run).stat().st_size > 10_000
+    assert evaluate_model(run).results[0]["width"] == 3 * 32 * 32
+    assert write_model_report(run).stat().st_size > 10_000
 
 
 def test_views_are_of_samples_from_all_over_data_that_are_sorted_by_class(tmp_path):
     """Black pictures first: whatever is done to one of them, it stays black."""
     run = nearfar.fit("simclr", data=pictures(tmp_path / "pictures", 20), **SMALL)
-    (data,) = run.inputs.accept(np.repeat([0, 255], 40)[:, None, None, None].astype(np.uint8) * np.ones((1, 8, 8, 3), np.uint8))
-    first, second = views_of(run, data, 24)
+    (data,) = run.inputs.adapt(np.repeat([0, 255], 40)[:, None, None, None].astype(np.uint8) * np.ones((1, 8, 8, 3), np.uint8))
+    first, second = draw_test_views(run, data, 24)
     bright = first.flatten(1).amax(1) > 0
     assert 4 <= bright.sum() <= 20
     assert torch.equal(bright, second.flatten(1).amax(1) > 0), "both views are of one sample"
-    assert torch.equal(views_of(run, data, 24)[0], first)
+    assert torch.equal(draw_test_views(run, data, 24)[0], first)
 
 
 def test_views_of_other_data_need_no_labels_and_are_of_what_the_method_draws_from(tmp_path):
     taught = nearfar.fit("supcon", data=pictures(tmp_path / "pictures", 20), **SMALL)
-    (unlabelled,) = taught.inputs.accept(np.zeros((30, 8, 8, 3), np.uint8))
-    assert len(views_of(taught, unlabelled, 12)[0]) == 12
+    (unlabelled,) = taught.inputs.adapt(np.zeros((30, 8, 8, 3), np.uint8))
+    assert len(draw_test_views(taught, unlabelled, 12)[0]) == 12
     frames = nearfar.fit("st-dim", preset="tiny", steps=1)
-    test = splits_of(frames).test
-    assert len(test.successors) < len(test)
-    assert len(views_of(frames, test, len(test))[0]) == len(test.successors), "the last frame of an episode has no next one"
+    test = load_model_splits(frames).test
+    assert len(test.pair_starts) < len(test)
+    assert len(draw_test_views(frames, test, len(test))[0]) == len(test.pair_starts), "the last frame of an episode has no next one"
 
 
 def test_the_same_samples_are_divided_as_in_training_whatever_their_name_and_labels(tmp_path):
@@ -165,20 +167,20 @@ def test_the_same_samples_are_divided_as_in_training_whatever_their_name_and_lab
     X, y = np.random.default_rng(0).integers(0, 256, (60, 8, 8), dtype=np.uint8), np.arange(60) % 3
     np.save(tmp_path / "x.npy", X)
     np.savez(tmp_path / "xy.npz", images=X, labels=y)
-    blind = splits_of(nearfar.fit("simclr", tmp_path / "x.npy", out=tmp_path / "run", **SMALL)).test_ids
+    blind = load_model_splits(nearfar.fit("simclr", tmp_path / "x.npy", out=tmp_path / "run", **SMALL)).test_ids
     for run, data in ((nearfar.load(tmp_path / "run"), tmp_path / "xy.npz"), (nearfar.fit("simclr", X, **SMALL), (X, y))):
-        splits = splits_of(run, data)
+        splits = load_model_splits(run, data)
         assert splits.test_ids == blind
         assert np.array_equal(splits.test.labels, y[blind])
-        assert splits_of(run, (X[::-1].copy(), y)).test_ids != blind, "other data are divided anew"
+        assert load_model_splits(run, (X[::-1].copy(), y)).test_ids != blind, "other data are divided anew"
     taught = nearfar.fit("supcon", (X, y), **SMALL)
-    assert splits_of(taught, (X, y)).test_ids != blind
-    assert splits_of(taught, X).test_ids == splits_of(taught, (X, y)).test_ids
+    assert load_model_splits(taught, (X, y)).test_ids != blind
+    assert load_model_splits(taught, X).test_ids == load_model_splits(taught, (X, y)).test_ids
 
 
 def test_a_report_adds_up_the_time_of_a_resumed_run(tmp_path):
     run = nearfar.fit("simclr", data=pictures(tmp_path / "pictures", 30), out=tmp_path / "run", **SMALL)
-    page = report(dataclasses.replace(run, metrics=[{"step": s, "time": t} for s, t in enumerate((10.0, 40.0, 5.0, 30.5))]))
+    page = write_model_report(dataclasses.replace(run, metrics=[{"step": s, "time": t} for s, t in enumerate((10.0, 40.0, 5.0, 30.5))]))
     assert "70.5 s" in page.read_text()
 
 
@@ -212,7 +214,7 @@ def test_damaged_checkpoints_do_not_push_out_good_ones(tmp_path, caplog):
             if session.step == 3:
                 raise RuntimeError("on purpose")
 
-    nearfar.fit("simclr", preset="tiny", out=tmp_path / "run", steps=9, batch=16, save_every=1)
+    nearfar.fit("simclr", preset="tiny", out=tmp_path / "run", steps=9, batch_size=16, save_every=1)
     checkpoints = tmp_path / "run" / "checkpoints"
     for file in checkpoints.glob("*/net.safetensors"):
         file.write_bytes(b"")
@@ -226,7 +228,7 @@ def test_damaged_checkpoints_do_not_push_out_good_ones(tmp_path, caplog):
 def test_links_are_never_written_through(tmp_path):
     nearfar.fit("simclr", preset="tiny", out=tmp_path / "run", **SMALL)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    config["run"]["steps"] = 3
+    config["train_config"]["steps"] = 3
     (tmp_path / "run" / "config.json").write_text(json.dumps(config))
     precious = tmp_path / "precious.txt"
     precious.write_text("dear")
@@ -243,13 +245,13 @@ def test_a_run_on_an_array_asks_for_it_again(tmp_path):
     images = np.arange(30 * 64, dtype=np.uint8).reshape(30, 8, 8)
     run = nearfar.fit("simclr", data=images, out=tmp_path / "run", **SMALL)
     with pytest.raises(UsageError, match="trained on an array"):
-        evaluate(run)
-    assert evaluate(run, images).results
+        evaluate_model(run)
+    assert evaluate_model(run, images).results
 
 
 def test_chunks_with_batch_norm_are_warned_of_and_statistics_move_once(caplog):
     with caplog.at_level(logging.WARNING, "nearfar"):
-        run = nearfar.fit("byol", preset="tiny", steps=1, batch=17, chunk=16)
+        run = nearfar.fit("byol", preset="tiny", steps=1, batch_size=17, chunk_size=16)
     assert "convnet-gn" in caplog.text
     tracked = [v for k, v in run.net.state_dict().items() if k.startswith("encoder") and k.endswith("num_batches_tracked")]
     assert tracked
@@ -270,7 +272,7 @@ def determinism_of_forward_passes() -> Iterator[list[bool]]:
 @pytest.mark.parametrize("flags", [["--deterministic"], []])
 def test_the_deterministic_flag_holds_during_the_steps(flags, tmp_path):
     with determinism_of_forward_passes() as seen:
-        assert main(["fit", "simclr", "--tiny", "--steps", "2", "--batch", "8", "--out", str(tmp_path / "run"), *flags]) == 0
+        assert main(["fit", "simclr", "--tiny", "--steps", "2", "--batch-size", "8", "--out", str(tmp_path / "run"), *flags]) == 0
     assert set(seen) == {bool(flags)}
     assert not torch.are_deterministic_algorithms_enabled()
 
@@ -295,11 +297,11 @@ def test_determinism_ends_with_the_run(before):
 
 def test_a_broken_file_in_a_worker_is_one_message(tmp_path, monkeypatch):
     pictures(tmp_path / "pictures", 30)
-    monkeypatch.setattr(folder_module, "MEMORY_LIMIT", 100)
+    monkeypatch.setattr(folder_module, "MAX_BYTES_IN_MEMORY", 100)
     victim = tmp_path / "pictures" / "a" / "004.png"
     victim.write_bytes(victim.read_bytes()[:-30])
     with pytest.raises(UsageError, match=r"^cannot read the image .*004\.png"):
-        nearfar.fit("simclr", data=tmp_path / "pictures", steps=20, batch=8, workers=1)
+        nearfar.fit("simclr", data=tmp_path / "pictures", steps=20, batch_size=8, num_workers=1)
 
 
 def test_a_signal_to_the_whole_group_saves_with_workers(tmp_path):
@@ -313,7 +315,7 @@ def test_a_signal_to_the_whole_group_saves_with_workers(tmp_path):
         "--tiny",
         "--steps",
         "100000",
-        "--workers",
+        "--num-workers",
         "2",
         "--log-every",
         "1",
@@ -335,7 +337,7 @@ def test_a_signal_to_the_whole_group_saves_with_workers(tmp_path):
 
 def test_another_part_of_the_net_encodes():
     """NPID's `query` ends where its loss compares: unit vectors of the head's width, of the same images in the same order."""
-    trained = nearfar.fit("instance-discrimination-npid", data="digits", steps=2, batch=32)
+    trained = nearfar.fit("instance-discrimination-npid", data="digits", steps=2, batch_size=32)
     images = np.random.default_rng(0).integers(0, 256, (20, 8, 8), dtype=np.uint8)
     h, f = trained.encode(images), trained.encode(images, tower="query")
     assert f.shape == (20, 128)
@@ -346,7 +348,7 @@ def test_another_part_of_the_net_encodes():
 
 def test_labels_that_changed_are_noticed_by_who_learns_from_them(tmp_path):
     pixels, labels = np.random.default_rng(0).integers(0, 256, (40, 8, 8), dtype=np.uint8), np.arange(40) % 4
-    settings = {"steps": 4, "batch": 8, "save_every": 2, "encoder": "convnet-gn"}
+    settings = {"steps": 4, "batch_size": 8, "save_every": 2, "encoder": "convnet-gn"}
     for name in ("supcon", "simclr"):
         np.savez(tmp_path / "images.npz", images=pixels, labels=labels)
         with pytest.raises(KeyboardInterrupt):
@@ -368,11 +370,11 @@ class StopAt(Hook):
 
 
 def test_a_chunk_of_one_row_before_batch_normalisation_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="--chunk 1 leaves a chunk of one row"):
-        nearfar.fit("barlow-twins", preset="tiny", chunk=1, batch=8, steps=1, out=tmp_path / "run")
+    with pytest.raises(UsageError, match="--chunk-size 1 leaves a chunk of one row"):
+        nearfar.fit("barlow-twins", preset="tiny", chunk_size=1, batch_size=8, steps=1, out=tmp_path / "run")
     assert not (tmp_path / "run").exists(), "nothing is begun that cannot be trained"
-    with pytest.raises(UsageError, match="--chunk 2 leaves a chunk of one row"):
-        nearfar.fit("byol", preset="tiny", chunk=2, batch=3, steps=1)
+    with pytest.raises(UsageError, match="--chunk-size 2 leaves a chunk of one row"):
+        nearfar.fit("byol", preset="tiny", chunk_size=2, batch_size=3, steps=1)
 
 
 def stopped_run(folder: Path, stop_at: int | None = 2) -> Path:
@@ -384,7 +386,7 @@ def stopped_run(folder: Path, stop_at: int | None = 2) -> Path:
 
     run = folder / "run"
     with contextlib.suppress(KeyboardInterrupt):
-        nearfar.fit("simclr", preset="tiny", steps=4, batch=8, save_every=1, out=run, hooks=[Stop()])
+        nearfar.fit("simclr", preset="tiny", steps=4, batch_size=8, save_every=1, out=run, hooks=[Stop()])
     return run
 
 
@@ -395,12 +397,12 @@ def edit_config(run: Path, part: str, **values: object) -> None:
 
 
 CHANGES = {
-    "run.seed: 0 in the checkpoint, 7 in config.json": ("run", {"seed": 7}),
-    "run.lr: 0.002 in the checkpoint, 0.5 in config.json": ("run", {"lr": 0.5}),
-    "run.batch: 8 in the checkpoint, 16 in config.json": ("run", {"batch": 16}),
-    "run.weight_decay: 0.0001 in the checkpoint, 0.1 in config.json": ("run", {"weight_decay": 0.1}),
-    "run.steps: 4 in the checkpoint, 2 in config.json": ("run", {"steps": 2}),
-    "hyper.tau: 0.5 in the checkpoint, 0.1 in config.json": ("hyper", {"tau": 0.1}),
+    "train_config.seed: 0 in the checkpoint, 7 in config.json": ("train_config", {"seed": 7}),
+    "train_config.lr: 0.002 in the checkpoint, 0.5 in config.json": ("train_config", {"lr": 0.5}),
+    "train_config.batch_size: 8 in the checkpoint, 16 in config.json": ("train_config", {"batch_size": 16}),
+    "train_config.weight_decay: 0.0001 in the checkpoint, 0.1 in config.json": ("train_config", {"weight_decay": 0.1}),
+    "train_config.steps: 4 in the checkpoint, 2 in config.json": ("train_config", {"steps": 2}),
+    "hyperparameters.temperature: 0.5 in the checkpoint, 0.1 in config.json": ("hyperparameters", {"temperature": 0.1}),
 }
 
 
@@ -418,18 +420,18 @@ def test_resume_refuses_a_config_that_differs_from_the_checkpoint(said, stop_at,
 
 def test_accepted_changes_of_a_config_are_used_and_logged(tmp_path, caplog):
     run = stopped_run(tmp_path)
-    edit_config(run, "run", lr=0.5, schedule="constant", warmup=0.0)
+    edit_config(run, "train_config", lr=0.5, schedule="constant", warmup_ratio=0.0)
     with caplog.at_level(logging.WARNING, "nearfar"):
         found = nearfar.resume(run, accept_changes=True)
     assert found.step == 4
     assert [line["lr"] for line in found.metrics if "lr" in line][-1] == 0.5
-    assert "run.lr: 0.002 in the checkpoint, 0.5 in config.json" in caplog.text
+    assert "train_config.lr: 0.002 in the checkpoint, 0.5 in config.json" in caplog.text
     assert nearfar.resume(run).step == 4, "the last checkpoint holds the accepted config"
 
 
 def test_machine_settings_and_the_place_of_the_data_may_change(tmp_path):
     run = stopped_run(tmp_path)
-    edit_config(run, "machine", workers=1, save_every=2)
+    edit_config(run, "runtime_config", num_workers=1, save_every=2)
     assert nearfar.resume(run).step == 4
 
 

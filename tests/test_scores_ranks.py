@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from nearfar.core import UsageError
-from nearfar.core.ranks import gather
-from nearfar.losses import batch_hard, clip, hardest_negatives, info_nce, lifted, nt_xent, spreading, supcon, uniformity
-from nearfar.scores import bilinear, euclidean, gather_with_gradient, labelled, listed, matched, pairs, rowmap, shared_over_ranks, views
+from nearfar.core.ranks import gather_from_ranks
+from nearfar.losses import batch_hard, clip, info_nce, lifted_structure, mine_hardest_negatives, nt_xent, spreading, supcon, uniformity
+from nearfar.scores import Scores, bilinear, euclidean, gather_with_gradient, rowmap, shared_over_ranks
 from nearfar.scores import table as table_module
 
 ROWS = (6, 7)
@@ -35,14 +35,14 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 LOCAL = {
     "nt_xent": lambda a, b, y: nt_xent(a, b),
     "clip": lambda a, b, y: clip(a, b, 5.0),
-    "info_nce in blocks": lambda a, b, y: info_nce(replace(pairs(a, b) / 0.2, block=2)),
-    "matched": lambda a, b, y: info_nce(matched(a, b, against=randn(4, 4, seed=2)) / 0.3),
-    "supcon": lambda a, b, y: supcon(labelled(a, y) / 0.3),
-    "batch_hard": lambda a, b, y: batch_hard(labelled(a, y, score=euclidean)),
-    "spreading": lambda a, b, y: spreading(pairs(a, b)),
-    "lifted": lambda a, b, y: lifted(labelled(a, y, score=euclidean)),
+    "info_nce in blocks": lambda a, b, y: info_nce(replace(Scores.from_pairs(a, b) / 0.2, rows_per_block=2)),
+    "matched": lambda a, b, y: info_nce(Scores.from_matched(a, b, negatives=randn(4, 4, seed=2)) / 0.3),
+    "supcon": lambda a, b, y: supcon(Scores.from_labels(a, y) / 0.3),
+    "batch_hard": lambda a, b, y: batch_hard(Scores.from_labels(a, y, score=euclidean)),
+    "spreading": lambda a, b, y: spreading(Scores.from_pairs(a, b)),
+    "lifted": lambda a, b, y: lifted_structure(Scores.from_labels(a, y, score=euclidean)),
     "uniformity": lambda a, b, y: uniformity(a),
-    "hardest_negatives": lambda a, b, y: hardest_negatives(labelled(a, y), 2).double() * a[:, :1],
+    "hardest_negatives": lambda a, b, y: mine_hardest_negatives(Scores.from_labels(a, y), 2).double() * a[:, :1],
 }
 
 
@@ -76,11 +76,11 @@ def gradients_with_ddp(share: slice, local_loss: bool = False, shared: bool = Fa
     if local_loss:  # own rows against all columns: those of the own pairs first
         all1 = gather_with_gradient(z1)
         order = torch.cat([all1[share], all1[: share.start], all1[share.stop :]])
-        loss = info_nce(pairs(z0, order) / tau).mean()
+        loss = info_nce(Scores.from_pairs(z0, order) / tau).mean()
     else:
         z0, z1 = gather_with_gradient(z0), gather_with_gradient(z1)
         with shared_over_ranks() if shared else contextlib.nullcontext():
-            loss = nt_xent(z0, z1, tau) if not shared else info_nce(replace(views(z0, z1) / tau, block=3)).mean()
+            loss = nt_xent(z0, z1, tau) if not shared else info_nce(replace(Scores.from_views(z0, z1) / tau, rows_per_block=3)).mean()
     loss.backward()
     return [p.grad for p in model.parameters() if p.grad is not None]
 
@@ -90,7 +90,7 @@ def gradients_alone(at: slice, local_loss: bool) -> list[Tensor]:
     a, b, _ = (x[at] for x in batch())
     z, tau = model(torch.cat([a, b]))
     z0, z1 = z.chunk(2)
-    (info_nce(pairs(z0, z1) / tau).mean() if local_loss else nt_xent(z0, z1, tau)).backward()
+    (info_nce(Scores.from_pairs(z0, z1) / tau).mean() if local_loss else nt_xent(z0, z1, tau)).backward()
     return [p.grad for p in model.parameters() if p.grad is not None]
 
 
@@ -107,15 +107,15 @@ def _mixed(a: Tensor, label: Tensor, b: Tensor, w: Tensor) -> tuple[Tensor, Tens
 
 def _answers() -> list[Tensor]:
     """Values of several streamed computations, each followed by the gradients of all inputs."""
-    table_module.DIRECT = 0
+    table_module.MAX_DENSE_ENTRIES = 0
     label = torch.arange(7) % 3
     computations = [
         lambda a, b, w, s: sum(r.square().sum() for r in rowmap(_mixed, (a, label), (b, w), 2)),
         lambda a, b, w, s: rowmap(lambda x, k: (x * k.sum()).sum(1), (a[:1],), (b,), 4).sum(),  # fewer rows than ranks
-        lambda a, b, w, s: info_nce(replace(pairs(a, b, score=bilinear(w)) * s.exp(), block=2)).mean(),
-        lambda a, b, w, s: info_nce(replace(views(a, b) * s.exp(), block=3)).sum(),
-        lambda a, b, w, s: info_nce(matched(a, b, against=w) / 0.3).mean(),
-        lambda a, b, w, s: info_nce(labelled(a, label) / 0.3).mean(),
+        lambda a, b, w, s: info_nce(replace(Scores.from_pairs(a, b, score=bilinear(w)) * s.exp(), rows_per_block=2)).mean(),
+        lambda a, b, w, s: info_nce(replace(Scores.from_views(a, b) * s.exp(), rows_per_block=3)).sum(),
+        lambda a, b, w, s: info_nce(Scores.from_matched(a, b, negatives=w) / 0.3).mean(),
+        lambda a, b, w, s: info_nce(Scores.from_labels(a, label) / 0.3).mean(),
         lambda a, b, w, s: clip(a, b, s.exp()),
         lambda a, b, w, s: uniformity(a),
     ]
@@ -136,16 +136,16 @@ def refusals(rank: int) -> dict[str, str]:
     other = a + 0.01 * rank
     wrong = {
         "rows of a small table": lambda: nt_xent(a[own], b[own]),
-        "rows of a streamed table": lambda: info_nce(replace(pairs(a[own], b[own]), block=2)),
-        "small on one rank only": lambda: info_nce(replace(pairs(a[own], b[own]), block=2 if rank else None)),
+        "rows of a streamed table": lambda: info_nce(replace(Scores.from_pairs(a[own], b[own]), rows_per_block=2)),
+        "small on one rank only": lambda: info_nce(replace(Scores.from_pairs(a[own], b[own]), rows_per_block=2 if rank else None)),
         "rows of rowmap": lambda: rowmap(lambda x: x, (a[own],)),
         "rows of clip": lambda: clip(a[own], b[own], 5.0),
-        "columns": lambda: info_nce(matched(a, b, against=b[: 3 + rank])),
-        "dtype": lambda: info_nce(pairs(a.float() if rank else a, b.float() if rank else b)),
+        "columns": lambda: info_nce(Scores.from_matched(a, b, negatives=b[: 3 + rank])),
+        "dtype": lambda: info_nce(Scores.from_pairs(a.float() if rank else a, b.float() if rank else b)),
         "contents": lambda: nt_xent(other, b),
         "order of the rows": lambda: uniformity(a.flip(0) if rank else a),
-        "labels": lambda: supcon(labelled(a, y.roll(rank))),
-        "temperature": lambda: supcon(labelled(a, y) / (0.5 + 0.1 * rank)),
+        "labels": lambda: supcon(Scores.from_labels(a, y.roll(rank))),
+        "temperature": lambda: supcon(Scores.from_labels(a, y) / (0.5 + 0.1 * rank)),
         "NaN on one rank": lambda: nt_xent(a, b * torch.tensor([1.0, torch.nan][rank])),
     }
     found = {}
@@ -154,7 +154,7 @@ def refusals(rank: int) -> dict[str, str]:
             call()
         found[name] = str(refused.value)
     with pytest.raises(UsageError) as refused:
-        gather(torch.zeros(2, 3 + rank))
+        gather_from_ranks(torch.zeros(2, 3 + rank))
     return found | {"gather": str(refused.value)}
 
 
@@ -165,15 +165,21 @@ def accepted(rank: int) -> list[Tensor]:
     with shared_over_ranks():
         found.append(nt_xent(a * (1 + 1e-15 * rank), b))  # other machines round differently
         found.append(nt_xent(a * torch.nan, b).isnan())
-        inside = views(a, b).by_rows(lambda block: (info_nce(replace(block, block=1)),))[0]  # a loss within a row function
-        found += [inside, hardest_negatives(labelled(a, y), 2), info_nce(listed(a, b))]  # of listed scores the vectors are empty
+        inside = Scores.from_views(a, b).map_blocks(lambda block: (info_nce(replace(block, rows_per_block=1)),))[
+            0
+        ]  # a loss within a row function
+        found += [
+            inside,
+            mine_hardest_negatives(Scores.from_labels(a, y), 2),
+            info_nce(Scores.from_lists(a, b)),
+        ]  # of listed scores the vectors are empty
     return found
 
 
 def work(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    table_module.DIRECT = 0
+    table_module.MAX_DENSE_ENTRIES = 0
     found = {
         "local": local_values(BOTH[rank]),
         "ddp": gradients_with_ddp(BOTH[rank]),
@@ -183,7 +189,7 @@ def work(rank: int, folder: str) -> None:
         "accepted": accepted(rank),
     }
     found["shared"] = _answers()
-    table_module.DIRECT = 1 << 22
+    table_module.MAX_DENSE_ENTRIES = 1 << 22
     found |= {"refusals": refusals(rank), "small": accepted(rank)}
     if rank == 0:
         found["only here"] = uniformity(batch()[0])
@@ -261,7 +267,7 @@ def test_a_loss_on_one_rank_alone_does_not_wait(ranks):
 
 
 def test_two_ranks_that_share_rows_equal_one(ranks, monkeypatch):
-    monkeypatch.setattr(table_module, "DIRECT", table_module.DIRECT)
+    monkeypatch.setattr(table_module, "MAX_DENSE_ENTRIES", table_module.MAX_DENSE_ENTRIES)
     alone = _answers()
     for rank in ranks:
         assert len(rank["shared"]) == len(alone)

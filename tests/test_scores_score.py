@@ -7,7 +7,7 @@ import torch
 from scipy.spatial.distance import cdist
 from torch import nn
 
-from nearfar.scores import as_score, bilinear, cosine, dot, euclidean, learned, squared_euclidean, unit
+from nearfar.scores import as_score, bilinear, build_learned_score, cosine, dot, euclidean, l2_normalize, squared_euclidean
 
 
 def _vectors(n=6, m=5, d=3, far=0.0):
@@ -26,16 +26,16 @@ def test_against_scipy(score, metric):
 @pytest.mark.parametrize("score", [cosine, dot, euclidean, squared_euclidean, bilinear(torch.ones(3, 3, dtype=torch.float64).triu())])
 def test_pairs_are_the_diagonal_and_T_exchanges_the_sides(score):
     a, b = _vectors(5, 5)
-    ready = score.ready(a), score.ready(b)
-    torch.testing.assert_close(score.of_pairs(*ready), score(a, b).diagonal())
+    ready = score.prepare_vectors(a), score.prepare_vectors(b)
+    torch.testing.assert_close(score.score_pairs(*ready), score(a, b).diagonal())
     torch.testing.assert_close(score.T(b, a), score(a, b).T)
-    torch.testing.assert_close(score.T.of_pairs(ready[1], ready[0]), score(a, b).diagonal())
+    torch.testing.assert_close(score.T.score_pairs(ready[1], ready[0]), score(a, b).diagonal())
 
 
 def test_pairs_of_any_function_are_diagonals_of_small_squares():
     a, b = _vectors(37, 37)
     score = as_score(lambda a, b: (a[:, None] * b.sin()).sum(2).exp())
-    torch.testing.assert_close(score.of_pairs(a, b), score(a, b).diagonal())
+    torch.testing.assert_close(score.score_pairs(a, b), score(a, b).diagonal())
 
 
 @pytest.mark.parametrize("score", [cosine, dot, euclidean, squared_euclidean])
@@ -66,8 +66,8 @@ def test_a_zero_vector_has_cosine_zero_and_no_gradient():
 @pytest.mark.parametrize("length", [1e30, 1e-9])
 def test_long_and_short_vectors_have_a_direction(length):
     a = (torch.tensor([[3.0, 4.0, 0.0]]) * length).requires_grad_()
-    torch.testing.assert_close(unit(a), torch.tensor([[0.6, 0.8, 0.0]]))
-    unit(a)[0, 2].backward()
+    torch.testing.assert_close(l2_normalize(a), torch.tensor([[0.6, 0.8, 0.0]]))
+    l2_normalize(a)[0, 2].backward()
     torch.testing.assert_close(a.grad * length, torch.tensor([[0.0, 0.0, 0.2]]))
 
 
@@ -83,7 +83,7 @@ def test_duplicates_have_distance_zero_and_a_finite_gradient():
 def test_half_precision_is_widened():
     a = torch.randn(4, 8, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(cosine(a, a), cosine(a.float(), a.float()), rtol=0, atol=0)
-    assert unit(a.double()).dtype == torch.float64
+    assert l2_normalize(a.double()).dtype == torch.float64
 
 
 def test_a_learned_module_is_a_score_with_its_parameters():
@@ -97,7 +97,7 @@ def test_a_learned_module_is_a_score_with_its_parameters():
             return self.out(self.mix(both).tanh())[..., 0]
 
     module = Fusion().double()
-    score = learned(module, width=5)
+    score = build_learned_score(module, values_per_pair=5)
     a, b = _vectors()
     torch.testing.assert_close(score(a, b), module(a, b))
     assert [p.shape for p in score.parameters] == [p.shape for p in module.parameters()]

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar.core import NearfarError, UsageError
-from nearfar.scores import Scores, bilinear, cosine, dot, labelled, learned, listed, log_add_exp, matched, pairs, squared_euclidean, views
+from nearfar.scores import Scores, bilinear, build_learned_score, cosine, dot, log_add_exp, squared_euclidean
 from nearfar.scores import fused as fused_module
 from nearfar.scores import shortcuts as shortcuts_module
 from nearfar.scores import table as table_module
-from nearfar.scores.relation import as_ids
+from nearfar.scores.candidate_roles import as_ids
 
 EVERY = (
     Scores.pos_count, Scores.pos_sum, Scores.pos_lse, Scores.pos_softplus, Scores.neg_count, Scores.neg_sum, Scores.neg_lse,
-    Scores.neg_softplus, Scores.all_count, Scores.all_lse, Scores.neg_lse.at(2.5), Scores.pos_lse.at(0.5), Scores.neg_lse.at(0),
+    Scores.neg_softplus, Scores.all_count, Scores.all_lse, Scores.neg_lse.with_power(2.5), Scores.pos_lse.with_power(0.5), Scores.neg_lse.with_power(0),
 )  # fmt: skip
 
 
@@ -30,13 +30,13 @@ def _randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 def _oracle(statistic, positive: list[float], negative: list[float]) -> float:
     """The statistic of one row, from its definition."""
-    s = {"pos": positive, "neg": negative, "all": positive + negative}[statistic.side]
-    if statistic.kind == "count":
+    s = {"pos": positive, "neg": negative, "all": positive + negative}[statistic.candidate_set]
+    if statistic.reduction == "count":
         return float(len(s))
-    if statistic.kind == "sum":
+    if statistic.reduction == "sum":
         return math.fsum(s)
-    if statistic.kind == "softplus":
-        sign = -1 if statistic.side == "pos" else 1
+    if statistic.reduction == "softplus":
+        sign = -1 if statistic.candidate_set == "pos" else 1
         return math.fsum(math.log1p(math.exp(sign * x)) for x in s)
     total = math.fsum(math.exp(statistic.power * x) for x in s)
     return math.log(total) if total else -math.inf
@@ -44,7 +44,7 @@ def _oracle(statistic, positive: list[float], negative: list[float]) -> float:
 
 def _expected(S: Scores, kinds: list[list[int]]) -> list[torch.Tensor]:
     """Every statistic by loops over `S.table()`; kinds[i][j] is +1, -1 or 0."""
-    rows = S.table().detach().tolist()
+    rows = S.to_dense().detach().tolist()
     sides = [
         ([x for x, k in zip(r, ks, strict=True) if k > 0], [x for x, k in zip(r, ks, strict=True) if k < 0])
         for r, ks in zip(rows, kinds, strict=True)
@@ -54,34 +54,34 @@ def _expected(S: Scores, kinds: list[list[int]]) -> list[torch.Tensor]:
 
 def _assert_agree(S: Scores, kinds: list[list[int]]) -> None:
     expected = _expected(S, kinds)
-    for version in (S, replace(S, block=3), replace(S, period=None)):
+    for version in (S, replace(S, rows_per_block=3), replace(S, id_period=None)):
         for what, a, b in zip(EVERY, version.stats(*EVERY), expected, strict=True):
             torch.testing.assert_close(a, b, msg=lambda m, what=what: f"{what}: {m}")
-    assert (S.pos.int() - S.neg.int()).tolist() == kinds
+    assert (S.positive_mask.int() - S.negative_mask.int()).tolist() == kinds
 
 
 def test_pairs_with_additional_negatives():
     a, b = _randn(4, 3), _randn(6, 3, seed=1)
-    S = pairs(a, b) / 0.5
+    S = Scores.from_pairs(a, b) / 0.5
     kinds = [[1 if i == j else -1 for j in range(6)] for i in range(4)]
     _assert_agree(S, kinds)
     for i in range(4):
         for j in range(6):
             cos = float(a[i] @ b[j]) / math.sqrt(float(a[i] @ a[i]) * float(b[j] @ b[j]))
-            assert float(S.table()[i, j]) == pytest.approx(cos / 0.5)
+            assert float(S.to_dense()[i, j]) == pytest.approx(cos / 0.5)
     _assert_agree(S.T, [list(column) for column in zip(*kinds, strict=True)])
 
 
 @pytest.mark.parametrize("v", [1, 2, 3])
 def test_views(v):
     n = 4
-    S = views(*_randn(v, n, 3)) * 3
+    S = Scores.from_views(*_randn(v, n, 3)) * 3
     _assert_agree(S, [[0 if i == j else 1 if i % n == j % n else -1 for j in range(v * n)] for i in range(v * n)])
 
 
 def test_labelled_with_unknown_labels():
     y = [0, 1, -1, 0, 2, -1, 0]
-    S = labelled(_randn(7, 3), torch.tensor(y), score=dot)
+    S = Scores.from_labels(_randn(7, 3), torch.tensor(y), score=dot)
     _assert_agree(S, [[0 if i == j else 1 if y[i] == y[j] != -1 else -1 for j in range(7)] for i in range(7)])
 
 
@@ -91,9 +91,9 @@ def test_labels_of_any_integer_type_are_the_same_labels(n, dtype):
     """Of unsigned ones none is -1, and 800 rows go by the shorter way."""
     wide = torch.arange(n) % 2 if dtype == torch.bool else torch.tensor([0, 255, 3, 0]).repeat(n // 4).to(dtype).long()
     z = _randn(n, 3)
-    narrow = labelled(z, wide.to(dtype))
+    narrow = Scores.from_labels(z, wide.to(dtype))
     asked = (Scores.pos_count, Scores.pos_sum, Scores.neg_lse)
-    for a, b in zip(narrow.stats(*asked), labelled(z, wide).stats(*asked), strict=True):
+    for a, b in zip(narrow.stats(*asked), Scores.from_labels(z, wide).stats(*asked), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -101,17 +101,17 @@ def test_labels_of_any_integer_type_are_the_same_labels(n, dtype):
 @pytest.mark.parametrize("y", [lambda n: torch.arange(n) / 2, lambda n: torch.arange(n - 1), lambda n: torch.arange(n)[:, None]])
 def test_what_is_no_label_for_each_row_is_refused(n, y):
     wrong = "must be a tensor of .* whole numbers, one a row"
-    with pytest.raises(UsageError, match=f"labelled: y {wrong}"):
-        labelled(_randn(n, 3), y(n))
-    with pytest.raises(UsageError, match=f"skip: ids of columns {wrong}"):
-        pairs(_randn(n, 3), _randn(n, 3)).skip(torch.arange(n), y(n))
+    with pytest.raises(UsageError, match=f"from_labels: labels {wrong}"):
+        Scores.from_labels(_randn(n, 3), y(n))
+    with pytest.raises(UsageError, match=f"exclude_negatives: column_ids {wrong}"):
+        Scores.from_pairs(_randn(n, 3), _randn(n, 3)).exclude_negatives(torch.arange(n), y(n))
     with pytest.raises(UsageError, match=f"y {wrong}; got list"):
         as_ids(y(n).tolist(), n, "y")
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
 def test_labels_of_any_integers_by_the_shorter_way(dtype, monkeypatch):
-    monkeypatch.setattr(shortcuts_module, "WORTH_IT", 0)
+    monkeypatch.setattr(shortcuts_module, "MIN_TABLE_ENTRIES", 0)
     y = torch.tensor([2, 0, 2, 3], dtype=dtype)
     S = Scores(_randn(4, 3), _randn(3, 3, seed=1), y, torch.arange(3), score=dot)
     _assert_agree(S, [[1 if y[i] == j else -1 for j in range(3)] for i in range(4)])
@@ -120,17 +120,17 @@ def test_labels_of_any_integers_by_the_shorter_way(dtype, monkeypatch):
 @pytest.mark.parametrize("score", [cosine, bilinear(_randn(3, 3, seed=5)), lambda a, b: (a[:, None] - b).abs().sum(2)])
 def test_matched(score):
     q, k, queue = _randn(5, 3), _randn(5, 3, seed=1), _randn(4, 3, seed=2)
-    S = matched(q, k, against=queue, score=score) / 0.2
+    S = Scores.from_matched(q, k, negatives=queue, score=score) / 0.2
     _assert_agree(S, [[-1] * 4 + [1]] * 5)
-    torch.testing.assert_close(S.table()[:, 4], pairs(q, k, score=score).table().diagonal() / 0.2)
+    torch.testing.assert_close(S.to_dense()[:, 4], Scores.from_pairs(q, k, score=score).to_dense().diagonal() / 0.2)
     with pytest.raises(UsageError, match="candidates of its own"):
         _ = S.T
 
 
 def test_listed():
     pos, neg = _randn(5, 2), _randn(5, 3, seed=1)
-    S = listed(pos, neg) / 0.5
-    torch.testing.assert_close(S.table(), torch.cat([pos, neg], 1) / 0.5)
+    S = Scores.from_lists(pos, neg) / 0.5
+    torch.testing.assert_close(S.to_dense(), torch.cat([pos, neg], 1) / 0.5)
     _assert_agree(S, [[1, 1, -1, -1, -1]] * 5)
 
 
@@ -147,7 +147,7 @@ def tables(draw):
         _randn(n, 2, seed=seed), _randn(m, 2, seed=seed + 1), row_id, col_id, exclude_self=square,
         row_skip=row_skip if skipping else None, col_skip=col_skip if skipping else None,
         scale=draw(st.sampled_from([1.0, 0.1, 7.0])), bias=draw(st.sampled_from([0.0, -2.0])),
-        own=_randn(n, k, seed=seed + 2) if k else None, own_sign=sign if k else None,
+        private_scores=_randn(n, k, seed=seed + 2) if k else None, private_signs=sign if k else None,
         score=draw(st.sampled_from([dot, squared_euclidean])),
     )  # fmt: skip
 
@@ -161,14 +161,14 @@ def tables(draw):
     return S, [[kind(i, j) for j in range(m)] + sign[i].tolist() for i in range(n)]
 
 
-@pytest.mark.parametrize("worth", [shortcuts_module.WORTH_IT, 0])
+@pytest.mark.parametrize("worth", [shortcuts_module.MIN_TABLE_ENTRIES, 0])
 @settings(max_examples=25, deadline=None)
 @given(case=tables())
 def test_any_table_agrees_with_the_loops_and_has_finite_gradients(worth, case):
     """Made at once, in blocks, and by the shorter ways of large tables, of which these are no larger than the others."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shortcuts_module, "WORTH_IT", worth)
-        patched.setattr(shortcuts_module, "WORTH_IT_BY_HALVES", worth)
+        patched.setattr(shortcuts_module, "MIN_TABLE_ENTRIES", worth)
+        patched.setattr(shortcuts_module, "MIN_SELF_TABLE_ENTRIES", worth)
         _assert_agree_with_gradients(*case)
 
 
@@ -177,7 +177,7 @@ def _assert_agree_with_gradients(S: Scores, kinds: list[list[int]]) -> None:
     gradients = []
     for block in (None, 1, 4):
         q, k = S.query.clone().requires_grad_(), S.key.clone().requires_grad_()
-        found = replace(S, query=q, key=k, block=block).stats(*EVERY)
+        found = replace(S, query=q, key=k, rows_per_block=block).stats(*EVERY)
         total = sum((torch.where(x.isfinite(), x, 0.0) * math.cos(i)).sum() for i, x in enumerate(found))
         assert isinstance(total, torch.Tensor)
         gradients.append(torch.autograd.grad(total, (q, k)))
@@ -187,54 +187,56 @@ def _assert_agree_with_gradients(S: Scores, kinds: list[list[int]]) -> None:
             torch.testing.assert_close(a, b)
 
 
-DIFFERENTIABLE = tuple(what for what in EVERY if what.kind != "count" and what.power != 0)
+DIFFERENTIABLE = tuple(what for what in EVERY if what.reduction != "count" and what.power != 0)
 
 
 @pytest.mark.parametrize("block", [None, 2])
 @pytest.mark.parametrize(
     "build",
     [
-        lambda a, b, s, c: pairs(a, b) * s + c,
-        lambda a, b, s, c: views(a, b, score=squared_euclidean) * s + c,
-        lambda a, b, s, c: labelled(a, torch.tensor([0, 1, 0, 0, 1])) * s + c,
-        lambda a, b, s, c: labelled(a, torch.tensor([0, 1, 0, 0, 1])).skip(torch.arange(5) % 3, torch.arange(5) % 3) * s + c,
-        lambda a, b, s, c: matched(a, b, against=_randn(4, 3, seed=2)) * s + c,
-        lambda a, b, s, c: pairs(a, b, score=bilinear(b[:3])) * s + c,
+        lambda a, b, s, c: Scores.from_pairs(a, b) * s + c,
+        lambda a, b, s, c: Scores.from_views(a, b, score=squared_euclidean) * s + c,
+        lambda a, b, s, c: Scores.from_labels(a, torch.tensor([0, 1, 0, 0, 1])) * s + c,
+        lambda a, b, s, c: (
+            Scores.from_labels(a, torch.tensor([0, 1, 0, 0, 1])).exclude_negatives(torch.arange(5) % 3, torch.arange(5) % 3) * s + c
+        ),
+        lambda a, b, s, c: Scores.from_matched(a, b, negatives=_randn(4, 3, seed=2)) * s + c,
+        lambda a, b, s, c: Scores.from_pairs(a, b, score=bilinear(b[:3])) * s + c,
     ],
 )
 def test_gradcheck_of_every_statistic_with_learned_scale_and_bias(build, block):
     a, b = _randn(5, 3).requires_grad_(), _randn(5, 3, seed=1).requires_grad_()
     s, c = torch.tensor(1.7, dtype=torch.float64, requires_grad=True), torch.tensor(-0.3, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(
-        lambda *x: replace(build(*x), block=block).stats(*DIFFERENTIABLE), (a, b, s, c), fast_mode=block is not None
+        lambda *x: replace(build(*x), rows_per_block=block).stats(*DIFFERENTIABLE), (a, b, s, c), fast_mode=block is not None
     )
 
 
 def test_attributes_are_single_statistics():
-    S = pairs(_randn(4, 3), _randn(4, 3, seed=1)) / 0.3
-    found = S.stats(Scores.pos_sum, Scores.neg_lse.at(2), Scores.neg_lse)
+    S = Scores.from_pairs(_randn(4, 3), _randn(4, 3, seed=1)) / 0.3
+    found = S.stats(Scores.pos_sum, Scores.neg_lse.with_power(2), Scores.neg_lse)
     torch.testing.assert_close((S.pos_sum, S.neg_lse), (found[0], found[2]))
     torch.testing.assert_close(found[1], (S * 2).neg_lse)
 
 
 def test_both_ways_are_the_table_and_its_transpose():
-    S = pairs(_randn(4, 3), _randn(6, 3, seed=1), score=bilinear(_randn(3, 3, seed=2))) / 0.3
-    for version in (S, replace(S, block=2)):
-        rows, columns = version.stats_both_ways(*EVERY)
+    S = Scores.from_pairs(_randn(4, 3), _randn(6, 3, seed=1), score=bilinear(_randn(3, 3, seed=2))) / 0.3
+    for version in (S, replace(S, rows_per_block=2)):
+        rows, columns = version.row_and_column_stats(*EVERY)
         torch.testing.assert_close(rows, S.stats(*EVERY))
         torch.testing.assert_close(columns, S.T.stats(*EVERY))
-    torch.testing.assert_close(S.T.table(), S.table().T)
+    torch.testing.assert_close(S.T.to_dense(), S.to_dense().T)
 
 
 def test_scale_and_bias_are_an_affine_map():
-    S = matched(_randn(3, 2), _randn(3, 2, seed=1), against=_randn(4, 2, seed=2))
-    torch.testing.assert_close(((S * 3 + 1) / 2).table(), (S.table() * 3 + 1) / 2)
-    torch.testing.assert_close((2 * S).table(), 2 * S.table())
+    S = Scores.from_matched(_randn(3, 2), _randn(3, 2, seed=1), negatives=_randn(4, 2, seed=2))
+    torch.testing.assert_close(((S * 3 + 1) / 2).to_dense(), (S.to_dense() * 3 + 1) / 2)
+    torch.testing.assert_close((2 * S).to_dense(), 2 * S.to_dense())
 
 
 def test_a_row_without_candidates_has_no_gradient_and_no_nan():
     q = _randn(1, 3).requires_grad_()
-    S = views(q)
+    S = Scores.from_views(q)
     assert S.all_lse.tolist() == [-math.inf]
     assert S.neg_count.tolist() == [0]
     S.all_lse.sum().backward()
@@ -244,7 +246,7 @@ def test_a_row_without_candidates_has_no_gradient_and_no_nan():
 
 def test_large_tables_without_negatives_have_no_gradient_and_no_nan():
     z = (1e6 * _randn(800, 4)).float().requires_grad_()
-    found, alike = views(*z.split(1), score=dot).stats(Scores.neg_lse, Scores.pos_sum)
+    found, alike = Scores.from_views(*z.split(1), score=dot).stats(Scores.neg_lse, Scores.pos_sum)
     assert (found == -math.inf).all()
     (gradient,) = torch.autograd.grad((found.exp() + 0 * alike).sum(), z)
     assert torch.equal(gradient, torch.zeros_like(z))
@@ -252,16 +254,16 @@ def test_large_tables_without_negatives_have_no_gradient_and_no_nan():
 
 @pytest.mark.parametrize("power", [-1.5, -40.0, 0])
 def test_any_power_by_the_shorter_way(power):
-    S = views(_randn(400, 3), _randn(400, 3, seed=1)) / 0.1
-    whole = S.table().masked_fill(torch.eye(800, dtype=torch.bool), math.nan)
+    S = Scores.from_views(_randn(400, 3), _randn(400, 3, seed=1)) / 0.1
+    whole = S.to_dense().masked_fill(torch.eye(800, dtype=torch.bool), math.nan)
     expected = torch.stack([(row[~row.isnan()] * power).logsumexp(0) for row in whole])
-    torch.testing.assert_close(S.stats(Scores.all_lse.at(power))[0], expected)
+    torch.testing.assert_close(S.stats(Scores.all_lse.with_power(power))[0], expected)
 
 
 def test_differentiating_twice_is_an_error():
     a = _randn(4, 3).requires_grad_()
     with pytest.raises(NearfarError, match="once only"):
-        torch.autograd.grad(pairs(a, a).all_lse.sum(), a, create_graph=True)
+        torch.autograd.grad(Scores.from_pairs(a, a).all_lse.sum(), a, create_graph=True)
 
 
 def test_log_add_exp_of_nothing():
@@ -276,7 +278,7 @@ def test_log_add_exp_of_nothing():
 @pytest.mark.parametrize("tau", [1e-3, 1e-2, 1.0, 10.0])
 def test_single_precision_follows_double_at_every_temperature(tau):
     a, b = _randn(40, 8), _randn(40, 8, seed=1)
-    exact, single = pairs(a, b) / tau, pairs(a.float(), b.float()) / tau
+    exact, single = Scores.from_pairs(a, b) / tau, Scores.from_pairs(a.float(), b.float()) / tau
     for x, y in zip(single.stats(*EVERY), exact.stats(*EVERY), strict=True):
         assert x.dtype == torch.float32
         assert (x - y).abs().max() <= 3e-6 * max(1.0, float(y.abs().max()))
@@ -284,16 +286,16 @@ def test_single_precision_follows_double_at_every_temperature(tau):
 
 def test_separate_sides_do_not_underflow_each_other():
     pos, neg = torch.tensor([[1000.0]]), torch.tensor([[-1000.0, -1000.0]])
-    torch.testing.assert_close(listed(pos, neg).neg_lse, torch.tensor([-1000.0 + math.log(2)]))
+    torch.testing.assert_close(Scores.from_lists(pos, neg).neg_lse, torch.tensor([-1000.0 + math.log(2)]))
 
 
 def test_half_precision_and_autocast_give_single_precision():
     a, b = _randn(6, 8).bfloat16(), _randn(6, 8, seed=1).bfloat16()
-    plain = (pairs(a.float(), b.float()) / 0.07).all_lse
-    torch.testing.assert_close((pairs(a, b) / 0.07).all_lse, plain)
+    plain = (Scores.from_pairs(a.float(), b.float()) / 0.07).all_lse
+    torch.testing.assert_close((Scores.from_pairs(a, b) / 0.07).all_lse, plain)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         for block in (None, 2):
-            torch.testing.assert_close(replace(pairs(a.float(), b.float()) / 0.07, block=block).all_lse, plain)
+            torch.testing.assert_close(replace(Scores.from_pairs(a.float(), b.float()) / 0.07, rows_per_block=block).all_lse, plain)
 
 
 class _LargestTensor(TorchDispatchMode):
@@ -309,11 +311,18 @@ class _LargestTensor(TorchDispatchMode):
         return out
 
 
-@pytest.mark.parametrize("build", [lambda a, b: pairs(a, b), lambda a, b: views(a, b), lambda a, b: labelled(a, torch.arange(len(a)) // 4)])
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda a, b: Scores.from_pairs(a, b),
+        lambda a, b: Scores.from_views(a, b),
+        lambda a, b: Scores.from_labels(a, torch.arange(len(a)) // 4),
+    ],
+)
 def test_a_streamed_table_is_never_held(build, monkeypatch):
-    monkeypatch.setattr(table_module, "DIRECT", 1 << 12)
-    monkeypatch.setattr(table_module, "TILE", 1 << 12)
-    monkeypatch.setattr(fused_module, "TILE", 1 << 12)
+    monkeypatch.setattr(table_module, "MAX_DENSE_ENTRIES", 1 << 12)
+    monkeypatch.setattr(table_module, "ENTRIES_PER_BLOCK", 1 << 12)
+    monkeypatch.setattr(fused_module, "SINGLE_THREAD_ENTRIES_PER_BLOCK", 1 << 12)
     a, b = (_randn(300, 4, seed=s).float().requires_grad_() for s in (0, 1))
     with _LargestTensor() as seen:
         S = build(a, b) / 0.1
@@ -336,12 +345,12 @@ def test_learned_scores_stream_in_blocks_that_fit_their_width(monkeypatch):
 
     module = Fusion()
     a, b = _randn(10, 3), _randn(10, 3, seed=1)
-    direct = pairs(a, b, score=learned(module)).all_lse
+    direct = Scores.from_pairs(a, b, score=build_learned_score(module)).all_lse
     (expected,) = torch.autograd.grad(direct.sum(), module.weight)
     rows_seen.clear()
-    monkeypatch.setattr(table_module, "DIRECT", 60)
-    monkeypatch.setattr(table_module, "TILE", 60)
-    streamed = pairs(a, b, score=learned(module, width=3)).all_lse
+    monkeypatch.setattr(table_module, "MAX_DENSE_ENTRIES", 60)
+    monkeypatch.setattr(table_module, "ENTRIES_PER_BLOCK", 60)
+    streamed = Scores.from_pairs(a, b, score=build_learned_score(module, values_per_pair=3)).all_lse
     (found,) = torch.autograd.grad(streamed.sum(), module.weight)
     assert max(rows_seen) == 60 // (10 * 3)
     torch.testing.assert_close((streamed, found), (direct, expected))
@@ -349,8 +358,8 @@ def test_learned_scores_stream_in_blocks_that_fit_their_width(monkeypatch):
 
 def test_wrong_tables_are_named():
     with pytest.raises(UsageError, match="needs its partner"):
-        pairs(_randn(3, 2), _randn(2, 2))
+        Scores.from_pairs(_randn(3, 2), _randn(2, 2))
     with pytest.raises(UsageError, match="every view"):
-        views(_randn(3, 2), _randn(2, 2))
+        Scores.from_views(_randn(3, 2), _randn(2, 2))
     with pytest.raises(UsageError, match="row_id and col_id go together"):
         Scores(_randn(3, 2), _randn(3, 2), row_id=torch.arange(3))

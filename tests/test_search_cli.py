@@ -17,8 +17,9 @@ from image_files import noise, save
 from PIL import Image
 
 import nearfar
-from nearfar.api.fit import fit, load
+from nearfar.api.fit import fit
 from nearfar.cli.main import main
+from nearfar.train.model import load
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +29,8 @@ def home(tmp_path_factory) -> Path:
     for name in ("cat/a.png", "cat/b.jpg", "dog/c.png", "dog/d.png"):
         save(noise(len(name) + ord(name[4]), 40, 30), home / "photos" / name)
     (home / "texts.txt").write_text("The cat sits.\nA dog runs.\nIt is <b>raining</b> & cold.\n17\n")
-    fit("simclr", preset="tiny", steps=2, batch=16, out=home / "run")
-    fit("simcse-unsup", [f"The number {i} is not {i + 1}." for i in range(20)], preset="tiny", steps=1, batch=8, out=home / "text-run")
+    fit("simclr", preset="tiny", steps=2, batch_size=16, out=home / "run")
+    fit("simcse-unsup", [f"The number {i} is not {i + 1}." for i in range(20)], preset="tiny", steps=1, batch_size=8, out=home / "text-run")
     for run, data in (("run", "photos"), ("text-run", "texts.txt")):
         nearfar.index_data(home / run, str(home / data), home / f"{run}-index")
     return home
@@ -106,7 +107,7 @@ def test_add_and_delete(ask, home):
 
 
 def test_another_model_is_refused_and_a_moved_run_found(ask, home):
-    fit("simclr", preset="tiny", steps=2, batch=16, seed=5, out=home / "stranger")
+    fit("simclr", preset="tiny", steps=2, batch_size=16, seed=5, out=home / "stranger")
     assert "another model" in ask("search run-index photos/cat/a.png --run stranger", fails=1)
     assert "another model" in ask("index run-index --add photos --run stranger", fails=1)
     shutil.copytree(home / "run", home / "elsewhere")
@@ -132,7 +133,7 @@ def test_another_model_is_refused_and_a_moved_run_found(ask, home):
         ("index run --data photos --store x", "file.db", 2),
         ("index run --data photos --out run-index", "already holds an index", 2),
         ("index run --data photos --out photos --overwrite", "other things in it", 2),
-        ("index run --data photos --out x --kind tree", "'tree' is not one of", 2),
+        ("index run --data photos --out x --index-type tree", "'tree' is not one of", 2),
         ("index run-index --add photos --delete a", "not both", 2),
         ("index run-index --add photos --out x", "leave out --out", 2),
         ("index no-such --data photos --out x", "is not a run", 2),
@@ -193,7 +194,7 @@ def test_a_sound_finds_itself(ask, home):
     (home / "pitches").mkdir()
     for pitch in (220, 330, 440, 550):
         soundfile.write(home / "pitches" / f"{pitch}.wav", 0.5 * np.sin(2 * np.pi * pitch * np.arange(8000) / 8000), 8000)
-    fit("nandan-vepa", preset="tiny", steps=1, batch=8, out=home / "sound-run")
+    fit("nandan-vepa", preset="tiny", steps=1, batch_size=8, out=home / "sound-run")
     ask("index sound-run --data pitches --out sound-index -q")
     (found,) = hits(ask("search sound-index pitches/440.wav --k 1 --json"))
     assert found["name"] == "440.wav"
@@ -203,8 +204,8 @@ def test_a_sound_finds_itself(ask, home):
 def test_a_page_of_sounds_has_players(ask, home):
     sound = b"RIFF\x24\x00\x00\x00WAVEfmt "
     (home / "one.wav").write_bytes(sound)
-    items = nearfar.index.Items.of(["one", "two"], paths=[home / "one.wav", home / "gone.wav"])
-    nearfar.index.build(np.eye(2, dtype=np.float32), items, home / "sounds")
+    items = nearfar.index.RowTable.from_columns(["one", "two"], paths=[home / "one.wav", home / "gone.wav"])
+    nearfar.index.build_index(np.eye(2, dtype=np.float32), items, home / "sounds")
     ask("search sounds row:1 --html sounds.html")
     page = Page((home / "sounds.html").read_text())
     assert [decoded(src) for src in page.sources("audio")] == [sound]

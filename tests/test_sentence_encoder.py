@@ -13,7 +13,7 @@ from senteval_files import WORDS, sentence
 from nearfar.core import UsageError
 from nearfar.data.text.senteval import read_sts_benchmark
 from nearfar.encoders.sentence import SentenceEncoder
-from nearfar.evaluate.sts import cosine_of, measure_sts
+from nearfar.evaluate.sts import build_cosine_scorer, measure_sts
 
 CACHE = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser()
 TEXTS = [sentence(i) for i in (3, 0, 14, 1, 9, 22, 4)] + ["", "cat"]
@@ -55,7 +55,7 @@ def with_settings(plain: Path, folder: Path, mode: str, normalise: bool = True, 
 
 
 def test_batches_padding_and_order_change_nothing(plain):
-    one, many = SentenceEncoder(plain, batch=1), SentenceEncoder(plain, batch=4)
+    one, many = SentenceEncoder(plain, batch_size=1), SentenceEncoder(plain, batch_size=4)
     seen = []
     found = many.encode(TEXTS, lambda done, total: seen.append((done, total)))
     assert found.shape == (9, 16)
@@ -68,7 +68,7 @@ def test_batches_padding_and_order_change_nothing(plain):
 
 def test_a_plain_folder_gets_the_mean_of_its_tokens_as_they_are(plain):
     encoder = SentenceEncoder(plain)
-    assert (encoder.pooling, encoder.normalise, encoder.longest, encoder.dim) == ("mean", False, 32, 16)
+    assert (encoder.pooling, encoder.normalize, encoder.max_length, encoder.dim) == ("mean", False, 32, 16)
     from transformers import AutoModel, AutoTokenizer
 
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_a_plain_folder_gets_the_mean_of_its_tokens_as_they_are(plain):
 @pytest.mark.parametrize(("mode", "pooling"), [("cls_token", "cls"), ("mean_tokens", "mean")])
 def test_the_folders_own_settings_are_used(plain, tmp_path, mode, pooling):
     encoder = SentenceEncoder(with_settings(plain, tmp_path, mode, longest=6))
-    assert (encoder.pooling, encoder.normalise, encoder.longest) == (pooling, True, 6)
+    assert (encoder.pooling, encoder.normalize, encoder.max_length) == (pooling, True, 6)
     x = encoder.encode(TEXTS)
     assert torch.allclose(x.norm(dim=1), torch.ones(len(TEXTS)), atol=1e-5)
     assert torch.allclose(*encoder.encode(["a cat sat on the mat", "a cat sat on red water"]), atol=1e-6), "cut after six tokens"
@@ -109,4 +109,4 @@ def test_all_minilm_reaches_its_level_on_a_part_of_sts_benchmark():
     test = read_sts_benchmark(CACHE / "senteval", "test")
     part = type(test)(test.first[::10], test.second[::10], test.score[::10])
     encoder = SentenceEncoder(CACHE / "minilm")
-    assert 0.77 < measure_sts({"STS-B": {"test": part}}, cosine_of(encoder.encode)).average() < 0.88
+    assert 0.77 < measure_sts({"STS-B": {"test": part}}, build_cosine_scorer(encoder.encode)).compute_average() < 0.88

@@ -14,8 +14,8 @@ from nearfar.core import UsageError
 from nearfar.data.text.senteval import (
     STS_PARTS,
     STS_SETS,
+    read_binary_task,
     read_mrpc,
-    read_polar,
     read_sick,
     read_snli,
     read_sst,
@@ -59,14 +59,14 @@ def test_sts_benchmark_and_sick_have_three_splits(folder):
 
 
 def test_classified_sentences(folder):
-    mr = read_polar(folder, "MR")
+    mr = read_binary_task(folder, "MR")
     assert mr.classes == ("neg", "pos")
     assert all(text.startswith(("bad", "good")[y]) and not text.endswith(" ") for text, y in zip(mr.texts, mr.labels, strict=True))
-    assert read_polar(folder, "SUBJ").classes == ("objective", "subjective")
+    assert read_binary_task(folder, "SUBJ").classes == ("objective", "subjective")
     sst = read_sst(folder, "dev")
     assert sst.texts[1] == f"good {sentence(1)}"
     assert sst.labels.tolist() == [i % 2 for i in range(20)]
-    assert read_sst(folder, "dev", fine=True).labels.tolist() == [i % 5 for i in range(20)]
+    assert read_sst(folder, "dev", fine_grained=True).labels.tolist() == [i % 5 for i in range(20)]
     trec = read_trec(folder, "test")
     assert trec.texts[0].startswith("abb café a"), "TREC is Latin-1"
     assert trec.labels.tolist() == [i % 6 for i in range(60)]
@@ -74,7 +74,7 @@ def test_classified_sentences(folder):
 
 def test_an_empty_line_of_opinions_counts_as_a_full_stop(folder):
     write(folder / "CR" / "custrev.neg", ["poor", "", "weak"])
-    assert read_polar(folder, "CR").texts[:3] == ["poor", ".", "weak"]
+    assert read_binary_task(folder, "CR").texts[:3] == ["poor", ".", "weak"]
 
 
 def test_classified_pairs(folder):
@@ -145,14 +145,14 @@ def test_missing_empty_and_unknown(folder, tmp_path):
         read_sts(tmp_path / "nowhere", "STS12")
     (folder / "MR" / "rt-polarity.pos").write_bytes(b"")
     with pytest.raises(UsageError, match=r"rt-polarity\.pos is empty"):
-        read_polar(folder, "MR")
+        read_binary_task(folder, "MR")
     write(folder / "STS" / "STS12-en-test" / "STS.gs.MSRpar.txt", [""] * 8)
     with pytest.raises(UsageError, match="no pair of it has a grade"):
         read_sts(folder, "STS12")
     with pytest.raises(UsageError, match="no set 'STS17'"):
         read_sts(folder, "STS17")
     with pytest.raises(UsageError, match="no task 'IMDB'"):
-        read_polar(folder, "IMDB")
+        read_binary_task(folder, "IMDB")
 
 
 def test_the_real_graded_pairs_have_their_published_sizes(real):
@@ -165,10 +165,10 @@ def test_the_real_graded_pairs_have_their_published_sizes(real):
 
 
 def test_the_real_classified_sentences_have_their_published_sizes(real):
-    polar = {task: np.bincount(read_polar(real, task).labels).tolist() for task in ("MR", "CR", "SUBJ", "MPQA")}
+    polar = {task: np.bincount(read_binary_task(real, task).labels).tolist() for task in ("MR", "CR", "SUBJ", "MPQA")}
     assert polar == {"MR": [5331, 5331], "CR": [1368, 2407], "SUBJ": [5000, 5000], "MPQA": [7294, 3312]}
     assert [len(read_sst(real, s)) for s in ("train", "dev", "test")] == [67349, 872, 1821]
-    assert [len(read_sst(real, s, fine=True)) for s in ("train", "dev", "test")] == [8544, 1101, 2210]
+    assert [len(read_sst(real, s, fine_grained=True)) for s in ("train", "dev", "test")] == [8544, 1101, 2210]
     assert [len(read_trec(real, s)) for s in ("train", "test")] == [5452, 500]
     assert [np.bincount(read_mrpc(real, s).labels).tolist() for s in ("train", "test")] == [[1323, 2753], [578, 1147]]
     assert [len(read_snli(real, s)) for s in ("dev", "test")] == [9842, 9824]

@@ -20,19 +20,20 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 from fastapi.responses import Response
 
 import nearfar
-from nearfar.cli.serve import open_collection
 from nearfar.core import NearfarError, UsageError
-from nearfar.index import Items, build, model_of, open_index
+from nearfar.index import RowTable, build_index, identify_model, open_index
 from nearfar.server import explorer
 from nearfar.server.collection import IndexCollection, RunCollection
-from nearfar.server.explorer import health, maps, runs
-from nearfar.server.explorer.columns import category, clusters, crowding, known_columns
-from nearfar.server.explorer.health import curves, diagnostics, views
+from nearfar.server.explorer import maps, runs
+from nearfar.server.explorer import training_diagnostics as health
+from nearfar.server.explorer.columns import build_category_column, compute_clusters, compute_density, list_known_columns
 from nearfar.server.explorer.routes import Explorer
-from nearfar.server.explorer.runs import moved, place, runs_in, turned
-from nearfar.server.explorer.tasks import Tasks, answered
-from nearfar.server.limits import Refused
-from nearfar.server.neighbors import Query
+from nearfar.server.explorer.runs import align_map, compute_neighbor_changes, find_runs, measure_run
+from nearfar.server.explorer.tasks import TaskQueue, build_task_response
+from nearfar.server.explorer.training_diagnostics import compute_diagnostics, read_curves, render_training_views
+from nearfar.server.lifecycle import open_collection
+from nearfar.server.limits import RequestError
+from nearfar.server.neighbors import SearchRequest
 from nearfar.server.service import Service
 
 PAGE = Path(explorer.__file__).parent
@@ -55,20 +56,20 @@ def clouds(n: int = 60, seed: int = 0) -> np.ndarray:
 
 def test_pca_is_that_of_scikit_learn_but_for_signs_and_scale():
     x = clouds()
-    found, known = maps.project(x, "pca", 0), PCA(2).fit_transform(x)
+    found, known = maps.compute_map(x, "pca", 0), PCA(2).fit_transform(x)
     assert np.allclose(np.abs(found), np.abs(known) / np.abs(known).max(), atol=1e-4)
-    assert maps.project(x[:3, :1], "pca", 0).shape == (3, 2)
-    assert np.isfinite(maps.project(np.zeros((4, 3), np.float32), "pca", 0)).all()
+    assert maps.compute_map(x[:3, :1], "pca", 0).shape == (3, 2)
+    assert np.isfinite(maps.compute_map(np.zeros((4, 3), np.float32), "pca", 0)).all()
 
 
 def test_a_map_drawn_in_another_process_is_that_of_this_one():
-    assert np.array_equal(maps.Drawing()(clouds(), "pca", 0, lambda share: None), maps.project(clouds(), "pca", 0))
+    assert np.array_equal(maps.MapProcess()(clouds(), "pca", 0, lambda share: None), maps.compute_map(clouds(), "pca", 0))
 
 
 def test_maps_that_cannot_be_drawn_are_named():
     with pytest.raises(UsageError, match="unknown map 'globe'"):
-        maps.check("globe")
-    stopped = maps.Drawing()
+        maps.resolve_map_method("globe")
+    stopped = maps.MapProcess()
     stopped.stop()
     with pytest.raises(NearfarError, match="stopping"):
         stopped(clouds(), "pca", 0, lambda share: None)
@@ -77,10 +78,10 @@ def test_maps_that_cannot_be_drawn_are_named():
 def test_rows_are_those_of_embed_and_a_second_start_reads_them_from_the_cache(served, folder, monkeypatch):
     from sklearn.datasets import load_digits
 
-    assert [item["label"] for item in served.items([0, 1, 1796])] == [str(load_digits().target[i]) for i in (0, 1, 1796)]
-    trained = served.trained
-    assert np.allclose(trained.encode("digits").numpy(), served.vectors(served.rows), atol=1e-6)
-    assert (np.array(served.splits()) == "test").sum() == len(trained.folder.split())
+    assert [item["label"] for item in served.describe_rows([0, 1, 1796])] == [str(load_digits().target[i]) for i in (0, 1, 1796)]
+    trained = served.model
+    assert np.allclose(trained.encode("digits").numpy(), served.get_vectors(served.rows), atol=1e-6)
+    assert (np.array(served.get_splits()) == "test").sum() == len(trained.run_folder.read_split())
     monkeypatch.setattr(RunCollection, "_encode", lambda *_: pytest.fail("encoded again"))
     again = RunCollection(nearfar.load(folder / "run", device="cpu"))
     assert np.array_equal(again.features, served.features)
@@ -88,31 +89,31 @@ def test_rows_are_those_of_embed_and_a_second_start_reads_them_from_the_cache(se
 
 def test_an_index_is_served_as_a_run_is(served, tmp_path):
     names = [f"row {i}" for i in range(len(served))]
-    items = Items.of(names, served.labels(), pictures=[served.picture(i) for i in range(len(served))])
-    index = build(served.features, items, tmp_path / "index", kind="exact", model=model_of(served.trained))
+    items = RowTable.from_columns(names, served.get_labels(), thumbnails=[served.get_png(i) for i in range(len(served))])
+    index = build_index(served.features, items, tmp_path / "index", index_type="exact", model=identify_model(served.model))
     index.delete([5])
-    collection = IndexCollection(open_index(tmp_path / "index"), served.trained)
+    collection = IndexCollection(open_index(tmp_path / "index"), served.model)
     assert len(collection) == 1796
     assert 5 not in collection.rows
-    (hits,) = collection.search([Query(served.features[[3, 9]], 4)])
-    (own,) = served.search([Query(served.features[[3, 9]], 5)])
+    (hits,) = collection.search([SearchRequest(served.features[[3, 9]], 4)])
+    (own,) = served.search([SearchRequest(served.features[[3, 9]], 5)])
     for found, known in zip(hits.rows.tolist(), own.rows.tolist(), strict=True):
         assert found == [row for row in known if row != 5][:4]
-    assert collection.items([3]) == served.items([3])
-    assert collection.picture(3)[:4] == b"\x89PNG"
+    assert collection.describe_rows([3]) == served.describe_rows([3])
+    assert collection.get_png(3)[:4] == b"\x89PNG"
 
 
 def test_an_index_without_rows_has_none(tmp_path):
-    build(clouds(6), None, tmp_path / "index").delete(list(range(6)))
+    build_index(clouds(6), None, tmp_path / "index").delete(list(range(6)))
     service = Service(IndexCollection(open_index(tmp_path / "index"), None))
     try:
-        with pytest.raises(Refused, match="there is no row 3") as refused:
-            service.row(3)
+        with pytest.raises(RequestError, match="there is no row 3") as refused:
+            service.check_row(3)
         assert refused.value.status == 404
-        with pytest.raises(Refused, match="there are no rows"):
-            Explorer(service, None, "pca").column("crowding", 3)
+        with pytest.raises(RequestError, match="there are no rows"):
+            Explorer(service, None, "pca").request_column("crowding", 3)
         with pytest.raises(NearfarError, match="at least one of each"):
-            diagnostics(service.collection)
+            compute_diagnostics(service.collection)
     finally:
         service.worker.stop()
 
@@ -124,47 +125,47 @@ def test_a_store_is_not_served_and_that_is_said(tmp_path):
 
 
 def test_what_fails_in_the_background_is_said_once_and_tried_again():
-    tasks, tried = Tasks(), []
+    tasks, tried = TaskQueue(), []
 
     def work(report):
         tried.append(1)
         raise NearfarError("no luck")
 
     def ask() -> Response:
-        return answered(tasks.ask("work", "working", work), Response)
+        return build_task_response(tasks.get_or_start("work", "working", work), Response)
 
     assert ask().status_code == 202
-    tasks.known["work"].answer.exception(timeout=10)
-    with pytest.raises(Refused, match="working: not possible"):
+    tasks.tasks["work"].future.exception(timeout=10)
+    with pytest.raises(RequestError, match="working: not possible"):
         ask()
     assert ask().status_code == 202
-    tasks.known["work"].answer.exception(timeout=10)
+    tasks.tasks["work"].future.exception(timeout=10)
     tasks.worker.stop()
     assert len(tried) == 2
 
 
 def test_columns(served):
-    found = {column.name: column for column in known_columns(served)}
-    assert found["label"].values == [str(i) for i in range(10)]
-    assert [found["label"].values[c] for c in found["label"].data[:20]] == served.labels()[:20]
-    assert category("n", ["10", "2", None]).values == ["2", "10", "none"]
-    assert len(category("many", list(range(3000))).values) == 1001
+    found = {column.name: column for column in list_known_columns(served)}
+    assert found["label"].classes == [str(i) for i in range(10)]
+    assert [found["label"].classes[c] for c in found["label"].data[:20]] == served.get_labels()[:20]
+    assert build_category_column("n", ["10", "2", None]).classes == ["2", "10", "none"]
+    assert len(build_category_column("many", list(range(3000))).classes) == 1001
 
 
 class Points(RunCollection):
     """Vectors that are served without a run."""
 
     def __init__(self, features: np.ndarray):
-        from nearfar.server.neighbors import Exact
+        from nearfar.server.neighbors import ExactCosineSearch
 
-        self.features, self.rows, self.exact = features, np.arange(len(features)), Exact(features)
+        self.features, self.rows, self.exact_search = features, np.arange(len(features)), ExactCosineSearch(features)
 
 
 def test_clusters_find_clouds_and_crowding_finds_loners():
     x = clouds(90)
-    assert adjusted_rand_score(np.arange(90) * 3 // 90, clusters(Points(x), 3).data) == 1
+    assert adjusted_rand_score(np.arange(90) * 3 // 90, compute_clusters(Points(x), 3).data) == 1
     x[17] = -x[17]
-    assert crowding(Points(x), lambda share: None).data.argmin() == 17
+    assert compute_density(Points(x), lambda share: None).data.argmin() == 17
 
 
 @pytest.mark.parametrize("metric", ["cosine", "dot", "l2"])
@@ -173,24 +174,26 @@ def test_crowding_is_a_mean_cosine_whatever_an_index_measures(metric, tmp_path):
     rng = np.random.default_rng(0)
     x = (rng.normal(size=(70, 6)) * rng.uniform(0.1, 10, size=(70, 1))).astype(np.float32)
     x[40], x[50] = 3 * x[41], 0
-    index = build(x, Items.of([f"row {i}" for i in range(70)], None), tmp_path / "index", kind="exact", metric=metric)
+    index = build_index(
+        x, RowTable.from_columns([f"row {i}" for i in range(70)], None), tmp_path / "index", index_type="exact", metric=metric
+    )
     index.delete([5, 6])
     collection = IndexCollection(open_index(tmp_path / "index"), None)
     unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-30)
     known = [np.mean(sorted(float(unit[i] @ unit[j]) for j in collection.rows if j != i)[-10:]) for i in collection.rows]
-    assert np.allclose(crowding(collection, lambda share: None).data, known, atol=1e-5)
+    assert np.allclose(compute_density(collection, lambda share: None).data, known, atol=1e-5)
 
 
 def test_one_row_alone_is_in_no_crowd():
-    assert crowding(Points(clouds(1)), lambda share: None).data.tolist() == [0]
+    assert compute_density(Points(clouds(1)), lambda share: None).data.tolist() == [0]
 
 
 def test_who_moved_is_who_was_moved():
     one = np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32)
     other = one.copy()
     other[:5] = -other[:5]
-    share = moved(Points(one), Points(other), lambda done: None)
-    assert moved(Points(one), Points(one), lambda done: None).max() == 0
+    share = compute_neighbor_changes(Points(one), Points(other), lambda done: None)
+    assert compute_neighbor_changes(Points(one), Points(one), lambda done: None).max() == 0
     assert share[:5].min() > 0.8
     assert share[5:].mean() < 0.3
 
@@ -200,28 +203,28 @@ def test_a_turned_map_lies_on_the_other():
     points /= np.abs(points).max()
     c, s = np.cos(2.0), np.sin(2.0)
     mirrored = points @ np.array([[c, -s], [s, c]], dtype=np.float32) * [1, -1]
-    assert np.allclose(turned(mirrored.astype(np.float32), points), points, atol=1e-5)
+    assert np.allclose(align_map(mirrored.astype(np.float32), points), points, atol=1e-5)
 
 
 def test_runs_of_a_folder_and_their_place(folder):
     (folder / "empty").mkdir(exist_ok=True)
     (folder / "broken" / "checkpoints").mkdir(parents=True, exist_ok=True)
     (folder / "broken" / "config.json").write_text("{")
-    assert list(runs_in(folder)) == ["broken", "run"]
-    assert runs_in(None) == {}
-    found = place(folder / "run", "cpu")
-    assert found == place(folder / "run", "cpu")
+    assert list(find_runs(folder)) == ["broken", "run"]
+    assert find_runs(None) == {}
+    found = measure_run(folder / "run", "cpu")
+    assert found == measure_run(folder / "run", "cpu")
     assert 0 < found["alignment"] < 4
     assert found["uniformity"] < 0
-    assert "problem" in place(folder / "broken", "cpu")
+    assert "problem" in measure_run(folder / "broken", "cpu")
 
 
 def test_curves_views_and_health(served):
-    assert [step for step, _ in curves(served.trained)["loss"]] == sorted({m["step"] for m in served.trained.metrics if "loss" in m})
-    pairs = views(served.trained)
+    assert [step for step, _ in read_curves(served.model)["loss"]] == sorted({m["step"] for m in served.model.metrics if "loss" in m})
+    pairs = render_training_views(served.model)
     assert len(pairs) == 24
     assert all(view["picture"].startswith("data:image/png;base64,") for pair in pairs for view in pair)
-    found = diagnostics(served)
+    found = compute_diagnostics(served)
     assert list(found) == ["trained", "before training"]
     assert found["trained"]["spectrum"][0] == 1
     assert torch.tensor(found["trained"]["spectrum"]).diff().max() <= 0
@@ -240,20 +243,20 @@ def dark_then_bright(folder: Path, counts: dict[str, int]) -> Path:
 
 def test_health_compares_the_nets_on_the_same_rows_of_all_parts(served, tmp_path, monkeypatch):
     """Vectors of the untrained net in the place of the trained one's: both descriptions must be the same."""
-    monkeypatch.setattr(health, "SAMPLES", 20)
-    collection = RunCollection(served.trained, dark_then_bright(tmp_path, {"train": 60, "test": 30}))
-    collection.features = served.trained.untrained().encode(tmp_path).numpy()
-    found = diagnostics(collection)
+    monkeypatch.setattr(health, "DIAGNOSED_SAMPLES", 20)
+    collection = RunCollection(served.model, dark_then_bright(tmp_path, {"train": 60, "test": 30}))
+    collection.features = served.model.build_untrained().encode(tmp_path).numpy()
+    found = compute_diagnostics(collection)
     assert found["trained"]["spread"] > 0
     for name, value in found["trained"].items():
         assert found["before training"][name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
 
 
 def test_the_place_of_a_run_is_that_of_rows_from_all_over_its_test_split(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "MEASURED", 20)
+    monkeypatch.setattr(runs, "GEOMETRY_SAMPLES", 20)
     data = dark_then_bright(tmp_path / "data", {"train": 40, "test": 60})
-    nearfar.fit("simclr", data=data, out=tmp_path / "run", steps=1, batch=8)
-    assert place(tmp_path / "run", "cpu")["spread"] > 1e-3, "the first thirty are one and the same picture"
+    nearfar.fit("simclr", data=data, out=tmp_path / "run", steps=1, batch_size=8)
+    assert measure_run(tmp_path / "run", "cpu")["spread"] > 1e-3, "the first thirty are one and the same picture"
 
 
 def test_the_pages_scripts_import_only_each_other_and_never_write_markup():

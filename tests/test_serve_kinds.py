@@ -16,15 +16,15 @@ from serving import png, serving, until, upload
 
 import nearfar
 from nearfar.api.diagnose import diagnose
-from nearfar.data.audio.readers import resampled
-from nearfar.data.samples.tones import tones
+from nearfar.data.audio.readers import resample
+from nearfar.data.samples.tones import make_tones
 from nearfar.index import index_data, open_index
 from nearfar.train.encode import encode_all
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 from nearfar.server.collection import RunCollection
-from nearfar.server.neighbors import Query
-from nearfar.server.requests import Asked
+from nearfar.server.neighbors import SearchRequest
+from nearfar.server.requests import ParsedRequest
 from nearfar.server.service import Service
 
 soundfile = pytest.importorskip("soundfile", reason="the extra audio is not installed")
@@ -34,12 +34,12 @@ soundfile = pytest.importorskip("soundfile", reason="the extra audio is not inst
 def heard(tmp_path_factory):
     """A run on sounds, twelve files, and a server of their index."""
     folder = tmp_path_factory.mktemp("sounds")
-    trained = nearfar.fit("nandan-vepa", preset="tiny", out=folder / "run", steps=2, batch=16)
+    trained = nearfar.fit("nandan-vepa", preset="tiny", out=folder / "run", steps=2, batch_size=16)
     (folder / "files").mkdir()
-    clips = tones()
+    clips = make_tones()
     for i in range(12):
         wave_, name = clips.read(np.array([37 * i]))[0].numpy(), folder / "files" / f"{i:02}.wav"
-        soundfile.write(name, wave_, clips.rate, subtype="PCM_16")
+        soundfile.write(name, wave_, clips.sample_rate, subtype="PCM_16")
     index_data(folder / "run", folder / "files", folder / "index")
     with serving(folder / "index", "--map", "pca", token=None) as server:
         yield folder, trained, server
@@ -69,7 +69,7 @@ def test_a_sound_is_embedded_as_the_run_does_and_finds_itself(heard):
 def test_a_stereo_sound_of_another_rate_is_brought_to_the_runs(heard):
     folder, _, server = heard
     samples, rate = soundfile.read(folder / "files" / "02.wav", dtype="float32")
-    fast = resampled(samples, rate, 2 * rate)
+    fast = resample(samples, rate, 2 * rate)
     body, kind = upload([loud(np.stack([fast, fast], 1), 2 * rate)], "sounds", k="1")
     _, found = server.ask("POST", "/search", body, token=None, content_type=kind)
     assert json.loads(found)["hits"][0][0]["name"] == "02.wav"
@@ -176,15 +176,15 @@ def test_an_index_of_pictures_is_searched_with_words_on_the_command_line(picture
 
 
 def test_questions_are_encoded_as_questions_and_passages_as_passages(tmp_path):
-    run = nearfar.fit("dpr", preset="tiny", out=tmp_path / "run", steps=2, batch=8)
+    run = nearfar.fit("dpr", preset="tiny", out=tmp_path / "run", steps=2, batch_size=8)
     service = Service(RunCollection(run))
-    asked, text = Asked("texts", ["What does the function return?"], k=5), ["What does the function return?"]
+    asked, text = ParsedRequest("texts", ["What does the function return?"], k=5), ["What does the function return?"]
     try:
         found, passage = asyncio.run(service.search(asked)), asyncio.run(service.embed(asked))
     finally:
         service.worker.stop()
     np.testing.assert_allclose(passage, run.encode(text).numpy(), atol=1e-5)
-    question = encode_all(run.recipe, run.net, run.inputs.accept(text)[0], run.device, tower="question")
-    own = service.collection.search([Query(question.numpy(), 5)])[0]
+    question = encode_all(run.recipe, run.net, run.inputs.adapt(text)[0], run.device, tower="question")
+    own = service.collection.search([SearchRequest(question.numpy(), 5)])[0]
     assert found.rows.tolist() == own.rows.tolist()
     np.testing.assert_allclose(found.scores, own.scores, atol=1e-5)

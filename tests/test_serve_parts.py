@@ -22,13 +22,13 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import nearfar
-from nearfar.server.cache import Cache
-from nearfar.server.encoder import Encoder
-from nearfar.server.guard import Guard, is_loopback
-from nearfar.server.limits import Limits, Refused
-from nearfar.server.neighbors import Exact, Query, unit
-from nearfar.server.requests import _npy
-from nearfar.server.sample_inputs import prepare
+from nearfar.server.cache import ArrayCache
+from nearfar.server.encoder import BatchEncoder
+from nearfar.server.guard import GuardMiddleware, is_loopback
+from nearfar.server.limits import Limits, RequestError
+from nearfar.server.neighbors import ExactCosineSearch, SearchRequest, normalize_rows
+from nearfar.server.requests import _parse_npy
+from nearfar.server.sample_inputs import prepare_samples
 from nearfar.server.worker import Worker
 
 
@@ -41,14 +41,14 @@ def images(tmp_path_factory):
 def texts(tmp_path_factory):
     out = tmp_path_factory.mktemp("serve") / "run"
     lines = [f"The {colour} {thing} number {i} is here" for i in range(8) for colour in ("red", "blue") for thing in ("cat", "house")]
-    nearfar.fit("simcse-unsup", lines, preset="tiny", out=out, steps=2, batch=16)
+    nearfar.fit("simcse-unsup", lines, preset="tiny", out=out, steps=2, batch_size=16)
     return nearfar.load(out, device="cpu")
 
 
 def test_a_vector_is_the_same_to_the_last_bit_in_any_company(images):
     noise = np.random.default_rng(0).integers(0, 256, (23, 8, 8), dtype=np.uint8)
-    samples = prepare(images, "images", [png(p) for p in noise], Limits())
-    encoder = Encoder(images)
+    samples = prepare_samples(images, "images", [png(p) for p in noise], Limits())
+    encoder = BatchEncoder(images)
     alone = [encoder([[sample]])[0][0] for sample in samples]
     for cut in (1, 5, 8, 22):
         first, second = encoder([samples[:cut], samples[cut:]])
@@ -58,8 +58,8 @@ def test_a_vector_is_the_same_to_the_last_bit_in_any_company(images):
 
 def test_texts_of_all_lengths_are_the_same_in_any_company_and_those_of_the_run(texts):
     said = [" ".join(["cat house red"] * n) + "." for n in (1, 2, 9, 1, 5, 30, 3, 2, 7, 1, 4)]
-    samples = prepare(texts, "texts", said, Limits())
-    encoder = Encoder(texts)
+    samples = prepare_samples(texts, "texts", said, Limits())
+    encoder = BatchEncoder(texts)
     alone = np.stack([encoder([[sample]])[0][0] for sample in samples])
     assert np.array_equal(encoder([samples])[0], alone)
     assert np.allclose(texts.encode(said).numpy(), alone, atol=1e-5)
@@ -68,21 +68,21 @@ def test_texts_of_all_lengths_are_the_same_in_any_company_and_those_of_the_run(t
 def test_exact_neighbours_are_those_of_a_naive_search_alone_or_together():
     draw = np.random.default_rng(1)
     vectors, queries = draw.normal(size=(900, 16)).astype(np.float32), draw.normal(size=(45, 16)).astype(np.float32)
-    search = Exact(vectors)
-    scores = unit(queries).astype(np.float64) @ unit(vectors).astype(np.float64).T
-    together = search([Query(queries[:40], 7), Query(queries[40:], 3)])
+    search = ExactCosineSearch(vectors)
+    scores = normalize_rows(queries).astype(np.float64) @ normalize_rows(vectors).astype(np.float64).T
+    together = search([SearchRequest(queries[:40], 7), SearchRequest(queries[40:], 3)])
     for found, part, k in zip(together, (slice(0, 40), slice(40, 45)), (7, 3), strict=True):
         order = np.argsort(-scores[part], axis=1)[:, :k]
         assert np.array_equal(found.rows, order)
         assert np.allclose(found.scores, np.take_along_axis(scores[part], order, 1), atol=1e-6)
-        alone = [search([Query(q[None], k)])[0] for q in queries[part]]
+        alone = [search([SearchRequest(q[None], k)])[0] for q in queries[part]]
         assert np.array_equal(found.scores, np.concatenate([a.scores for a in alone]))
         assert np.array_equal(found.rows, np.concatenate([a.rows for a in alone]))
 
 
 def test_equal_rows_stand_in_their_order_and_zeros_are_no_error():
     vectors = np.array([[1, 0], [0, 0], [1, 0], [0, 1]], dtype=np.float32)
-    found = Exact(vectors)([Query(np.array([[2, 0]], dtype=np.float32), 4)])[0]
+    found = ExactCosineSearch(vectors)([SearchRequest(np.array([[2, 0]], dtype=np.float32), 4)])[0]
     assert found.rows.tolist() == [[0, 2, 1, 3]]
     assert found.scores.tolist() == [[1, 1, 0, 0]]
 
@@ -98,7 +98,7 @@ def test_jobs_that_wait_together_are_computed_together_and_a_failing_one_harms_n
     def invert(payloads):
         return [1 / p for p in payloads]
 
-    worker = Worker(rows=16, wait=0.5)
+    worker = Worker(max_batch_rows=16, wait_seconds=0.5)
     first = worker.submit(double, 0, 100)  # closes its batch at once, and the gate holds the thread
     answers = [worker.submit(double, i, 1) for i in range(1, 17)]
     gate.set()
@@ -114,10 +114,10 @@ def test_jobs_that_wait_together_are_computed_together_and_a_failing_one_harms_n
 
 def test_too_many_waiting_jobs_are_refused():
     gate = threading.Event()
-    worker = Worker(rows=1, waiting=2)
+    worker = Worker(max_batch_rows=1, max_queued_jobs=2)
     worker.submit(lambda p: [gate.wait(10)] * len(p), 0, 1)
     waiting = lambda: [worker.submit(lambda p: p, 0, 1) for _ in range(4)]
-    with pytest.raises(Refused, match="too many"):
+    with pytest.raises(RequestError, match="too many"):
         waiting()
     gate.set()
     worker.stop()
@@ -146,8 +146,8 @@ def bomb(width: int, height: int) -> bytes:
 )
 @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 def test_images_that_are_refused(images, data, status, said):
-    with pytest.raises(Refused, match=said) as caught:
-        prepare(images, "images", [data], Limits())
+    with pytest.raises(RequestError, match=said) as caught:
+        prepare_samples(images, "images", [data], Limits())
     assert caught.value.status == status
 
 
@@ -158,41 +158,41 @@ def test_images_of_any_kind_become_what_the_run_makes_of_files(images, tmp_path)
         Image.fromarray(colours).save(file, kind)
         path = tmp_path / f"picture.{kind.lower()}"
         path.write_bytes(file.getvalue())
-        (sample,) = prepare(images, "images", [file.getvalue()], Limits())
-        assert np.allclose(images.encode([str(path)]).numpy(), Encoder(images)([[sample]])[0], atol=1e-5)
+        (sample,) = prepare_samples(images, "images", [file.getvalue()], Limits())
+        assert np.allclose(images.encode([str(path)]).numpy(), BatchEncoder(images)([[sample]])[0], atol=1e-5)
 
 
 def test_texts_that_are_refused(texts, images):
     for said, status in (("x" * 20_001, 413), ("  ", 422), ("\ud800", 422)):
-        with pytest.raises(Refused) as caught:
-            prepare(texts, "texts", [said], Limits())
+        with pytest.raises(RequestError) as caught:
+            prepare_samples(texts, "texts", [said], Limits())
         assert caught.value.status == status
     for trained in (images, None):
-        with pytest.raises(Refused, match="cannot embed texts"):
-            prepare(trained, "texts", ["a"], Limits())
+        with pytest.raises(RequestError, match="cannot embed texts"):
+            prepare_samples(trained, "texts", ["a"], Limits())
 
 
 def test_a_cache_is_believed_only_if_nothing_has_changed(tmp_path):
     table = np.arange(6.0).reshape(2, 3)
-    cache = Cache(tmp_path / "explorer", "stamp")
+    cache = ArrayCache(tmp_path / "explorer", "stamp")
     assert cache.get("vectors") is None
-    assert np.array_equal(cache.of("vectors", lambda: table), table)
+    assert np.array_equal(cache.get_or_compute("vectors", lambda: table), table)
     assert np.array_equal(cache.get("vectors"), table)
-    assert Cache(tmp_path / "explorer", "other").get("vectors") is None
+    assert ArrayCache(tmp_path / "explorer", "other").get("vectors") is None
     path = tmp_path / "explorer" / "vectors.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x01")
     assert cache.get("vectors") is None
     (tmp_path / "file").write_text("")
-    Cache(tmp_path / "file", "stamp").put("vectors", table)  # no folder to keep it in: no error
+    ArrayCache(tmp_path / "file", "stamp").put("vectors", table)  # no folder to keep it in: no error
 
 
 def test_npy_headers_that_promise_more_than_there_is_are_refused():
     file = io.BytesIO()
     np.save(file, np.zeros((3, 4), np.float32))
-    assert _npy(file.getvalue()).shape == (3, 4)
+    assert _parse_npy(file.getvalue()).shape == (3, 4)
     for data in (file.getvalue()[:-4], file.getvalue().replace(b"(3, 4)", b"(9, 4)"), b"PK", file.getvalue().replace(b"<f4", b"|O4")):
-        with pytest.raises(Refused):
-            _npy(data)
+        with pytest.raises(RequestError):
+            _parse_npy(data)
 
 
 def test_loopback_addresses():
@@ -206,7 +206,9 @@ def status_of_guarded_post(limit: int, parts: list[bytes], **headers: str) -> in
     async def read_body(request: Request) -> Response:
         return Response(str(len(await request.body())))
 
-    guard = Guard(Starlette(routes=[Route("/", read_body, methods=["POST"])]), Limits(body=limit), token=None, local=False)
+    guard = GuardMiddleware(
+        Starlette(routes=[Route("/", read_body, methods=["POST"])]), Limits(body_bytes=limit), token=None, loopback_only=False
+    )
     messages = [{"type": "http.request", "body": part, "more_body": i < len(parts) - 1} for i, part in enumerate(parts)]
     sent = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": "http", "method": "POST", "path": "/", "headers": sent, "query_string": b""}

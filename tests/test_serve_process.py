@@ -20,7 +20,7 @@ from serving import TOKEN, ask, png, serving, small_run, until, upload
 from test_serve_parts import bomb
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
-from nearfar.server.guard import COOKIE, session_of
+from nearfar.server.guard import COOKIE_NAME, compute_session_cookie
 from nearfar.server.limits import Limits
 
 CLIENTS = 64
@@ -183,7 +183,7 @@ def test_who_may_ask(server):
 
 def test_a_session_of_another_token_is_rejected(server):
     for token, status in ((TOKEN, 200), ("another token", 401), ("", 401)):
-        assert server.ask("GET", "/metrics", token=None, cookie=f"{COOKIE}={session_of(token)}")[0] == status
+        assert server.ask("GET", "/metrics", token=None, cookie=f"{COOKIE_NAME}={compute_session_cookie(token)}")[0] == status
 
 
 @pytest.mark.parametrize("path", ["/metrics/static/", "/explorer/static/main.js", "//static/", "/static", "/docs/static/docs/begin.js"])
@@ -208,7 +208,7 @@ def test_the_item_limit_is_the_largest_number_that_passes(server):
         "uploads": (lambda n: upload([b""] * n), 422),
     }
     for kind, (make, passes) in kinds.items():
-        at_limit, above = (make(Limits().items + extra) for extra in (0, 1))
+        at_limit, above = (make(Limits().samples + extra) for extra in (0, 1))
         assert server.ask("POST", "/search?k=1", at_limit[0], content_type=at_limit[1])[0] == passes, kind
         assert server.ask("POST", "/search?k=1", above[0], content_type=above[1])[0] in (400, 413), kind
 

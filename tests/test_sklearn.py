@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import nearfar
-from nearfar.core import Key
+from nearfar.core import RandomKey
 from nearfar.core.plan import Rows
 from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.sklearn import Embedder, RowSimCLR, RowViews
@@ -67,15 +67,15 @@ def test_clone_search_pickle_and_names(tmp_path):
 def test_views_lose_the_share_asked_for_and_depend_on_slots_alone():
     import torch
 
-    views, key, n = RowViews(0.3, 0.0), Key(0), 400
+    views, rng_key, n = RowViews(0.3, 0.0), RandomKey(0), 400
     raw, slots = torch.ones(n, 50), np.arange(n)
     rows = Rows(slots, slots, slots)
-    whole = views.view(raw, rows, key)
+    whole = views.view(raw, rows, rng_key)
     assert abs(1 - float(whole["v0"].mean()) - 0.3) < 0.02
     assert not torch.equal(whole["v0"], whole["v1"])
-    half = views.view(raw[100:200], rows[100:200], key)
+    half = views.view(raw[100:200], rows[100:200], rng_key)
     assert torch.equal(half["v0"], whole["v0"][100:200])
-    noisy = RowViews(0.0, 0.5).view(raw, rows, key)["v0"] - raw
+    noisy = RowViews(0.0, 0.5).view(raw, rows, rng_key)["v0"] - raw
     assert abs(float(noisy.std()) - 0.5) < 0.02
 
 
@@ -83,7 +83,7 @@ def test_views_lose_the_share_asked_for_and_depend_on_slots_alone():
 def test_images_by_their_shape(recipe):
     X, y = load_digits(return_X_y=True)
     X, y = X[:300], y[:300]
-    embedder = Embedder(recipe, shape=(8, 8), steps=4, batch=32, settings={"encoder": "convnet-gn"}).fit(X, y)
+    embedder = Embedder(recipe, shape=(8, 8), steps=4, batch_size=32, settings={"encoder": "convnet-gn"}).fit(X, y)
     features = embedder.transform(X)
     assert features.shape == (300, len(embedder.get_feature_names_out())) == (300, 128)
     assert np.allclose(embedder.transform(X[5:9]), features[5:9], atol=1e-6)
@@ -93,14 +93,14 @@ def test_images_by_their_shape(recipe):
 
 def test_what_a_recipe_for_images_has_reaches_it():
     X, _ = load_digits(return_X_y=True)
-    settings = {"shape": (8, 8), "steps": 3, "batch": 32}
+    settings = {"shape": (8, 8), "steps": 3, "batch_size": 32}
     plain = Embedder(**settings).fit(X[:100])
-    warm, narrow = (Embedder(**settings, **given).fit(X[:100]) for given in ({"tau": np.float64(0.05)}, {"dim": np.int64(16)}))
-    assert (plain.recipe_.tau, plain.recipe_.dim) == (0.5, 128), "what is not given is the recipe's own"
-    assert (warm.recipe_.tau, narrow.recipe_.dim) == (0.05, 16)
-    assert not np.allclose(plain.transform(X[:9]), warm.transform(X[:9])), "a search over tau compares different models"
+    warm, narrow = (Embedder(**settings, **given).fit(X[:100]) for given in ({"temperature": np.float64(0.05)}, {"dim": np.int64(16)}))
+    assert (plain.recipe_.temperature, plain.recipe_.dim) == (0.5, 128), "what is not given is the recipe's own"
+    assert (warm.recipe_.temperature, narrow.recipe_.dim) == (0.05, 16)
+    assert not np.allclose(plain.transform(X[:9]), warm.transform(X[:9])), "a search over the temperature compares different models"
     assert len(narrow.get_feature_names_out()) == 128, "features are the encoder's"
-    assert Embedder(SimCLR(tau=0.2), **settings, dim=8).fit(X[:100]).recipe_ == SimCLR(tau=0.2, dim=8)
+    assert Embedder(SimCLR(temperature=0.2), **settings, dim=8).fit(X[:100]).recipe_ == SimCLR(temperature=0.2, dim=8)
 
 
 def test_settings_reach_the_images_and_the_encoder(tmp_path):
@@ -111,15 +111,15 @@ def test_settings_reach_the_images_and_the_encoder(tmp_path):
     assert np.array_equal(wide.transform(other.reshape(9, 64)), wide.transform(X[:9])), "a square out of the middle is seen"
     other[:, :, 7] += 7
     assert not np.allclose(wide.transform(other.reshape(9, 64)), wide.transform(X[:9]))
-    donor = nearfar.fit("simclr", "digits", steps=1, batch=16, encoder="convnet-gn", out=tmp_path / "run")
-    begun = Embedder(shape=(8, 8), steps=1, lr=1e-12, settings={"init": str(tmp_path / "run")}).fit(X[:40])
+    donor = nearfar.fit("simclr", "digits", steps=1, batch_size=16, encoder="convnet-gn", out=tmp_path / "run")
+    begun = Embedder(shape=(8, 8), steps=1, lr=1e-12, settings={"init_from": str(tmp_path / "run")}).fit(X[:40])
     for mine, theirs in zip(begun.net_.encoder.parameters(), donor.net.encoder.parameters(), strict=True):
         assert np.allclose(mine, theirs.detach(), atol=1e-6)
 
 
 def test_rows_have_their_own_defaults():
     X, _ = load_wine(return_X_y=True)
-    assert Embedder(steps=1).fit(X).recipe_ == RowSimCLR(dim=64, tau=0.5, cutoff=0.3, noise=0.1)
+    assert Embedder(steps=1).fit(X).recipe_ == RowSimCLR(dim=64, temperature=0.5, cutoff=0.3, noise=0.1)
     assert Embedder(steps=1, dim=5, cutoff=0.0).fit(X).recipe_ == RowSimCLR(dim=5, cutoff=0.0)
 
 
@@ -131,12 +131,12 @@ def test_rows_have_their_own_defaults():
         ({"shape": (8, 8), "recipe": "simcse-unsup"}, None, "is for text, not for images"),
         ({"recipe": "byol"}, None, "images have a shape="),
         (
-            {"shape": (8, 8), "recipe": "byol", "tau": 0.1},
+            {"shape": (8, 8), "recipe": "byol", "temperature": 0.1},
             None,
-            "tau= does not apply: 'byol' has no such hyperparameter. It has dim, hidden",
+            "temperature= does not apply: 'byol' has no such hyperparameter. It has dim, hidden_dim",
         ),
         ({"shape": (8, 8), "cutoff": 0.1}, None, "cutoff= does not apply: 'simclr'"),
-        ({"shape": (8, 8), "tau": 0.1, "settings": {"tau": 0.2}}, None, "tau is given twice"),
+        ({"shape": (8, 8), "temperature": 0.1, "settings": {"temperature": 0.2}}, None, "temperature is given twice"),
         ({"shape": (8, 8), "settings": {"device": "cuda"}}, None, "'device': …} has no effect: give it as device="),
         ({"shape": (8, 8), "settings": {"data": "digits"}}, None, "'data': …} has no effect"),
         ({"shape": (8, 8), "settings": {"save_every": 5}}, None, "'save_every': …} has no effect"),

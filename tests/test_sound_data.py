@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.core import Run, UsageError
-from nearfar.data.audio.dataset import as_clips, of_length
-from nearfar.data.audio.inputs import AudioInputs, read_sounds
-from nearfar.data.audio.readers import HowSound, decode_sound, resampled
-from nearfar.data.samples.tones import INSTRUMENTS, TUNES, tones
+from nearfar.core import TrainConfig, UsageError
+from nearfar.data.audio.dataset import as_clips, crop_or_pad
+from nearfar.data.audio.inputs import AudioInputs, load_all_sounds
+from nearfar.data.audio.readers import SoundReadOptions, decode_sound, resample
+from nearfar.data.samples.tones import INSTRUMENTS, TUNES, make_tones
 
 soundfile = pytest.importorskip("soundfile")
 
@@ -28,7 +28,7 @@ def write(path, wave, rate=8000):
 
 
 def opened(where, **run):
-    return AudioInputs().open(str(where), Run(data=str(where), **run))
+    return AudioInputs().load_splits(str(where), TrainConfig(data=str(where), **run))
 
 
 def test_formats_channels_and_rates_become_one(tmp_path):
@@ -37,9 +37,9 @@ def test_formats_channels_and_rates_become_one(tmp_path):
     write(tmp_path / "b.flac", np.stack([wave * 1.5, wave * 0.5], 1))
     write(tmp_path / "c.wav", tone(440, 0.5, 16000), 16000)
     write(tmp_path / "d.ogg", wave)
-    data = read_sounds(tmp_path, HowSound(rate=8000))
+    data = load_all_sounds(tmp_path, SoundReadOptions(sample_rate=8000))
     clips = data.read(np.arange(4)).float().numpy() / 32767
-    assert data.sizes() == {"n": 4, "rate": 8000, "samples": 4000, "classes": 0}
+    assert data.sizes() == {"n": 4, "sample_rate": 8000, "samples": 4000, "classes": 0}
     np.testing.assert_allclose(clips[0], wave, atol=1e-4)
     np.testing.assert_allclose(clips[1], wave, atol=1e-4)
     np.testing.assert_allclose(clips[2][200:-200], wave[200:-200], atol=5e-3)
@@ -69,30 +69,30 @@ def test_without_soundfile_other_files_are_refused_by_name(tmp_path, monkeypatch
     monkeypatch.setitem(sys.modules, "soundfile", None)
     for name, said in (("deep.wav", "24 bits a sample"), ("floats.wav", "unknown format: 3"), ("cut.wav", "without soundfile")):
         with pytest.raises(UsageError, match=rf"{name}: it .*{said}.*nearfar\[audio\]"):
-            read_sounds([tmp_path / name], HowSound())
+            load_all_sounds([tmp_path / name], SoundReadOptions())
     with pytest.raises(UsageError, match=r"reading \.flac files needs the package 'soundfile'"):
-        read_sounds([tmp_path / "free.flac"], HowSound())
+        load_all_sounds([tmp_path / "free.flac"], SoundReadOptions())
 
 
 def test_resampling_keeps_what_fits_and_drops_what_does_not():
     low, high = tone(1000, 0.5, 16000), tone(6000, 0.5, 16000)
-    found = resampled(low + high, 16000, 8000)
+    found = resample(low + high, 16000, 8000)
     np.testing.assert_allclose(found[200:-200], tone(1000, 0.5)[200:-200], atol=0.01)
-    assert resampled(low, 16000, 16000) is low
-    assert len(resampled(tone(100, 0.5, 44100), 44100, 8000)) == 4000
+    assert resample(low, 16000, 16000) is low
+    assert len(resample(tone(100, 0.5, 44100), 44100, 8000)) == 4000
 
 
 def test_longer_clips_lose_both_ends_and_shorter_ones_are_filled_up():
     clip = torch.arange(1, 11, dtype=torch.int16)[None]
-    assert of_length(clip, 4).tolist() == [[4, 5, 6, 7]]
-    assert of_length(clip, 12).tolist() == [[*range(1, 11), 0, 0]]
+    assert crop_or_pad(clip, 4).tolist() == [[4, 5, 6, 7]]
+    assert crop_or_pad(clip, 12).tolist() == [[*range(1, 11), 0, 0]]
 
 
 def test_the_default_length_holds_nearly_all_and_seconds_sets_it(tmp_path):
     for i in range(20):
         write(tmp_path / f"{i:02}.wav", tone(300, 2.0 if i == 7 else 0.1 + 0.01 * i))
-    assert read_sounds(tmp_path, HowSound()).samples == 2320
-    assert read_sounds(tmp_path, HowSound(seconds=0.25)).samples == 2000
+    assert load_all_sounds(tmp_path, SoundReadOptions()).clip_length == 2320
+    assert load_all_sounds(tmp_path, SoundReadOptions(seconds=0.25)).clip_length == 2000
 
 
 def test_names_of_spoken_digits_give_labels_and_speakers(tmp_path):
@@ -108,7 +108,7 @@ def test_names_of_spoken_digits_give_labels_and_speakers(tmp_path):
         assert len(splits.test) == 8
     names = [splits.train.name(i) for i in range(len(splits.train))]
     assert [splits.train.classes[y] for y in splits.train.labels] == [n.split("/")[1][0] for n in names]
-    again = AudioInputs().open(str(tmp_path), Run(data=str(tmp_path), seed=5), split=splits.test_ids)
+    again = AudioInputs().load_splits(str(tmp_path), TrainConfig(data=str(tmp_path), seed=5), test_ids=splits.test_ids)
     assert again.test.fingerprint == splits.test.fingerprint
 
 
@@ -143,12 +143,12 @@ def test_a_broken_file_is_named_or_left_out(tmp_path):
     write(tmp_path / "void.wav", np.zeros(0, np.float32))
     with pytest.raises(UsageError, match=r"torn\.wav: it cannot be decoded .*--on-error skip"):
         opened(tmp_path)
-    data = read_sounds(tmp_path, HowSound(on_error="skip"))
+    data = load_all_sounds(tmp_path, SoundReadOptions(on_error="skip"))
     assert data.skipped == ("torn.wav", "void.wav")
     assert len(data) == 3
     soundfile.write(tmp_path / "nan.wav", np.full(100, np.nan), 8000, subtype="FLOAT")
     with pytest.raises(UsageError, match=r"nan\.wav: it holds values that are not numbers"):
-        read_sounds([tmp_path / "nan.wav"], HowSound())
+        load_all_sounds([tmp_path / "nan.wav"], SoundReadOptions())
 
 
 @pytest.mark.parametrize(
@@ -163,35 +163,35 @@ def test_a_broken_file_is_named_or_left_out(tmp_path):
 )
 def test_what_cannot_be_read_is_said(spec, message):
     with pytest.raises(UsageError, match=message):
-        read_sounds(spec, HowSound())
+        load_all_sounds(spec, SoundReadOptions())
 
 
 def test_a_folder_without_sounds_says_what_it_holds(tmp_path):
     (tmp_path / "notes.txt").write_text("nothing")
     with pytest.raises(UsageError, match=r"no sounds in .*looked for \.wav .*found 1 \.txt"):
-        read_sounds(tmp_path, HowSound())
+        load_all_sounds(tmp_path, SoundReadOptions())
     with pytest.raises(UsageError, match="cannot read sounds from the file"):
-        read_sounds(tmp_path / "notes.txt", HowSound())
+        load_all_sounds(tmp_path / "notes.txt", SoundReadOptions())
 
 
 def test_arrays_are_brought_to_the_net():
     wave = torch.sin(torch.arange(3000) / 9).repeat(3, 1)
-    data = read_sounds((wave, ["a", "b", "a"]), HowSound(rate=8000, samples=4000))
-    assert data.sizes() == {"n": 3, "rate": 8000, "samples": 4000, "classes": 2}
+    data = load_all_sounds((wave, ["a", "b", "a"]), SoundReadOptions(sample_rate=8000, clip_length=4000))
+    assert data.sizes() == {"n": 3, "sample_rate": 8000, "samples": 4000, "classes": 2}
     torch.testing.assert_close(as_clips(wave, "x").float() / 32767, wave, atol=1e-4, rtol=0)
 
 
 def test_subsets_share_the_clips_and_keep_names_and_fingerprints():
-    data = tones()
+    data = make_tones()
     part = data.subset([5, 3])
     assert part.store is data.store
     assert part.name(1) == data.name(3)
-    assert part.fingerprint == part.unlabelled().fingerprint != data.fingerprint
-    assert part.unlabelled().labels is None
+    assert part.fingerprint == part.drop_labels().fingerprint != data.fingerprint
+    assert part.drop_labels().labels is None
 
 
 def test_tones_are_the_same_everywhere_and_complete():
-    data = tones()
+    data = make_tones()
     assert data.classes == tuple(TUNES)
     assert set(data.groups or ()) == set(INSTRUMENTS)
     assert (np.bincount(data.labels) == 80).all()
@@ -209,10 +209,10 @@ def test_spoken_digits_as_they_are_kept(data_folder):
 
 
 def test_a_run_is_evaluated_on_the_instrument_it_did_not_hear(tmp_path):
-    trained = nearfar.fit("nandan-vepa", preset="tiny", steps=2, batch=16, seed=3, out=tmp_path / "run")
-    from nearfar.api.evaluate import splits_of
+    trained = nearfar.fit("nandan-vepa", preset="tiny", steps=2, batch_size=16, seed=3, out=tmp_path / "run")
+    from nearfar.train.model_data import load_model_splits
 
-    splits = splits_of(nearfar.load(tmp_path / "run"))
+    splits = load_model_splits(nearfar.load(tmp_path / "run"))
     assert set(splits.test.groups) == {"reed"}
     assert trained.encode(splits.test).shape == (128, trained.net.encoder.dim)
 
@@ -223,8 +223,8 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
             write(tmp_path / who / f"{i}.wav", tone(300, 0.1))
     rows = [f"{who}/{i}.wav,{who}" for who in ("alice", "bob") for i in range(3)]
     (tmp_path / "labels.csv").write_text("file,label\n" + "\n".join(rows) + "\n")
-    sounds = read_sounds(str(tmp_path), HowSound())
+    sounds = load_all_sounds(str(tmp_path), SoundReadOptions())
     assert [sounds.classes[y] for y in sounds.labels] == [sounds.name(i).split("/")[0] for i in range(6)]
     (tmp_path / "labels.csv").write_text("file,label\n" + "\n".join(row.split("/")[1] for row in rows) + "\n")
     with pytest.raises(UsageError, match=r"several files are called 0, one of them alice/0\.wav: write whole paths in the column file"):
-        read_sounds(str(tmp_path), HowSound())
+        load_all_sounds(str(tmp_path), SoundReadOptions())

@@ -10,7 +10,7 @@ from torch import nn
 
 from nearfar.core import UsageError
 from nearfar.heads.split_batch_norm import SplitBatchNorm, split_batch_norm
-from nearfar.train.sync_batch_norm import synchronise
+from nearfar.train.sync_batch_norm import synchronize_batch_norm
 
 CASES = [(nn.BatchNorm1d, (12, 5)), (nn.BatchNorm1d, (12, 5, 7)), (nn.BatchNorm2d, (12, 5, 3, 4)), (nn.BatchNorm3d, (6, 2, 3, 2, 2))]
 CASES = [*CASES, (lambda c: nn.BatchNorm1d(c, affine=False), (12, 5)), (lambda c: nn.BatchNorm2d(c, momentum=None), (12, 5, 3, 4))]
@@ -86,5 +86,5 @@ def test_names_and_objects_stay_and_other_layers_too():
     split_batch_norm(module, 2)
     assert list(module.state_dict()) == before
     assert all(a is b for a, b in zip(module, parts, strict=True))
-    synchronise(module, torch.device("cpu"))
+    synchronize_batch_norm(module, torch.device("cpu"))
     assert [type(m) for m in module] == [nn.Conv2d, SplitBatchNorm, nn.GroupNorm], "nor does it become one over all ranks"

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from nearfar.core import UsageError
-from nearfar.data import open_texts
+from nearfar.data import load_texts
 from nearfar.data.common.text_rows import BrokenRow
-from nearfar.data.samples.docstrings import docstring_pairs, docstring_triples, docstrings, split_sentences
-from nearfar.data.text.load import read_texts
+from nearfar.data.samples.docstrings import make_docstring_pairs, make_docstring_triples, make_docstrings, split_sentences
+from nearfar.data.text.load import load_all_texts
 
 ROWS = [("a cat", "the cat", "a dog"), ('he said "no, no"', "he, refused", "ünïcode is fine"), ("third\tone", "3", "three")]
 
@@ -34,34 +34,34 @@ def write_table(path, rows=ROWS, header=("anchor", "positive", "negative")):
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_tables_give_the_strings_that_were_written(tmp_path, suffix):
-    found = read_texts(write_table(tmp_path / f"table{suffix}")).train
+    found = load_all_texts(write_table(tmp_path / f"table{suffix}")).train
     assert found.columns == ("anchor", "positive", "negative")
     for i, column in enumerate(found.columns):
-        assert found.texts(column=column) == [row[i] for row in ROWS]
+        assert found.get_strings(column=column) == [row[i] for row in ROWS]
     assert found.labels is None
     assert found.name(1) == f"table{suffix}, line {3 if suffix == '.csv' else 2}"
 
 
 def test_tsv_has_no_quotes(tmp_path):
     (tmp_path / "t.tsv").write_text('sentence\tlabel\nan "odd mark\tyes\nplain\tno\n')
-    found = read_texts(tmp_path / "t.tsv").train
-    assert found.texts() == ['an "odd mark', "plain"]
+    found = load_all_texts(tmp_path / "t.tsv").train
+    assert found.get_strings() == ['an "odd mark', "plain"]
     assert [found.classes[y] for y in found.labels] == ["yes", "no"]
 
 
 def test_columns_can_be_named(tmp_path):
     path = write_table(tmp_path / "t.csv", [("x", "one text", "5"), ("y", "other text", "2.5")], ("kind", "body", "gold"))
     with pytest.raises(UsageError, match="has the columns kind, body, gold: name those that are texts"):
-        read_texts(path)
-    found = read_texts(path, "body,label=kind,score=gold").train
-    assert found.texts() == ["one text", "other text"]
+        load_all_texts(path)
+    found = load_all_texts(path, "body,label=kind,score=gold").train
+    assert found.get_strings() == ["one text", "other text"]
     assert found.classes == ("x", "y")
     assert found.scores.tolist() == [5.0, 2.5]
-    assert found.unlabelled().scores is None
+    assert found.drop_labels().scores is None
     with pytest.raises(UsageError, match=r"no column 'bdy'\. Did you mean 'body'"):
-        read_texts(path, "bdy")
+        load_all_texts(path, "bdy")
     with pytest.raises(UsageError, match="'labl' is no role"):
-        read_texts(path, "body,labl=kind")
+        load_all_texts(path, "body,labl=kind")
 
 
 @pytest.mark.parametrize(
@@ -88,8 +88,8 @@ def test_broken_rows_are_named_or_left_out(tmp_path, name, content, place, why):
     path = tmp_path / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(BrokenRow, match=f"{place}: .*{why}.*--on-error skip"):
-        read_texts(path)
-    found = read_texts(path, on_error="skip").train
+        load_all_texts(path)
+    found = load_all_texts(path, on_error="skip").train
     assert len(found) == 2
     assert len(found.skipped) == 1
     assert place in found.skipped[0]
@@ -102,30 +102,30 @@ def test_a_table_with_another_separator_is_refused(tmp_path, suffix, mark, name)
     """All columns would be one, and its texts would hold the labels."""
     (tmp_path / f"a.{suffix}").write_text(f"text{mark}label\nfine{mark}x\ntoo{mark}y\n")
     with pytest.raises(UsageError, match=re.escape(f"with {name} in its name")):
-        read_texts(tmp_path / f"a.{suffix}")
+        load_all_texts(tmp_path / f"a.{suffix}")
 
 
 def test_a_file_of_articles_keeps_the_boundaries_of_documents(tmp_path):
     (tmp_path / "wiki.txt").write_text("# First\nOne.\nTwo.\n\n# Second\nThree.\n# not a title\n\n\n\n# Third\n\n# Fourth\nFour.\n")
-    found = read_texts(tmp_path / "wiki.txt").train
-    assert found.texts() == ["One.", "Two.", "Three.", "# not a title", "Four."]
+    found = load_all_texts(tmp_path / "wiki.txt").train
+    assert found.get_strings() == ["One.", "Two.", "Three.", "# not a title", "Four."]
     assert found.name(2) == "wiki.txt, line 6"
-    one, two, three, more, four = found.passages.tolist()
+    one, two, three, more, four = found.document_ids.tolist()
     assert one == two != three == more != four
 
 
 def test_plain_lines_may_begin_with_anything(tmp_path):
     (tmp_path / "plain.txt").write_text("\ufefffirst\n# second\n\n# third")
-    assert read_texts(tmp_path / "plain.txt").train.texts() == ["first", "# second", "# third"]
+    assert load_all_texts(tmp_path / "plain.txt").train.get_strings() == ["first", "# second", "# third"]
 
 
 def test_test_documents_are_whole(tmp_path):
     (tmp_path / "t.txt").write_text("\n\n".join(f"Document {i}, one.\nDocument {i}, two." for i in range(20)))
-    splits = open_texts(tmp_path / "t.txt", seed=3)
+    splits = load_texts(tmp_path / "t.txt", seed=3)
     assert len(splits.test) == 8
-    assert not set(splits.train.passages) & set(splits.test.passages)
-    again = open_texts(tmp_path / "t.txt", seed=9, split=splits.test_ids)
-    assert again.test.texts() == splits.test.texts()
+    assert not set(splits.train.document_ids) & set(splits.test.document_ids)
+    again = load_texts(tmp_path / "t.txt", seed=9, test_ids=splits.test_ids)
+    assert again.test.get_strings() == splits.test.get_strings()
     assert again.train.fingerprint == splits.train.fingerprint
 
 
@@ -134,59 +134,59 @@ def test_folders_bring_splits_or_classes(tmp_path):
     both.mkdir()
     write_table(both / "train.csv", [("a", "x"), ("b", "y"), ("c", "z")], ("text", "label"))
     write_table(both / "test.csv", [("d", "z"), ("e", "y")], ("text", "label"))
-    splits = open_texts(both)
+    splits = load_texts(both)
     assert splits.test_ids is None
     assert [splits.test.classes[y] for y in splits.test.labels] == ["z", "y"]
     assert [splits.train.classes[y] for y in splits.train.labels] == ["x", "y", "z"]
     for kind in ("good", "bad"):
         (tmp_path / "kinds" / kind).mkdir(parents=True)
         (tmp_path / "kinds" / kind / "a.txt").write_text(f"{kind} one\n{kind} two\n")
-    found = read_texts(tmp_path / "kinds").train
-    assert [(found.classes[y], text) for y, text in zip(found.labels, found.texts(), strict=True)] == [
+    found = load_all_texts(tmp_path / "kinds").train
+    assert [(found.classes[y], text) for y, text in zip(found.labels, found.get_strings(), strict=True)] == [
         ("bad", "bad one"), ("bad", "bad two"), ("good", "good one"), ("good", "good two"),
     ]  # fmt: skip
     assert found.name(0) == "bad/a.txt, line 1"
 
 
 def test_texts_in_memory():
-    found = read_texts((["a", "b", "c"], [1, 0, 1])).train
-    assert found.texts([2, 0]) == ["c", "a"]
+    found = load_all_texts((["a", "b", "c"], [1, 0, 1])).train
+    assert found.get_strings([2, 0]) == ["c", "a"]
     assert found.labels.tolist() == [1, 0, 1]
     assert found.name(1) == "row 1"
-    pairs = read_texts({"anchor": ["a", "b"], "positive": ["c", "d"]}).train
-    assert pairs.texts(column="positive") == ["c", "d"]
+    pairs = load_all_texts({"anchor": ["a", "b"], "positive": ["c", "d"]}).train
+    assert pairs.get_strings(column="positive") == ["c", "d"]
     with pytest.raises(UsageError, match="entry 1 is no string but int"):
-        read_texts(["a", 1])
+        load_all_texts(["a", 1])
     with pytest.raises(UsageError, match="differ in length: a 1, b 2"):
-        read_texts({"a": ["x"], "b": ["y", "z"]})
+        load_all_texts({"a": ["x"], "b": ["y", "z"]})
     with pytest.raises(UsageError, match="at least 2 are needed"):
-        open_texts(["alone"])
+        load_texts(["alone"])
 
 
 def test_subsets_keep_names_and_fingerprints_tell_texts_apart():
-    a, b = read_texts(["one", "two", "three"]).train, read_texts(["onet", "wo", "three"]).train
+    a, b = load_all_texts(["one", "two", "three"]).train, load_all_texts(["onet", "wo", "three"]).train
     assert a.fingerprint != b.fingerprint
-    assert a.unlabelled().fingerprint == a.fingerprint
+    assert a.drop_labels().fingerprint == a.fingerprint
     part = a.subset([2, 1])
     assert part.name(0) == "row 2"
-    assert part.texts() == ["three", "two"]
+    assert part.get_strings() == ["three", "two"]
     assert part.fingerprint != a.subset([1, 2]).fingerprint
 
 
 def test_what_cannot_be_read_says_so(tmp_path):
     with pytest.raises(UsageError, match="Did you mean 'docstrings'"):
-        read_texts("docstring")
+        load_all_texts("docstring")
     (tmp_path / "x.pdf").write_text("x")
     with pytest.raises(UsageError, match=r"ends in \.txt or \.csv"):
-        read_texts(tmp_path / "x.pdf")
+        load_all_texts(tmp_path / "x.pdf")
     with pytest.raises(UsageError, match="there is no file"):
-        read_texts(tmp_path)
+        load_all_texts(tmp_path)
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(UsageError, match="there is no text in"):
-        read_texts(tmp_path / "empty.txt")
+        load_all_texts(tmp_path / "empty.txt")
     (tmp_path / "no.parquet").write_text("no")
     with pytest.raises(UsageError, match=r"cannot read .*no\.parquet"):
-        read_texts(tmp_path / "no.parquet")
+        load_all_texts(tmp_path / "no.parquet")
 
 
 def saved_to_disk(folder, shards, names):
@@ -208,12 +208,12 @@ def test_a_folder_of_hugging_face_datasets_is_read_with_its_splits_and_classes(t
     saved_to_disk(tmp_path / "d" / "train", [[("one", 1), ("two", 0)], [("three", 1)]], ["dull", "bright"])
     saved_to_disk(tmp_path / "d" / "test", [[("four", 0)]], ["dull", "bright"])
     (tmp_path / "d" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    found = read_texts(tmp_path / "d")
-    assert found.train.texts() == ["one", "two", "three"]
+    found = load_all_texts(tmp_path / "d")
+    assert found.train.get_strings() == ["one", "two", "three"]
     assert [found.train.classes[i] for i in found.train.labels] == ["bright", "dull", "bright"]
-    assert found.test.texts() == ["four"]
+    assert found.test.get_strings() == ["four"]
     assert found.test.classes == found.train.classes
-    assert read_texts(tmp_path / "d" / "train").train.texts() == ["one", "two", "three"]
+    assert load_all_texts(tmp_path / "d" / "train").train.get_strings() == ["one", "two", "three"]
 
 
 def test_a_damaged_folder_of_hugging_face_datasets_is_named(tmp_path):
@@ -222,42 +222,42 @@ def test_a_damaged_folder_of_hugging_face_datasets_is_named(tmp_path):
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UsageError, match=r"cannot read .*data-00000-of-00001\.arrow"):
-        read_texts(tmp_path / "d")
+        load_all_texts(tmp_path / "d")
     (tmp_path / "d" / "state.json").write_text('{"_data_files": [{"filename": "../other.arrow"}]}')
     with pytest.raises(UsageError, match="not the name of a file in that folder"):
-        read_texts(tmp_path / "d")
+        load_all_texts(tmp_path / "d")
     (tmp_path / "d" / "state.json").write_text("{}")
     with pytest.raises(UsageError, match="no proper '_data_files'"):
-        read_texts(tmp_path / "d")
+        load_all_texts(tmp_path / "d")
 
 
 def test_docstrings_are_sentences_of_modules_in_order():
-    data = docstrings()
+    data = make_docstrings()
     assert len(data) > 3000
     assert len(data.classes) >= 20
-    assert len(set(data.texts())) == len(data)
-    assert all(np.diff(data.passages) >= 0)
-    assert docstrings().fingerprint == data.fingerprint
+    assert len(set(data.get_strings())) == len(data)
+    assert all(np.diff(data.document_ids) >= 0)
+    assert make_docstrings().fingerprint == data.fingerprint
     text = "One line\ngoes on. Then e.g. this one! Right?\n\n    >>> code.\n\n- a list."
     assert split_sentences(text) == ["One line goes on.", "Then e.g. this one!", "Right?"]
 
 
 def test_docstring_triples_are_neighbours_and_strangers():
-    data, place = docstring_triples(), {}
-    sentences = docstrings()
-    place = dict(zip(sentences.texts(), zip(sentences.labels, sentences.passages, strict=True), strict=True))
-    for anchor, positive, negative in zip(*(data.texts(range(300), c) for c in data.columns), strict=True):
+    data, place = make_docstring_triples(), {}
+    sentences = make_docstrings()
+    place = dict(zip(sentences.get_strings(), zip(sentences.labels, sentences.document_ids, strict=True), strict=True))
+    for anchor, positive, negative in zip(*(data.get_strings(range(300), c) for c in data.columns), strict=True):
         assert place[anchor] == place[positive]
         assert place[anchor][0] == place[negative][0]
         assert place[anchor][1] != place[negative][1]
-    pairs = docstring_pairs()
+    pairs = make_docstring_pairs()
     assert len(pairs) == 2 * len(data)
     assert pairs.labels.mean() == 0.5
-    assert pairs.texts([0], "sentence2") == data.texts([0], "positive")
+    assert pairs.get_strings([0], "sentence2") == data.get_strings([0], "positive")
     assert pairs.classes[pairs.labels[0]] == "same"
     assert pairs.scores[0] == 1
 
 
 def test_a_field_may_be_a_whole_document(tmp_path):
     long = "word " * 40_000
-    assert read_texts(write_table(tmp_path / "t.csv", [("a", long, "b")])).train.texts(column="positive") == [long]
+    assert load_all_texts(write_table(tmp_path / "t.csv", [("a", long, "b")])).train.get_strings(column="positive") == [long]

@@ -11,39 +11,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nearfar
-from nearfar.core import Key, NearfarError, Rows, UsageError
+from nearfar.core import NearfarError, RandomKey, Rows, UsageError
 from nearfar.data.common.tokenizer import train_tokenizer
-from nearfar.data.samples.docstrings import docstrings
-from nearfar.data.text.load import read_texts
-from nearfar.data.text.wordnet import synonyms
+from nearfar.data.samples.docstrings import make_docstrings
+from nearfar.data.text.load import load_all_texts
+from nearfar.data.text.wordnet import read_synonyms
 from nearfar.encoders import make_encoder
-from nearfar.similarity.easy_edits import EDITS, Draws, EasyEdits, edit
-from nearfar.similarity.token_views import CutFeatures, EraseSpan, EraseTokens, HideTokens, Special, TokenViews
+from nearfar.similarity.easy_data_augmentation import EDITS, EasyDataAugmentation, UniformDraws, edit_sentence
+from nearfar.similarity.token_views import EraseSpan, EraseTokens, FeatureCutoff, MaskTokens, SpecialTokens, TokenViews
 
-SENTENCES = docstrings().texts(range(1500))
-TEXTS = read_texts(SENTENCES).train.tokenised(train_tokenizer(SENTENCES, 600), 32)
+SENTENCES = make_docstrings().get_strings(range(1500))
+TEXTS = load_all_texts(SENTENCES).train.tokenize(train_tokenizer(SENTENCES, 600), 32)
 SIZES = TEXTS.sizes()
-SPECIAL = Special.of(SIZES)
+SPECIAL = SpecialTokens.from_sizes(SIZES)
 IDS, SLOTS = TEXTS.read(range(1500)), torch.arange(1500) + 77
 SYNONYMS = {"big": ("large",), "cat": ("feline", "house pet"), "runs": ("goes",), "fast": ("quickly", "rapidly"), "the": ("teh",)}
 words = st.lists(st.sampled_from([*SYNONYMS, "of", "a", "zebra"]), min_size=1, max_size=12)
 
 
-@pytest.mark.parametrize("op", [EraseTokens(SPECIAL, 0.2), HideTokens(SPECIAL, 0.2)])
+@pytest.mark.parametrize("op", [EraseTokens(SPECIAL, 0.2), MaskTokens(SPECIAL, 0.2)])
 def test_tokens_change_with_the_given_probability(op):
-    changed, ordinary = op(IDS, SLOTS, Key(0)) != IDS, SPECIAL.ordinary(IDS)
+    changed, ordinary = op(IDS, SLOTS, RandomKey(0)) != IDS, SPECIAL.is_ordinary(IDS)
     assert not (changed & ~ordinary).any()
     assert changed.sum() / ordinary.sum() == pytest.approx(0.2, abs=0.01)
-    new = SPECIAL.pad if isinstance(op, EraseTokens) else SPECIAL.mask
-    assert (op(IDS, SLOTS, Key(0))[changed] == new).all()
-    assert torch.equal(op(IDS[5:7, :24], SLOTS[5:7], Key(0)), op(IDS, SLOTS, Key(0))[5:7, :24])
-    assert not torch.equal(op(IDS, SLOTS, Key(1)), op(IDS, SLOTS, Key(0)))
+    new = SPECIAL.pad_id if isinstance(op, EraseTokens) else SPECIAL.mask_id
+    assert (op(IDS, SLOTS, RandomKey(0))[changed] == new).all()
+    assert torch.equal(op(IDS[5:7, :24], SLOTS[5:7], RandomKey(0)), op(IDS, SLOTS, RandomKey(0))[5:7, :24])
+    assert not torch.equal(op(IDS, SLOTS, RandomKey(1)), op(IDS, SLOTS, RandomKey(0)))
 
 
 def test_a_span_is_one_run_of_the_right_length_anywhere():
-    erased = EraseSpan(SPECIAL, 0.3)(IDS, SLOTS, Key(0)) != IDS
+    erased = EraseSpan(SPECIAL, 0.3)(IDS, SLOTS, RandomKey(0)) != IDS
     starts = []
-    for gone, ordinary in zip(erased, SPECIAL.ordinary(IDS), strict=True):
+    for gone, ordinary in zip(erased, SPECIAL.is_ordinary(IDS), strict=True):
         place = gone.nonzero().flatten().tolist()
         assert len(place) == round(0.3 * float(ordinary.sum()))
         if place:
@@ -55,12 +55,12 @@ def test_a_span_is_one_run_of_the_right_length_anywhere():
 
 
 def test_feature_cutoff_reaches_the_encoder():
-    kept = CutFeatures(256, 0.25).kept(SLOTS, Key(0))
+    kept = FeatureCutoff(256, 0.25).draw_kept_features(SLOTS, RandomKey(0))
     assert 1 - kept.mean() == pytest.approx(0.25, abs=0.01)
     net = make_encoder("bag", SIZES).eval()
     plain, cut = net(IDS[:5]), net(IDS[:5], kept[:5])
     assert torch.allclose(cut, plain * kept[:5], atol=1e-6)
-    bert = make_encoder("bert-tiny", SIZES).set("mean", 0.0)
+    bert = make_encoder("bert-tiny", SIZES).configure("mean", 0.0)
     assert torch.allclose(bert(IDS[:5], torch.ones(5, 128)), bert(IDS[:5]), atol=1e-5)
     assert not torch.allclose(bert(IDS[:5], kept[:5, :128]), bert(IDS[:5]), atol=1e-3)
 
@@ -69,8 +69,8 @@ def test_feature_cutoff_reaches_the_encoder():
 def test_erasing_a_token_counts_and_what_follows_it_is_still_read(spec):
     net, ids = make_encoder(spec, SIZES).eval(), TEXTS.read([3])
     erased = ids.clone()
-    last = int((ids[0] != SPECIAL.pad).sum()) - 2
-    erased[0, last - 2] = SPECIAL.pad  # near the end: an untrained GRU forgets what is far back
+    last = int((ids[0] != SPECIAL.pad_id).sum()) - 2
+    erased[0, last - 2] = SPECIAL.pad_id  # near the end: an untrained GRU forgets what is far back
     other = erased.clone()
     other[0, last] = 300 if int(ids[0, last]) != 300 else 301
     assert not torch.allclose(net(erased), net(ids), atol=1e-4)
@@ -79,18 +79,20 @@ def test_erasing_a_token_counts_and_what_follows_it_is_still_read(spec):
 
 def test_two_views_are_drawn_apart():
     rows = Rows(np.arange(4), np.arange(4), np.arange(4))
-    similarity = TokenViews((EraseTokens(SPECIAL, 0.5),), CutFeatures(8, 0.5))
-    x = similarity.view(similarity.read(TEXTS, rows, Key(0)), rows, Key(0))
+    similarity = TokenViews((EraseTokens(SPECIAL, 0.5),), FeatureCutoff(8, 0.5))
+    x = similarity.view(similarity.read(TEXTS, rows, RandomKey(0)), rows, RandomKey(0))
     assert not torch.equal(x["v0"], x["v1"])
     assert not torch.equal(x["kept0"], x["kept1"])
     with pytest.raises(UsageError, match="no mask token"):
-        HideTokens(Special((0, 1), 0), 0.1)
+        MaskTokens(SpecialTokens((0, 1), 0), 0.1)
 
 
 @given(words, st.integers(0, 50), st.floats(0.05, 0.5))
 def test_easy_edits_keep_what_they_promise(sentence, slot, alpha):
     n, before = max(1, int(alpha * len(sentence))), Counter(sentence)
-    after = {name: edit(" ".join(sentence), name, alpha, Draws(Key(0)(name), slot), SYNONYMS).split() for name in EDITS}
+    after = {
+        name: edit_sentence(" ".join(sentence), name, alpha, UniformDraws(RandomKey(0)(name), slot), SYNONYMS).split() for name in EDITS
+    }
     assert Counter(after["swap"]) == before
     assert 1 <= len(after["delete"]) <= len(sentence)
     assert not Counter(after["delete"]) - before
@@ -106,13 +108,13 @@ def test_easy_edits_keep_what_they_promise(sentence, slot, alpha):
 
 
 def test_easy_edits_depend_on_slot_and_key_only():
-    similarity = EasyEdits(SYNONYMS, 0.3)
+    similarity = EasyDataAugmentation(SYNONYMS, 0.3)
     rows = Rows(np.arange(6), np.arange(6) + 10, np.arange(6))
-    whole, part = similarity.read(TEXTS, rows, Key(3)), similarity.read(TEXTS, rows[2:4], Key(3))
+    whole, part = similarity.read(TEXTS, rows, RandomKey(3)), similarity.read(TEXTS, rows[2:4], RandomKey(3))
     assert torch.equal(part, whole[:, 2:4, : part.shape[2]])
     assert not torch.equal(whole[0], whole[1])
     with pytest.raises(UsageError, match="'blur' is no edit"):
-        EasyEdits(SYNONYMS, 0.1, ("blur",))
+        EasyDataAugmentation(SYNONYMS, 0.1, ("blur",))
 
 
 def wordnet(folder):
@@ -131,27 +133,27 @@ def wordnet(folder):
 
 
 def test_synonyms_are_words_of_one_sense(tmp_path):
-    found = synonyms(wordnet(tmp_path / "wn"))
+    found = read_synonyms(wordnet(tmp_path / "wn"))
     assert found["car"] == ("auto", "motor car")
     assert found["capable"] == ("able",)
     assert "breathe" not in found
     (tmp_path / "wn" / "data.adv").write_text("nonsense\n")
-    synonyms.cache_clear()
+    read_synonyms.cache_clear()
     with pytest.raises(NearfarError, match=r"data\.adv, line 1: not a line of WordNet"):
-        synonyms(tmp_path / "wn")
+        read_synonyms(tmp_path / "wn")
     with pytest.raises(UsageError, match=r"it has no data\.noun"):
-        synonyms(tmp_path)
+        read_synonyms(tmp_path)
 
 
 @pytest.mark.parametrize("views", ["erase-tokens", "erase-span", "hide-tokens", "cut-features", "eda"])
 def test_simcse_trains_with_other_views(views, tmp_path):
-    more = {"wordnet": str(wordnet(tmp_path / "wn"))} if views == "eda" else {}
-    settings = {"encoder": "bag", "steps": 12, "batch": 32, "log_every": 1, "vocabulary": 400, "length": 16, "share": 0.2}
-    run = nearfar.fit("simcse-unsup", SENTENCES[:200], views=views, **settings, **more)
+    more = {"wordnet_folder": str(wordnet(tmp_path / "wn"))} if views == "eda" else {}
+    settings = {"encoder": "bag", "steps": 12, "batch_size": 32, "log_every": 1, "vocab_size": 400, "max_length": 16, "changed_share": 0.2}
+    run = nearfar.fit("simcse-unsup", SENTENCES[:200], augmentation=views, **settings, **more)
     plain = nearfar.fit("simcse-unsup", SENTENCES[:200], **settings)
     losses, others = ([m["loss"] for m in one.metrics if "loss" in m] for one in (run, plain))
     assert np.isfinite(losses).all()
     assert losses[0] != others[0], "the views are not those of dropout alone"
     if views == "eda":
-        with pytest.raises(UsageError, match="--wordnet"):
-            nearfar.fit("simcse-unsup", SENTENCES[:200], views=views, **settings)
+        with pytest.raises(UsageError, match="--wordnet-folder"):
+            nearfar.fit("simcse-unsup", SENTENCES[:200], augmentation=views, **settings)

@@ -22,15 +22,15 @@ import nearfar
 from nearfar import recipes
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, Net, Recipe, UsageError
-from nearfar.core.ranks import any_rank
-from nearfar.train.checkpoint import newest
-from nearfar.train.fit import Hook, train
-from nearfar.train.gradient_buckets import Buckets
-from nearfar.train.launch import agree
+from nearfar.core.ranks import is_set_on_any_rank
+from nearfar.train.checkpoint import find_newest_checkpoint
+from nearfar.train.gradient_buckets import GradientBuckets
 from nearfar.train.optimizers import make_optimizer
+from nearfar.train.process_group import check_ranks_agree
 from nearfar.train.session import pick_device
-from nearfar.train.step import GradStep, frozen_statistics
-from nearfar.train.sync_batch_norm import SharedBatchNorm, synchronise
+from nearfar.train.step import GradStep, freeze_batch_norm_statistics
+from nearfar.train.sync_batch_norm import CPUSyncBatchNorm, synchronize_batch_norm
+from nearfar.train.training_loop import Hook, train
 
 RECIPE = '''
 import torch
@@ -56,7 +56,7 @@ class Watched(SimCLR):
         loss = (rowmap(rows, (a,), (b,), 16) - (a * b).sum(1)).mean()
         return {"loss": loss, "rows": torch.tensor(float(sum(seen)))}
 '''
-SETTINGS = ["--data", "digits", "--encoder", "convnet-gn", "--norm", "layer", "--batch", 32, "--chunk", 16]
+SETTINGS = ["--data", "digits", "--encoder", "convnet-gn", "--norm", "layer", "--batch-size", 32, "--chunk-size", 16]
 """Nets without batch statistics. One rank embeds 16 rows at a time, and computes as many of the loss, as each of two does: sums are
 rounded alike, and AdamW has no small differences to make large ones of."""
 
@@ -128,7 +128,7 @@ def test_killed_on_two_ranks_continued_on_one_then_on_two(own_recipe, whole, tmp
     assert "another rank has ended" in ours[0]
     assert f"nearfar fit {own_recipe} --resume {run}" in ours[0]
     assert "another rank has ended" in (run / "log.txt").read_text()
-    found = newest(run / "checkpoints")
+    found = find_newest_checkpoint(run / "checkpoints")
     assert found is not None
     assert 6 <= found.step < 30
 
@@ -152,8 +152,8 @@ def test_killed_on_two_ranks_continued_on_one_then_on_two(own_recipe, whole, tmp
 
 def test_a_signal_to_torchrun_saves_once(tmp_path):
     run = tmp_path / "run"
-    settings = ["--tiny", "--batch", 32, "--steps", 100000, "--save-every", 90000, "--log-every", 1]
-    process = torchrun("simclr", *settings, "--workers", 1, "--out", run)  # with batch normalisation
+    settings = ["--tiny", "--batch-size", 32, "--steps", 100000, "--save-every", 90000, "--log-every", 1]
+    process = torchrun("simclr", *settings, "--num-workers", 1, "--out", run)  # with batch normalisation
     until_step(run, 3, process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
@@ -162,7 +162,7 @@ def test_a_signal_to_torchrun_saves_once(tmp_path):
     (saved,) = (run / "checkpoints").iterdir()
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert saved.name == f"step-{last:09d}"
-    assert newest(run / "checkpoints") is not None
+    assert find_newest_checkpoint(run / "checkpoints") is not None
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_commands_of_one_process_refuse_torchrun(monkeypatch, capsys):
 
 # What follows runs in one group of three ranks, which share 7 or 13 rows unevenly.
 
-KINDS = {name: kind for name in recipes.names() if (kind := recipes.method(name).recipe).trains}
+KINDS = {name: kind for name in recipes.list_methods() if (kind := recipes.load_method(name).recipe_class).trains}
 REMEMBERING = [n for n, kind in KINDS.items() if kind.rowwise and (kind.update, kind.refresh) != (Recipe.update, Recipe.refresh)]
 """Recipes with state besides weights; the gradients of all recipes are compared in test_ranks.py."""
 NORMALISING = ["simclr", "byol"]
@@ -202,10 +202,10 @@ STEPS = 3
 
 def trained(name: str, exact: bool) -> dict[str, Tensor]:
     """Weights after some steps in double precision, where nothing is lost that an optimizer could magnify."""
-    session = tiny_session(name, exact=exact, batch=13, steps=STEPS)
+    session = tiny_session(name, exact=exact, batch_size=13, steps=STEPS)
     session.net.double()
-    session.optimizers = [make_optimizer(session.net, turn.trains, session.run) for turn in session.turns]
-    session.grad_steps = [GradStep(turn, session.net, session.key) for turn in session.turns]
+    session.optimizers = [make_optimizer(session.net, turn.trains, session.config) for turn in session.phases]
+    session.grad_steps = [GradStep(turn, session.net, session.rng_key) for turn in session.phases]
     train(session)
     return {k: v.clone() for k, v in session.net.state_dict().items()}
 
@@ -223,17 +223,17 @@ def normalised(dtype: torch.dtype, momentum: float | None) -> dict[str, Tensor]:
     rank, world = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     own = slice(rank * 7 // world, (rank + 1) * 7 // world)
     if world > 1:
-        synchronise(net, torch.device("cpu"))
-    buckets = Buckets(list(net.parameters()), 100) if world > 1 else None
+        synchronize_batch_norm(net, torch.device("cpu"))
+    buckets = GradientBuckets(list(net.parameters()), 100) if world > 1 else None
     rows = x[own].clone().requires_grad_()
     net(rows.detach() + 1)
-    with frozen_statistics(net):
+    with freeze_batch_norm_statistics(net):
         net(rows.detach() * 9)
     y = net(rows)
     if buckets is None:
         y.backward(slope[own])
     else:
-        with buckets.summing():
+        with buckets.reduce_gradients():
             y.backward(slope[own])
     assert rows.grad is not None
     found = {"y": y.detach(), "dx": rows.grad, **net.state_dict(), "evaluated": net.eval()(rows).detach()}
@@ -248,14 +248,14 @@ def summed(rank: int) -> list:
         nn.Parameter(torch.ones(5)),
         nn.Parameter(torch.ones(2).double()),
     ]
-    buckets = Buckets(params, 50)
+    buckets = GradientBuckets(params, 50)
     for _ in range(2):
         for p in params:
             p.grad = None
         loss = (rank + 1.0) * params[0].sum() + params[3].sum()
         if rank == 2:
             loss = loss + 5 * params[1].sum()
-        with buckets.summing():
+        with buckets.reduce_gradients():
             loss.backward()
         (2 * params[0].sum()).backward()  # outside: this rank's own affair
     return [len(buckets.buckets), *(None if p.grad is None else p.grad.clone() for p in params)]
@@ -264,26 +264,26 @@ def summed(rank: int) -> list:
 def ahead() -> int:
     """How many buckets have left when backward comes to the first layer."""
     first, last = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
-    buckets, left = Buckets([first, last], 12), []
+    buckets, left = GradientBuckets([first, last], 12), []
     hidden = first * 2
     hidden.register_hook(lambda _: left.append(len(buckets.sent)))
-    with buckets.summing():
+    with buckets.reduce_gradients():
         (hidden * last).sum().backward()
     return left[0]
 
 
 def mistakes(rank: int, out: str) -> dict[str, str]:
-    class OneRank(recipes.method("simclr").recipe):
+    class OneRank(recipes.load_method("simclr").recipe_class):
         rowwise = False
 
     found = {}
     tried = {
-        "batch": lambda: tiny_session("simclr", batch=2),
-        "rowwise": lambda: nearfar.fit(OneRank(), "digits", batch=2, steps=1),
+        "batch": lambda: tiny_session("simclr", batch_size=2),
+        "rowwise": lambda: nearfar.fit(OneRank(), "digits", batch_size=2, steps=1),
         "cuda": lambda: pick_device("cuda"),
         "cuda:1": lambda: pick_device("cuda:1"),
         "settings": lambda: nearfar.fit("simclr", "digits", seed=int(rank == 1), out=out),
-        "weights": lambda: agree(Net(w=torch.full((2,), float(rank == 1))), settings="same"),
+        "weights": lambda: check_ranks_agree(Net(w=torch.full((2,), float(rank == 1))), settings="same"),
     }
     for name, attempt in tried.items():
         try:
@@ -304,7 +304,7 @@ def walk(rank: int, folder: str) -> None:
         "ahead": ahead(),
         "mistakes": mistakes(rank, f"{folder}/run"),
         "written": os.path.exists(f"{folder}/run"),
-        "any": [any_rank(rank == 1), any_rank(False)],
+        "any": [is_set_on_any_rank(rank == 1), is_set_on_any_rank(False)],
     }
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
@@ -357,7 +357,7 @@ def test_buckets_sum_what_there_is(ranks):
 
 def test_mistakes_are_named_on_every_rank(ranks):
     for found in (r["mistakes"] for r in ranks):
-        assert found["batch"] == "True --batch 2 is too small for 3 ranks: each needs a row at least"
+        assert found["batch"] == "True --batch-size 2 is too small for 3 ranks: each needs a row at least"
         assert "True OneRank embeds all rows at once: it runs on one rank" in found["rowwise"]
         assert "CUDA devices for" in found["cuda"]
         assert "use --device cuda" in found["cuda:1"]
@@ -368,9 +368,9 @@ def test_mistakes_are_named_on_every_rank(ranks):
 
 
 def test_one_rank_is_left_alone():
-    session = tiny_session("simclr", batch=13, steps=2)
+    session = tiny_session("simclr", batch_size=13, steps=2)
     before = copy.deepcopy(session.net.state_dict())
     train(session)
     assert "_buckets" not in vars(session.grad_steps[0]), "no hooks, no messages"
-    assert not any(isinstance(m, SharedBatchNorm) for m in session.net.modules())
+    assert not any(isinstance(m, CPUSyncBatchNorm) for m in session.net.modules())
     assert any(not torch.equal(before[k], v) for k, v in session.net.state_dict().items())

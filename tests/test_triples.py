@@ -9,17 +9,17 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.cli.main import main
-from nearfar.core import Key, Machine, NearfarError, Rows, Run, UsageError
-from nearfar.data.triples.dataset import Triples, open_triples
+from nearfar.core import NearfarError, RandomKey, Rows, RuntimeConfig, TrainConfig, UsageError
+from nearfar.data.triples.dataset import Triples, load_triples
 from nearfar.data.triples.inputs import TripleInputs
 from nearfar.losses.hinge import translation_hinge
-from nearfar.losses.translation import translation_rows
+from nearfar.losses.sparse_translation_hinge import sparse_translation_hinge
 from nearfar.recipes.graph.transe import TransE
-from nearfar.similarity.triples import Corrupted, head_shares
-from nearfar.train.fit import train
-from nearfar.train.session import Session
+from nearfar.similarity.triples import CorruptedTriples, compute_head_probabilities
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import train
 
 FAMILY = [("ann", "mother of", "bob"), ("ann", "mother of", "cat"), ("bob", "brother of", "cat"), ("cat", "sister of", "bob")]
 
@@ -37,14 +37,14 @@ def folder(tmp_path):
 
 def test_a_folder_brings_its_splits_and_everything_true_is_known(folder):
     write(folder / "test.txt", [("ann", "brother of", "bob")])
-    found = open_triples(folder)
+    found = load_triples(folder)
     assert found.train.entities == ("ann", "bob", "cat")
     assert found.train.relations == ("brother of", "mother of")
     assert found.train.triples.tolist() == [[0, 1, 1], [0, 1, 2], [1, 0, 2]]
     assert found.test.triples.tolist() == [[0, 0, 1]]
-    assert [0, 0, 1] in found.train.known.tolist()
+    assert [0, 0, 1] in found.train.known_triples.tolist()
     assert found.test_ids is None
-    assert found.train.fingerprint == open_triples(folder).train.fingerprint
+    assert found.train.fingerprint == load_triples(folder).train.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -60,22 +60,22 @@ def test_a_folder_brings_its_splits_and_everything_true_is_known(folder):
 def test_mistakes_are_named_with_file_and_line(folder, file, content, said):
     (folder / file).write_text(content)
     with pytest.raises(NearfarError) as error:
-        open_triples(folder)
+        load_triples(folder)
     assert all(part in str(error.value) for part in said)
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_a_training_triple_is_no_test_of_what_was_learnt(folder, split, caplog):
-    clean = open_triples(folder)
+    clean = load_triples(folder)
     fresh = ("cat", "brother of", "bob")
     write(folder / f"{split}.txt", [fresh, FAMILY[1], FAMILY[0]])
     with pytest.raises(NearfarError, match=rf"{split}\.txt, line 2: .*2 of its 3 triples.*training.*--on-error skip"):
-        open_triples(folder)
-    found = open_triples(folder, on_error="skip")
-    assert {"valid": found.train.valid, "test": found.test.triples}[split].tolist() == [[2, 0, 1]]
+        load_triples(folder)
+    found = load_triples(folder, on_error="skip")
+    assert {"valid": found.train.valid_triples, "test": found.test.triples}[split].tolist() == [[2, 0, 1]]
     assert found.train.fingerprint == clean.train.fingerprint
     assert [line.split(": ")[0] for line in found.train.skipped] == [f"{folder / split}.txt, line {line}" for line in (2, 3)]
-    nearfar.fit("transe", folder, on_error="skip", steps=1, batch=2, device="cpu")
+    nearfar.fit("transe", folder, on_error="skip", steps=1, batch_size=2, device="cpu")
     assert "2 samples could not be read: left out, the first:" in caplog.text
 
 
@@ -86,9 +86,9 @@ def test_published_sets_are_whole(data_folder, name, counts):
     folder = data_folder / "kg" / name
     if not folder.is_dir():
         pytest.skip(f"{name} is not there")
-    found = open_triples(folder, on_error="skip" if name == "FB15k-237" else "stop")
+    found = load_triples(folder, on_error="skip" if name == "FB15k-237" else "stop")
     lost = {split: sum(f"{split}.txt" in line for line in found.train.skipped) for split in ("train", "valid", "test")}
-    assert (len(found.train.triples), len(found.train.valid), len(found.test.triples)) == tuple(
+    assert (len(found.train.triples), len(found.train.valid_triples), len(found.test.triples)) == tuple(
         count - lost[split] for count, split in zip(counts, lost, strict=True)
     )
     assert all("no training triple" in line for line in found.train.skipped)
@@ -97,29 +97,29 @@ def test_published_sets_are_whole(data_folder, name, counts):
 def test_bytes_that_are_no_text_are_named(folder):
     (folder / "train.txt").write_bytes(b"ann\tmother of\tbob\nann\tm\xff\tbob\n")
     with pytest.raises(NearfarError, match=r"train.txt, line 2: not UTF-8"):
-        open_triples(folder)
+        load_triples(folder)
 
 
 def test_broken_lines_are_left_out_where_the_user_says_so(folder):
-    good = open_triples(folder)
+    good = load_triples(folder)
     with (folder / "train.txt").open("ab") as file:
         file.write(b"ann mother of bob\nann\tm\xff\tbob\nann\t\0\tbob\n")
     (folder / "test.txt").write_text("ann\tmother of\tzoe\ncat\tbrother of\tbob\n")
-    found = TripleInputs().open(folder, Run(on_error="skip"))
+    found = TripleInputs().load_splits(folder, TrainConfig(on_error="skip"))
     assert found.train.fingerprint == good.train.fingerprint
     assert np.array_equal(found.test.triples, good.test.triples)
     places = [("train", 4), ("train", 5), ("train", 6), ("test", 1)]
     assert [line.split(": ")[0] for line in found.train.skipped] == [f"{folder / split}.txt, line {line}" for split, line in places]
     with pytest.raises(NearfarError, match=r"train.txt, line 4: .*--on-error skip"):
-        TripleInputs().open(folder, Run())
+        TripleInputs().load_splits(folder, TrainConfig())
 
 
 def test_a_file_and_a_list_may_have_broken_triples_too(tmp_path):
     write(tmp_path / "all.tsv", [*FAMILY[:2], ("ann", "bob"), *FAMILY[1:], ("", "x", "y")])
-    found = open_triples(tmp_path / "all.tsv", split=[], on_error="skip").train
-    assert found.fingerprint == open_triples(FAMILY, split=[]).train.fingerprint
+    found = load_triples(tmp_path / "all.tsv", test_ids=[], on_error="skip").train
+    assert found.fingerprint == load_triples(FAMILY, test_ids=[]).train.fingerprint
     assert [line.split(": ")[0] for line in found.skipped] == [f"{tmp_path / 'all.tsv'}, line {line}" for line in (3, 7)]
-    listed = open_triples([*FAMILY, ("ann", "bob")], split=[], on_error="skip").train
+    listed = load_triples([*FAMILY, ("ann", "bob")], test_ids=[], on_error="skip").train
     assert listed.fingerprint == found.fingerprint
     assert listed.skipped[0].startswith("triple 4: three names")
 
@@ -128,8 +128,8 @@ def test_an_unknown_name_is_named_by_its_line_in_the_file(tmp_path):
     write(tmp_path / "all.tsv", [FAMILY[0], FAMILY[0], FAMILY[1], (), FAMILY[3]])
     names = ["ann", "bob", "cat"], ["mother of"]
     with pytest.raises(NearfarError, match=r"all.tsv, line 5: the relation 'sister of'"):
-        open_triples(tmp_path / "all.tsv", names=names)
-    found = open_triples(tmp_path / "all.tsv", names=names, split=[], on_error="skip").train
+        load_triples(tmp_path / "all.tsv", names=names)
+    found = load_triples(tmp_path / "all.tsv", names=names, test_ids=[], on_error="skip").train
     assert found.triples.tolist() == [[0, 0, 1], [0, 0, 2]]
     assert len(found.skipped) == 1
 
@@ -139,7 +139,7 @@ def test_a_run_counts_the_lines_that_it_left_out(tmp_path, caplog):
     (tmp_path / "edges.txt").write_text("a b\nb c\nc\n")
     for recipe, file, batch in (("transe", "all.tsv", 2), ("node2vec", "edges.txt", 2), ("dgi", "edges.txt", 1)):
         caplog.clear()
-        nearfar.fit(recipe, tmp_path / file, out=tmp_path / recipe, on_error="skip", steps=1, batch=batch, device="cpu")
+        nearfar.fit(recipe, tmp_path / file, out=tmp_path / recipe, on_error="skip", steps=1, batch_size=batch, device="cpu")
         skipped = json.loads((tmp_path / recipe / "config.json").read_text())["data"]["skipped"]
         assert len(skipped) == 1
         assert skipped[0] in caplog.text
@@ -148,22 +148,22 @@ def test_a_run_counts_the_lines_that_it_left_out(tmp_path, caplog):
 @pytest.mark.parametrize("spec", ["nowhere", 7, [], [("a", "b")], [("a", "b", 3)]])
 def test_what_is_no_source_of_triples_is_said(spec):
     with pytest.raises(UsageError):
-        open_triples(spec)
+        load_triples(spec)
 
 
 def test_a_single_file_is_split_by_key_and_no_test_name_is_new(tmp_path):
     rng = np.random.default_rng(0)
     triples = [(f"e{a}", f"r{r}", f"e{b}") for a, r, b in rng.integers(0, 30, (200, 3))]
     write(tmp_path / "all.tsv", triples + triples[:50])
-    found = open_triples(tmp_path / "all.tsv", seed=3)
+    found = load_triples(tmp_path / "all.tsv", seed=3)
     train, test = found.train.triples, found.test.triples
     assert len(train) + len(test) == len(set(triples)), "each triple counts once"
     assert not {tuple(t) for t in train} & {tuple(t) for t in test}
     assert np.isin(test[:, [0, 2]], train[:, [0, 2]]).all()
     assert np.isin(test[:, 1], train[:, 1]).all()
-    again = open_triples(tmp_path / "all.tsv", seed=99, split=found.test_ids)
+    again = load_triples(tmp_path / "all.tsv", seed=99, test_ids=found.test_ids)
     assert np.array_equal(again.test.triples, test), "the stored split, whatever the seed"
-    other = open_triples(tmp_path / "all.tsv", seed=4).test.triples
+    other = load_triples(tmp_path / "all.tsv", seed=4).test.triples
     assert not np.array_equal(other, test)
 
 
@@ -173,7 +173,7 @@ def test_names_that_occur_once_stay_in_the_training_split(seed):
     ring = [(f"e{i}", "next", f"e{(i + 1) % 40}") for i in range(40)]
     once = [(f"lone head {i}", "next", f"e{i}") for i in range(20)] + [(f"e{i}", "next", f"lone tail {i}") for i in range(20)]
     rare = [(f"e{i}", f"rare {i}", f"e{i + 5}") for i in range(20)]
-    found = open_triples(ring + once + rare, seed=seed)
+    found = load_triples(ring + once + rare, seed=seed)
     entities, relations = found.train.entities, found.train.relations
     trained = {entities[i] for i in found.train.triples[:, [0, 2]].ravel()}, {relations[i] for i in found.train.triples[:, 1]}
     assert trained == (set(entities), set(relations))
@@ -182,9 +182,9 @@ def test_names_that_occur_once_stay_in_the_training_split(seed):
 
 
 def test_the_standard_library_is_a_knowledge_graph():
-    found = open_triples("python")
+    found = load_triples("python")
     names = found.train.entities
-    said = {(names[h], found.train.relations[r], names[t]) for h, r, t in found.train.known}
+    said = {(names[h], found.train.relations[r], names[t]) for h, r, t in found.train.known_triples}
     assert ("logging.StreamHandler", "inherits", "logging.Handler") in said
     assert ("logging.Handler", "defined in", "logging") in said
     assert ("emit()", "of", "logging.StreamHandler") in said
@@ -193,29 +193,31 @@ def test_the_standard_library_is_a_knowledge_graph():
 
 def drawn(how, data, k=64):
     ids = np.arange(len(data.triples))
-    similarity = Corrupted(len(data), k, how)
+    similarity = CorruptedTriples(len(data), k, how)
     rows = Rows(ids, ids + 1000, ids)
-    return similarity.view(similarity.read(data, rows, Key(0)), rows, Key(0)("view"))
+    return similarity.view(similarity.read(data, rows, RandomKey(0)), rows, RandomKey(0)("view"))
 
 
 def test_corruptions_change_one_end_to_another_entity_and_are_keyed_by_row():
-    data = open_triples([(f"h{i % 7}", "r", f"t{i}") for i in range(40)]).train
+    data = load_triples([(f"h{i % 7}", "r", f"t{i}") for i in range(40)]).train
     x = drawn("uniform", data)
     true = torch.where(x["of_head"], x["head"][:, None], x["tail"][:, None])
     assert (x["other"] != true).all()
     assert x["other"].unique().tolist() == list(range(len(data)))
     assert 0.45 < float(x["of_head"].float().mean()) < 0.55
     ids = np.array([5, 3])
-    similarity = Corrupted(len(data), 64)
-    part = similarity.view(similarity.read(data, Rows(ids, ids + 1000, ids), Key(0)), Rows(ids, ids + 1000, ids), Key(0)("view"))
+    similarity = CorruptedTriples(len(data), 64)
+    part = similarity.view(
+        similarity.read(data, Rows(ids, ids + 1000, ids), RandomKey(0)), Rows(ids, ids + 1000, ids), RandomKey(0)("view")
+    )
     assert torch.equal(part["other"], x["other"][[5, 3]])
 
 
 def test_bernoulli_corrupts_the_end_that_is_less_often_true_by_chance():
     many = [("h", "has", f"t{i}") for i in range(9)]
     one = [(f"a{i}", "is", f"b{i}") for i in range(9)]
-    data = open_triples([*many, *one], split=[]).train
-    share = head_shares(data)
+    data = load_triples([*many, *one], test_ids=[]).train
+    share = compute_head_probabilities(data)
     assert share[data.relations.index("has")] == pytest.approx(0.9)
     assert share[data.relations.index("is")] == pytest.approx(0.5)
     x = drawn("bernoulli", data)
@@ -230,7 +232,7 @@ def test_the_hinge_over_tables_is_the_plain_one_with_its_gradient(p):
     head, kind, tail = torch.randint(0, 9, (20,)), torch.randint(0, 3, (20,)), torch.randint(0, 9, (20,))
     other, of_head = torch.randint(0, 9, (20, 4)), torch.rand(20, 4) < 0.5
     weight = torch.randn(20, dtype=torch.float64)
-    found = translation_rows(*tables, head, kind, tail, other, of_head, 1.5, p)
+    found = sparse_translation_hinge(*tables, head, kind, tail, other, of_head, 1.5, p)
     grads = [g.to_dense() for g in torch.autograd.grad((found * weight).sum(), tables)]
 
     def distance(h, t):
@@ -247,8 +249,8 @@ def test_a_step_has_no_dense_gradient_and_moves_only_its_own_rows():
     n, rng = 200_000, np.random.default_rng(0)
     facts = np.stack([rng.integers(0, n, 500), np.zeros(500, dtype=np.int64), rng.integers(0, n, 500)], axis=1)
     data = Triples(tuple(map(str, range(n))), ("r",), facts, facts[:0], facts)
-    run = Run(batch=64, steps=1, optimizer="adagrad", lr=0.1, warmup=0.0)
-    session = Session(TransE(dim=8), run, Machine(device="cpu"), data, torch.device("cpu"))
+    config = TrainConfig(batch_size=64, steps=1, optimizer="adagrad", lr=0.1, warmup_ratio=0.0)
+    session = TrainingSession(TransE(dim=8), config, RuntimeConfig(device="cpu"), data, torch.device("cpu"))
     before, grads = session.net.encoder.weight.detach().clone(), []
     session.optimizers[0].register_step_pre_hook(lambda *_: grads.extend(p.grad for p in session.net.parameters()))
     train(session)
@@ -264,8 +266,8 @@ def test_a_trained_table_completes_what_it_was_not_told():
     triples = [(f"country {c}", "has", f"town {c}{t}") for c in range(4) for t in range(3)]
     people = [(f"p{i:03d}", i % 4, i % 3) for i in range(96)]
     triples += [(p, "lives in", f"town {c}{t}") for p, c, t in people] + [(p, "citizen of", f"country {c}") for p, c, t in people]
-    trained = nearfar.fit("transe", triples, dim=16, batch=64, epochs=80, optimizer="adagrad", lr=0.2, warmup=0.0)
-    rows = {r["representation"]: r for r in measure(trained, triples).table.results}
+    trained = nearfar.fit("transe", triples, dim=16, batch_size=64, epochs=80, optimizer="adagrad", lr=0.2, warmup_ratio=0.0)
+    rows = {r["representation"]: r for r in measure_model(trained, triples).table.results}
     assert rows["trained table"]["hits10"] > 1.5 * rows["frequency"]["hits10"]
     assert rows["trained table"]["mrr"] > 2 * rows["untrained table"]["mrr"]
 
@@ -289,7 +291,7 @@ def test_the_command_line_from_fit_to_report(tmp_path, capsys, monkeypatch):
     assert [row["representation"] for row in table["results"]] == ["frequency", "untrained table", "trained table"]
     assert {"mrr", "hits1", "hits3", "hits10"} <= table["results"][0].keys()
     assert main(["embed", "run", "--data", "python", "--out", "vectors.npy", "-q"]) == 0
-    assert np.load("vectors.npy").shape == (len(open_triples("python").train), 32)
+    assert np.load("vectors.npy").shape == (len(load_triples("python").train), 32)
     assert main(["report", "run", "-q"]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert "hits@10" in page

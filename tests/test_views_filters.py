@@ -11,11 +11,11 @@ from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from scipy import ndimage, stats
 from torch import Tensor
 
-from nearfar.core import Key, UsageError
-from nearfar.similarity import Blur, Cutout, Grey, Jitter, Noise, Sobel, Solarise
-from nearfar.similarity.color import brighten, contrast, saturate, shift_hue
+from nearfar.core import RandomKey, UsageError
+from nearfar.similarity import ColorJitter, Cutout, GaussianBlur, GaussianNoise, Grayscale, SobelEdges, Solarize
+from nearfar.similarity.color import adjust_brightness, adjust_contrast, adjust_saturation, shift_hue
 
-KEY = Key(5)("test")
+KEY = RandomKey(5)("test")
 N = 6
 SLOTS = torch.arange(N)
 
@@ -32,7 +32,7 @@ def from_pillow(images: list[Image.Image]) -> Tensor:
 
 @pytest.mark.parametrize(
     ("ours", "pillows"),
-    [(brighten, ImageEnhance.Brightness), (contrast, ImageEnhance.Contrast), (saturate, ImageEnhance.Color)],
+    [(adjust_brightness, ImageEnhance.Brightness), (adjust_contrast, ImageEnhance.Contrast), (adjust_saturation, ImageEnhance.Color)],
 )
 def test_enhancements_are_pillows_up_to_its_rounding(ours, pillows):
     raw, x = bytes_and_images()
@@ -58,22 +58,22 @@ def test_hue_is_colorsys():
 
 def test_jitter_is_brightness_contrast_saturation_hue_in_this_order():
     _, x = bytes_and_images()
-    steps = (Jitter(brightness=0.8), Jitter(contrast=0.8), Jitter(saturation=0.8), Jitter(hue=0.2))
+    steps = (ColorJitter(brightness=0.8), ColorJitter(contrast=0.8), ColorJitter(saturation=0.8), ColorJitter(hue=0.2))
     one_by_one = x
     for step in steps:
         one_by_one = step(one_by_one, SLOTS, KEY)
-    assert torch.equal(Jitter(0.8, 0.8, 0.8, 0.2)(x, SLOTS, KEY), one_by_one)
+    assert torch.equal(ColorJitter(0.8, 0.8, 0.8, 0.2)(x, SLOTS, KEY), one_by_one)
 
 
 def test_jitter_draws_uniform_strengths():
     slots = torch.arange(4000)
     flat = torch.full((4000, 3, 1, 1), 0.5)
-    factors = 2 * Jitter(brightness=0.4)(flat, slots, KEY)[:, 0, 0, 0].numpy()
+    factors = 2 * ColorJitter(brightness=0.4)(flat, slots, KEY)[:, 0, 0, 0].numpy()
     assert stats.kstest(factors, "uniform", (0.6, 0.8)).pvalue > 1e-3
-    always = Jitter(brightness=1.7)(flat, slots, KEY)[:, 0, 0, 0]
+    always = ColorJitter(brightness=1.7)(flat, slots, KEY)[:, 0, 0, 0]
     assert 0 <= always.min() < 0.01, "factors below zero are cut off"
     red = torch.tensor([1.0, 0.0, 0.0])[None, :, None, None].expand(4000, 3, 1, 1)
-    hues = np.array([colorsys.rgb_to_hsv(*colour)[0] for colour in Jitter(hue=0.3)(red, slots, KEY)[..., 0, 0].tolist()])
+    hues = np.array([colorsys.rgb_to_hsv(*colour)[0] for colour in ColorJitter(hue=0.3)(red, slots, KEY)[..., 0, 0].tolist()])
     assert stats.kstest((hues + 0.5) % 1 - 0.5, "uniform", (-0.3, 0.6)).pvalue > 1e-3
 
 
@@ -85,28 +85,28 @@ def test_jitter_strengths_are_independent_of_each_other():
 def test_grey_is_pillows_luma():
     raw, x = bytes_and_images()
     expected = from_pillow([Image.fromarray(r).convert("L").convert("RGB") for r in raw])
-    torch.testing.assert_close(Grey()(x, SLOTS, KEY), expected, atol=1.01 / 255, rtol=0)
+    torch.testing.assert_close(Grayscale()(x, SLOTS, KEY), expected, atol=1.01 / 255, rtol=0)
 
 
 def test_images_without_colour_have_neither_hue_nor_saturation():
     x = torch.rand(N, 1, 9, 9, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(Grey()(x, SLOTS, KEY), x)
-    assert torch.equal(Jitter(saturation=0.9, hue=0.5)(x, SLOTS, KEY), x)
+    assert torch.equal(Grayscale()(x, SLOTS, KEY), x)
+    assert torch.equal(ColorJitter(saturation=0.9, hue=0.5)(x, SLOTS, KEY), x)
     coloured = x.expand(N, 3, 9, 9)
-    torch.testing.assert_close(Jitter(0.5, 0.5)(x, SLOTS, KEY).expand_as(coloured), Jitter(0.5, 0.5)(coloured, SLOTS, KEY))
+    torch.testing.assert_close(ColorJitter(0.5, 0.5)(x, SLOTS, KEY).expand_as(coloured), ColorJitter(0.5, 0.5)(coloured, SLOTS, KEY))
 
 
 def test_solarise_is_pillows():
     raw, x = bytes_and_images()
     expected = from_pillow([ImageOps.solarize(Image.fromarray(r), 128) for r in raw])
-    torch.testing.assert_close(Solarise(0.5)(x, SLOTS, KEY), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(Solarize(0.5)(x, SLOTS, KEY), expected, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize(("sigma", "width", "radius"), [(0.4, 0.1, 1), (1.0, 0.35, 2), (2.0, 0.9, 5)])
 def test_blur_is_scipys_gaussian_filter(sigma, width, radius):
     _, x = bytes_and_images()
     expected = ndimage.gaussian_filter(x.double().numpy(), sigma, radius=radius, mode="mirror", axes=(2, 3))
-    out = Blur((sigma, sigma), width)(x, SLOTS, KEY)
+    out = GaussianBlur((sigma, sigma), width)(x, SLOTS, KEY)
     torch.testing.assert_close(out, torch.from_numpy(expected).float(), atol=1e-5, rtol=0)
 
 
@@ -115,14 +115,14 @@ def test_blur_with_a_wide_kernel_is_near_pillows():
     raw, x = bytes_and_images(height=40, width=40)
     expected = from_pillow([Image.fromarray(r).filter(ImageFilter.GaussianBlur(1.5)) for r in raw])
     inner = slice(8, -8)
-    out = Blur((1.5, 1.5), 0.4)(x, SLOTS, KEY)
+    out = GaussianBlur((1.5, 1.5), 0.4)(x, SLOTS, KEY)
     assert (out - expected)[..., inner, inner].abs().mean() < 0.005 < (x - expected)[..., inner, inner].abs().mean() / 20
 
 
 def test_blur_draws_its_own_sigma_for_each_slot():
     point = torch.zeros(500, 1, 5, 5)
     point[:, :, 2, 2] = 1
-    out = Blur((0.3, 2.0))(point, torch.arange(500), KEY)
+    out = GaussianBlur((0.3, 2.0))(point, torch.arange(500), KEY)
     # beside over centre of a 3-tap kernel is exp(-1 / 2 sigma^2)
     sigma = (-0.5 / torch.log(out[:, 0, 2, 1] / out[:, 0, 2, 2])).sqrt().numpy()
     assert stats.kstest(sigma, "uniform", (0.3, 1.7)).pvalue > 1e-3
@@ -133,15 +133,15 @@ def test_sobel_is_scipys():
     planes = x.double().flatten(0, 1).numpy()
     expected = np.stack([np.hypot(ndimage.sobel(p, 0, mode="nearest"), ndimage.sobel(p, 1, mode="nearest")) / 4 for p in planes])
     expected = torch.from_numpy(expected.clip(0, 1)).float().view_as(x)
-    torch.testing.assert_close(Sobel()(x, SLOTS, KEY), expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(SobelEdges()(x, SLOTS, KEY), expected, atol=1e-5, rtol=0)
     step = torch.zeros(1, 1, 6, 6)
     step[..., 3:] = 1
-    assert Sobel()(step, SLOTS[:1], KEY)[0, 0, 2].tolist() == [0, 0, 1, 1, 0, 0]
+    assert SobelEdges()(step, SLOTS[:1], KEY)[0, 0, 2].tolist() == [0, 0, 1, 1, 0, 0]
 
 
 def test_noise_is_normal_and_differs_everywhere():
     flat = torch.full((40, 3, 10, 10), 0.5)
-    noise = (Noise(0.05)(flat, torch.arange(40), KEY) - 0.5) / 0.05
+    noise = (GaussianNoise(0.05)(flat, torch.arange(40), KEY) - 0.5) / 0.05
     assert stats.kstest(noise.flatten().numpy(), "norm").pvalue > 1e-3
     rows = np.corrcoef(noise.flatten(1).numpy())
     assert np.abs(rows - np.eye(40)).max() < 0.25
@@ -164,12 +164,12 @@ def test_cutout_paints_one_square_around_a_uniform_centre():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: Jitter(brightness=-0.1),
-        lambda: Jitter(hue=0.6),
-        lambda: Grey(p=-0.5),
-        lambda: Blur((2.0, 1.0)),
-        lambda: Blur((0.0, 1.0)),
-        lambda: Blur(width=1.0),
+        lambda: ColorJitter(brightness=-0.1),
+        lambda: ColorJitter(hue=0.6),
+        lambda: Grayscale(prob=-0.5),
+        lambda: GaussianBlur((2.0, 1.0)),
+        lambda: GaussianBlur((0.0, 1.0)),
+        lambda: GaussianBlur(kernel_share=1.0),
     ],
 )
 def test_impossible_settings_are_usage_errors(wrong):

@@ -10,26 +10,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nearfar.core import Key
+from nearfar.core import RandomKey
 from nearfar.similarity import (
-    Blur,
+    ColorJitter,
     Compose,
     Crop,
     Cutout,
     Elastic,
     Filter,
     Flip,
-    Grey,
-    Jitter,
-    Motion,
-    Noise,
-    Op,
+    GaussianBlur,
+    GaussianNoise,
+    GeometricOp,
+    Grayscale,
+    ImageOp,
     PadCrop,
     Perspective,
     Rotate,
     Shear,
-    Sobel,
-    Solarise,
+    SobelEdges,
+    Solarize,
     byol_views,
     handwriting_views,
     moco_v1_views,
@@ -38,19 +38,19 @@ from nearfar.similarity import (
     swav_views,
 )
 
-KEY = Key(7)("test")
-OPS: list[Op] = [
-    Crop(10), Flip(), PadCrop(3), Rotate(30.0), Shear(20.0), Perspective(0.5), Elastic(1.0), Jitter(0.8, 0.8, 0.8, 0.2), Grey(p=0.5),
-    Solarise(p=0.5), Blur(), Sobel(p=0.5), Noise(0.1), Cutout(),
+KEY = RandomKey(7)("test")
+OPS: list[ImageOp] = [
+    Crop(10), Flip(), PadCrop(3), Rotate(30.0), Shear(20.0), Perspective(0.5), Elastic(1.0), ColorJitter(0.8, 0.8, 0.8, 0.2), Grayscale(prob=0.5),
+    Solarize(prob=0.5), GaussianBlur(), SobelEdges(prob=0.5), GaussianNoise(0.1), Cutout(),
 ]  # fmt: skip
 PIPELINES = [
     simclr_views(16).pipelines[0], moco_v1_views(16).pipelines[0], moco_v2_views(16).pipelines[0], *byol_views(48).pipelines,
     swav_views(48).pipelines[-1], handwriting_views(16).pipelines[0],
     Compose(PadCrop(2), Flip(), Cutout(), Rotate(9.0), Elastic(), Crop(8)),
 ]  # fmt: skip
-IDENTITIES: list[Op] = [
-    Crop(16, scale=(1.0, 1.0), ratio=(1.0, 1.0)), Flip(p=0.0), PadCrop(0), Rotate(0.0), Shear(0.0), Perspective(0.0), Elastic(0.0),
-    Jitter(), Jitter(1e-8, 1e-8, 1e-8, 1e-8), Grey(p=0.0), Solarise(1.01), Blur((1e-3, 1e-3)), Noise(0.0), Cutout(0.0), Compose(),
+IDENTITIES: list[ImageOp] = [
+    Crop(16, scale=(1.0, 1.0), ratio=(1.0, 1.0)), Flip(prob=0.0), PadCrop(0), Rotate(0.0), Shear(0.0), Perspective(0.0), Elastic(0.0),
+    ColorJitter(), ColorJitter(1e-8, 1e-8, 1e-8, 1e-8), Grayscale(prob=0.0), Solarize(1.01), GaussianBlur((1e-3, 1e-3)), GaussianNoise(0.0), Cutout(0.0), Compose(),
 ]  # fmt: skip
 
 name = lambda op: type(op).__name__
@@ -83,7 +83,7 @@ def test_values_stay_between_0_and_1(op):
         assert -1e-6 <= float(out.min()) <= float(out.max()) <= 1 + 1e-6
 
 
-@pytest.mark.parametrize("op", [op for op in OPS if not isinstance(op, Grey | Solarise | Sobel)] + PIPELINES, ids=name)
+@pytest.mark.parametrize("op", [op for op in OPS if not isinstance(op, Grayscale | Solarize | SobelEdges)] + PIPELINES, ids=name)
 def test_other_slots_and_other_keys_draw_other_numbers(op):
     x = images(1).expand(32, 3, 16, 16)
     here, elsewhere = op(x, torch.arange(32), KEY), op(x, torch.arange(32), KEY("other"))
@@ -99,9 +99,9 @@ def test_neutral_settings_change_nothing(op):
     torch.testing.assert_close(op(x, torch.arange(6), KEY), x, atol=2e-6, rtol=0)
 
 
-CHANGES_EVERY_ROW: list[Filter | Motion] = [
-    Flip(p=0.3), Rotate(30.0, p=0.3), Shear(20.0, p=0.3), Perspective(0.5, p=0.3), Elastic(1.0, p=0.3), Grey(p=0.3), Solarise(p=0.3),
-    Jitter(hue=0.4, p=0.3), Blur((0.5, 2.0), p=0.3), Sobel(p=0.3), Noise(p=0.3), Cutout(p=0.3),
+CHANGES_EVERY_ROW: list[Filter | GeometricOp] = [
+    Flip(prob=0.3), Rotate(30.0, prob=0.3), Shear(20.0, prob=0.3), Perspective(0.5, prob=0.3), Elastic(1.0, prob=0.3), Grayscale(prob=0.3), Solarize(prob=0.3),
+    ColorJitter(hue=0.4, prob=0.3), GaussianBlur((0.5, 2.0), prob=0.3), SobelEdges(prob=0.3), GaussianNoise(prob=0.3), Cutout(prob=0.3),
 ]  # fmt: skip
 
 
@@ -109,7 +109,7 @@ CHANGES_EVERY_ROW: list[Filter | Motion] = [
 def test_probability_is_the_rate_and_chosen_rows_are_those_of_the_certain_operation(op):
     n = 1500
     x, slots = images(n, 3, 8, 8), torch.arange(n)
-    out, always = op(x, slots, KEY), dataclasses.replace(op, p=1.0)(x, slots, KEY)
+    out, always = op(x, slots, KEY), dataclasses.replace(op, prob=1.0)(x, slots, KEY)
     changed = (out - x).abs().amax((1, 2, 3)) > 1e-4
     assert abs(float(changed.float().mean()) - 0.3) < 4.5 * (0.3 * 0.7 / n) ** 0.5
     torch.testing.assert_close(out[changed], always[changed], atol=1e-6, rtol=0)
@@ -125,7 +125,7 @@ def test_equal_operations_at_two_positions_draw_apart():
 @settings(max_examples=25, deadline=None)
 @given(st.integers(4, 24), st.integers(4, 24), st.sampled_from([1, 3]), st.integers(0, 2**40))
 def test_any_size_any_slot(height, width, channels, slot):
-    pipeline = Compose(Crop(7), Flip(), Elastic(), Jitter(0.4, 0.4, 0.4, 0.1), Grey(p=0.2), Blur(), Cutout())
+    pipeline = Compose(Crop(7), Flip(), Elastic(), ColorJitter(0.4, 0.4, 0.4, 0.1), Grayscale(prob=0.2), GaussianBlur(), Cutout())
     out = pipeline(images(3, channels, height, width), torch.tensor([slot, slot + 1, slot]), KEY)
     assert out.shape == (3, channels, 7, 7)
     assert bool(out.isfinite().all())

@@ -11,11 +11,11 @@ from PIL import Image
 from scipy import stats
 from torch import Tensor
 
-from nearfar.core import Key, UsageError
-from nearfar.similarity import Compose, Crop, Elastic, Flip, Motion, PadCrop, Perspective, Rotate, Shear
-from nearfar.similarity.warp import pixel_centres
+from nearfar.core import RandomKey, UsageError
+from nearfar.similarity import Compose, Crop, Elastic, Flip, GeometricOp, PadCrop, Perspective, Rotate, Shear
+from nearfar.similarity.warp import compute_pixel_centers
 
-KEY = Key(3)("test")
+KEY = RandomKey(3)("test")
 N, HEIGHT, WIDTH = 8, 12, 20
 SLOTS = torch.arange(100, 100 + N)
 
@@ -24,9 +24,9 @@ def images(n: int = N, channels: int = 3) -> Tensor:
     return torch.rand(n, channels, HEIGHT, WIDTH, generator=torch.Generator().manual_seed(n))
 
 
-def pulled(motion: Motion, x: list[float], y: list[float], slots: Tensor = SLOTS, frame=(HEIGHT, WIDTH)) -> np.ndarray:
+def pulled(motion: GeometricOp, x: list[float], y: list[float], slots: Tensor = SLOTS, frame=(HEIGHT, WIDTH)) -> np.ndarray:
     """Where the motion sends some normalised points: (n, points, 2)."""
-    px, py = motion.pull((torch.tensor(x)[None, None], torch.tensor(y)[None, None]), slots, KEY, frame)
+    px, py = motion.map_to_input((torch.tensor(x)[None, None], torch.tensor(y)[None, None]), slots, KEY, frame)
     return torch.stack(torch.broadcast_tensors(px, py), -1).expand(len(slots), 1, len(x), 2)[:, 0].double().numpy()
 
 
@@ -37,9 +37,9 @@ def with_pillow(x: Tensor, draw) -> Tensor:
     )
 
 
-def inside(motion: Motion) -> Tensor:
+def inside(motion: GeometricOp) -> Tensor:
     """Pixels of the result that look into the input: beyond, Pillow paints black."""
-    x, y = motion.pull(pixel_centres((HEIGHT, WIDTH), SLOTS.device), SLOTS, KEY, (HEIGHT, WIDTH))
+    x, y = motion.map_to_input(compute_pixel_centers((HEIGHT, WIDTH), SLOTS.device), SLOTS, KEY, (HEIGHT, WIDTH))
     return ((x.abs() < 0.999) & (y.abs() < 0.999))[:, None].expand(N, 3, HEIGHT, WIDTH)
 
 
@@ -100,7 +100,7 @@ def test_flip_mirrors_the_chosen_rows_and_no_others():
 def test_pad_crop_is_a_slice_of_numpy_pad(outside, mode):
     n, pad = 400, 2
     x = images(n, 1)
-    out = PadCrop(pad, outside=outside)(x, torch.arange(n), KEY)
+    out = PadCrop(pad, padding_mode=outside)(x, torch.arange(n), KEY)
     padded = torch.from_numpy(np.pad(x.numpy(), ((0, 0), (0, 0), (pad, pad), (pad, pad)), mode=mode))
     windows = [padded[..., top : top + HEIGHT, left : left + WIDTH] for top in range(2 * pad + 1) for left in range(2 * pad + 1)]
     hits = torch.stack([(out - w).abs().amax((1, 2, 3)) < 1e-4 for w in windows])
@@ -134,7 +134,7 @@ def test_shear_is_pillows_affine_transform():
 def test_perspective_is_pillows_with_coefficients_from_linear_equations():
     op, x = Perspective(0.6), images()
     half = np.array([WIDTH / 2, HEIGHT / 2])
-    quads = half * (1 + op.corners(SLOTS, KEY).double().numpy())
+    quads = half * (1 + op.draw_corners(SLOTS, KEY).double().numpy())
     frame = half * (1 + np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]]))
 
     def solve(quad: np.ndarray) -> list[float]:
@@ -151,7 +151,7 @@ def test_perspective_is_pillows_with_coefficients_from_linear_equations():
 
 
 def test_perspective_moves_each_corner_inward_by_uniform_shares():
-    corners = Perspective(0.6).corners(torch.arange(3000), KEY).numpy()
+    corners = Perspective(0.6).draw_corners(torch.arange(3000), KEY).numpy()
     assert (np.sign(corners) == np.array([[-1, -1], [1, -1], [1, 1], [-1, 1]])).all()
     for inward in (1 - np.abs(corners)).reshape(-1, 8).T:
         assert stats.kstest(inward, "uniform", (0, 0.6)).pvalue > 1e-3
@@ -164,9 +164,9 @@ def cubic(t: float, a: float = -0.75) -> float:
 
 
 def test_elastic_field_is_cubic_convolution_between_the_knots():
-    op = Elastic(pixels=1.5, knots=4)
-    (x, y), noise = pixel_centres((HEIGHT, WIDTH), SLOTS.device), 1.5 * KEY("field").normal(SLOTS, 2, 4, 4).double().numpy()
-    to_x, to_y = op.pull((x, y), SLOTS, KEY, (HEIGHT, WIDTH))
+    op = Elastic(std_pixels=1.5, knots=4)
+    (x, y), noise = compute_pixel_centers((HEIGHT, WIDTH), SLOTS.device), 1.5 * KEY("field").normal(SLOTS, 2, 4, 4).double().numpy()
+    to_x, to_y = op.map_to_input((x, y), SLOTS, KEY, (HEIGHT, WIDTH))
     shift = torch.stack(((to_x - x) * WIDTH / 2, (to_y - y) * HEIGHT / 2), 1)[0].numpy()
     for i in range(HEIGHT):
         for j in range(WIDTH):
@@ -180,8 +180,8 @@ def test_elastic_field_is_cubic_convolution_between_the_knots():
 
 
 def test_elastic_samples_where_its_field_points():
-    op, x = Elastic(pixels=1.0), images(channels=1)
-    to_x, to_y = op.pull(pixel_centres((HEIGHT, WIDTH), SLOTS.device), SLOTS, KEY, (HEIGHT, WIDTH))
+    op, x = Elastic(std_pixels=1.0), images(channels=1)
+    to_x, to_y = op.map_to_input(compute_pixel_centers((HEIGHT, WIDTH), SLOTS.device), SLOTS, KEY, (HEIGHT, WIDTH))
     out = op(x, SLOTS, KEY)
     for n, i, j in [(0, 0, 0), (1, 5, 7), (2, 11, 19), (3, 6, 0), (7, 3, 18)]:
         column = min(max((float(to_x[n, i, j]) + 1) * WIDTH / 2 - 0.5, 0), WIDTH - 1)
@@ -197,8 +197,8 @@ def test_merged_motions_are_one_affine_map():
     origin, units = [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
     maps = np.tile(np.eye(3), (N, 1, 1))
     for position, op in enumerate(pipeline.ops):
-        assert isinstance(op, Motion)
-        px, py = op.pull((torch.tensor(origin)[None, None], torch.tensor(units)[None, None]), SLOTS, KEY(position), (HEIGHT, WIDTH))
+        assert isinstance(op, GeometricOp)
+        px, py = op.map_to_input((torch.tensor(origin)[None, None], torch.tensor(units)[None, None]), SLOTS, KEY(position), (HEIGHT, WIDTH))
         moved = torch.stack(torch.broadcast_tensors(px, py), -1).expand(N, 1, 3, 2)[:, 0].double().numpy()
         if isinstance(op, Flip):
             chosen = (KEY(position)("chosen").uniform(SLOTS) < 0.5).numpy()
@@ -239,7 +239,7 @@ def test_motions_that_disagree_on_the_outside_are_not_merged():
         lambda: Crop(8, scale=(0.9, 0.5)),
         lambda: Crop(8, ratio=(0.0, 1.0)),
         lambda: Perspective(0.7),
-        lambda: Flip(p=1.2),
+        lambda: Flip(prob=1.2),
     ],
 )
 def test_impossible_settings_are_usage_errors(wrong):

@@ -10,44 +10,44 @@ import torch
 from scipy.io import savemat
 from scipy.sparse import coo_matrix, csr_matrix
 
-from nearfar.core import Key, NearfarError, Rows, Run, UsageError
-from nearfar.data.graphs.load_nodes import read_nodes
-from nearfar.data.walks.dataset import graph_of, open_edges
+from nearfar.core import NearfarError, RandomKey, Rows, TrainConfig, UsageError
+from nearfar.data.graphs.load_nodes import load_node_graph
+from nearfar.data.walks.dataset import build_walk_graph, load_walks
 from nearfar.data.walks.inputs import WalkInputs
 from nearfar.similarity import walks
-from nearfar.similarity.text_windows import TILE
-from nearfar.similarity.walks import Walks, steps_of, walk
+from nearfar.similarity.text_windows import CENTERS_PER_GROUP
+from nearfar.similarity.walks import RandomWalks, build_walk_tables, draw_walks
 
 
 def neighbours(graph, i):
-    return graph.neighbours[graph.starts[i] : graph.starts[i + 1]].tolist()
+    return graph.neighbors[graph.neighbor_offsets[i] : graph.neighbor_offsets[i + 1]].tolist()
 
 
 def edge_list(path):
-    graph = open_edges(path)
+    graph = load_walks(path)
     return graph.nodes, {frozenset((graph.nodes[i], graph.nodes[j])) for i in range(len(graph)) for j in neighbours(graph, i)}
 
 
 def links_file(path):
-    nodes = read_nodes(path).every
-    names, ends = [nodes.name(i) for i in range(len(nodes))], nodes.store.links.nonzero()
+    nodes = load_node_graph(path).nodes
+    names, ends = [nodes.name(i) for i in range(len(nodes))], nodes.store.adjacency.nonzero()
     return names, {frozenset((names[i], names[j])) for i, j in zip(*ends, strict=True) if i != j}
 
 
 def test_an_edge_list_counts_both_ways_and_once(tmp_path):
     (tmp_path / "edges.txt").write_text("# friends\nann bob\nbob ann  # again\nbob\tcat\ncat,cat\ncat ann\n")
-    graph = open_edges(tmp_path / "edges.txt")
+    graph = load_walks(tmp_path / "edges.txt")
     assert graph.nodes == ("ann", "bob", "cat")
     assert [neighbours(graph, i) for i in range(3)] == [[1, 2], [0, 2], [0, 1]]
     assert graph.weights is None
-    assert graph.strength.tolist() == [2, 2, 2]
+    assert graph.weighted_degrees.tolist() == [2, 2, 2]
 
 
 def test_weights_are_read_and_add_up(tmp_path):
     (tmp_path / "edges.csv").write_text("a,b,2\nb,c,0.5\nb,a,1\n")
-    graph = open_edges(tmp_path / "edges.csv")
+    graph = load_walks(tmp_path / "edges.csv")
     assert graph.weights.tolist() == [3, 3, 0.5, 0.5]
-    assert graph.strength.tolist() == [3, 3.5, 0.5]
+    assert graph.weighted_degrees.tolist() == [3, 3.5, 0.5]
 
 
 @pytest.mark.parametrize("read", [edge_list, links_file])
@@ -75,7 +75,7 @@ def test_all_readers_of_links_agree_on_comments_separators_and_headings(tmp_path
 
 def test_a_heading_may_name_a_weight(tmp_path):
     (tmp_path / "edges.csv").write_text("Source,Target,Weight\na,b,2\nb,c,0.5\n")
-    graph = open_edges(tmp_path / "edges.csv")
+    graph = load_walks(tmp_path / "edges.csv")
     assert graph.nodes == ("a", "b", "c")
     assert graph.weights.tolist() == [2, 2, 0.5, 0.5]
 
@@ -83,7 +83,7 @@ def test_a_heading_may_name_a_weight(tmp_path):
 def test_arrays_in_a_file_are_a_graph_to_walk_on(tmp_path):
     ends = np.array([[0, 1, 2], [1, 2, 4]])
     np.savez(tmp_path / "plain.npz", edge_index=ends)
-    plain = open_edges(tmp_path / "plain.npz")
+    plain = load_walks(tmp_path / "plain.npz")
     assert plain.nodes == ("0", "1", "2", "3", "4")
     assert [neighbours(plain, i) for i in range(5)] == [[1], [0, 2], [1, 4], [], [2]]
     assert (plain.weights, plain.groups) == (None, None)
@@ -91,13 +91,13 @@ def test_arrays_in_a_file_are_a_graph_to_walk_on(tmp_path):
     more = {"names": np.array(list("vwxyz")), "edge_weight": np.array([1, 2, 3]), "y": np.array([0, 7, -1, 7, 0])}
     np.savez(tmp_path / "folder" / "more.npz", links=ends, **more)
     np.savez(tmp_path / "labels.npz", links=ends, labels=more["y"])
-    found = open_edges(tmp_path / "folder")
-    assert np.array_equal(open_edges(tmp_path / "labels.npz").groups, found.groups)
+    found = load_walks(tmp_path / "folder")
+    assert np.array_equal(load_walks(tmp_path / "labels.npz").groups, found.groups)
     assert found.nodes == tuple("vwxyz")
     assert found.weights.tolist() == [1, 1, 2, 2, 3, 3]
     assert found.group_names == ("0", "7")
     assert found.groups.tolist() == [[True, False], [False, True], [False, False], [False, True], [True, False]]
-    assert [read_nodes(tmp_path / "folder").every.name(i) for i in range(5)] == list("vwxyz"), "as other recipes call them"
+    assert [load_node_graph(tmp_path / "folder").nodes.name(i) for i in range(5)] == list("vwxyz"), "as other recipes call them"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_arrays_in_a_file_are_a_graph_to_walk_on(tmp_path):
 def test_arrays_that_are_no_graph_are_said(tmp_path, fields, said):
     np.savez(tmp_path / "graph.npz", **fields)
     with pytest.raises(UsageError, match=said):
-        open_edges(tmp_path / "graph.npz")
+        load_walks(tmp_path / "graph.npz")
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path, bad, said):
     path, good = tmp_path / "edges.txt", tmp_path / "good.txt"
     path.write_bytes(b"x\na b 1\n" + bad + b"\nb e 2\n")
     good.write_text("a b 1\nb e 2\n")
-    graph = WalkInputs().open(path, Run(on_error="skip")).train
-    assert graph.fingerprint == open_edges(good).fingerprint
+    graph = WalkInputs().load_splits(path, TrainConfig(on_error="skip")).train
+    assert graph.fingerprint == load_walks(good).fingerprint
     assert [line.split(": ")[0] for line in graph.skipped] == [f"{path}, line 1", f"{path}, line 3"]
     assert said in graph.skipped[1]
     with pytest.raises(NearfarError, match=r"edges.txt, line 1: two names .*--on-error skip"):
-        WalkInputs().open(path, Run())
+        WalkInputs().load_splits(path, TrainConfig())
 
 
 @pytest.mark.parametrize(
@@ -145,41 +145,41 @@ def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path, bad, said):
 def test_mistakes_are_named_with_file_and_line(tmp_path, text, said):
     (tmp_path / "edges.txt").write_text(text)
     with pytest.raises(NearfarError, match=said):
-        open_edges(tmp_path / "edges.txt")
+        load_walks(tmp_path / "edges.txt")
 
 
 def test_the_same_graph_from_every_source(tmp_path):
     networkx = pytest.importorskip("networkx")
-    karate = open_edges("karate")
-    matrix = csr_matrix((np.ones(len(karate.neighbours)), karate.neighbours, karate.starts), shape=(34, 34))
+    karate = load_walks("karate")
+    matrix = csr_matrix((np.ones(len(karate.neighbors)), karate.neighbors, karate.neighbor_offsets), shape=(34, 34))
     ends = torch.from_numpy(np.stack(coo_matrix(matrix).coords).astype(np.int64))
     savemat(tmp_path / "karate.mat", {"network": matrix, "group": csr_matrix(karate.groups.astype(float))})
     plain = networkx.Graph(networkx.karate_club_graph().edges())
-    assert len(open_edges("miserables")) == 77
-    for found in (open_edges(matrix), open_edges(ends), open_edges(tmp_path)):
-        assert np.array_equal(found.neighbours, karate.neighbours)
-        assert np.array_equal(found.starts, karate.starts)
-    assert np.array_equal(open_edges(tmp_path / "karate.mat").groups, karate.groups)
-    assert len(open_edges(plain).neighbours) == 2 * plain.number_of_edges()
+    assert len(load_walks("miserables")) == 77
+    for found in (load_walks(matrix), load_walks(ends), load_walks(tmp_path)):
+        assert np.array_equal(found.neighbors, karate.neighbors)
+        assert np.array_equal(found.neighbor_offsets, karate.neighbor_offsets)
+    assert np.array_equal(load_walks(tmp_path / "karate.mat").groups, karate.groups)
+    assert len(load_walks(plain).neighbors) == 2 * plain.number_of_edges()
 
 
 @pytest.mark.parametrize("spec", ["nowhere", 3, coo_matrix((2, 3)), torch.zeros(3, 4)])
 def test_what_is_no_graph_is_said(spec):
     with pytest.raises(UsageError):
-        open_edges(spec)
+        load_walks(spec)
 
 
 def test_a_mat_file_that_is_none_is_said(tmp_path):
     (tmp_path / "x.mat").write_bytes(b"not a matrix" * 20)
     with pytest.raises(NearfarError, match=r"x\.mat"):
-        open_edges(tmp_path / "x.mat")
+        load_walks(tmp_path / "x.mat")
 
 
 def biased(graph, before, now, p, q):
     """The paper's transition probabilities, by a loop."""
     weights = np.zeros(len(graph))
-    for place in range(graph.starts[now], graph.starts[now + 1]):
-        x = graph.neighbours[place]
+    for place in range(graph.neighbor_offsets[now], graph.neighbor_offsets[now + 1]):
+        x = graph.neighbors[place]
         w = 1.0 if graph.weights is None else graph.weights[place]
         weights[x] = w * (1 / p if x == before else 1.0 if x in neighbours(graph, before) else 1 / q)
     return weights / weights.sum()
@@ -189,9 +189,9 @@ def biased(graph, before, now, p, q):
 @pytest.mark.parametrize("weighted", [False, True])
 def test_steps_have_the_probabilities_of_the_paper(p, q, weighted):
     a, b = np.array([0, 0, 0, 1, 1, 2, 3, 4]), np.array([1, 2, 3, 2, 4, 3, 5, 5])
-    graph = graph_of("abcdef", a, b, np.arange(1, 9) if weighted else None)
+    graph = build_walk_graph("abcdef", a, b, np.arange(1, 9) if weighted else None)
     n = 20_000
-    paths = walk(steps_of(graph), torch.zeros(n, dtype=torch.long), 3, p, q, Key(0), torch.arange(n)).numpy()
+    paths = draw_walks(build_walk_tables(graph), torch.zeros(n, dtype=torch.long), 3, p, q, RandomKey(0), torch.arange(n)).numpy()
     first = np.bincount(paths[:, 1], minlength=6) / n
     weights = np.array([0.0, 1, 2, 3, 0, 0]) if weighted else np.array([0.0, 1, 1, 1, 0, 0])
     assert np.abs(first - weights / weights.sum()).max() < 0.015
@@ -202,25 +202,25 @@ def test_steps_have_the_probabilities_of_the_paper(p, q, weighted):
 
 
 def test_walks_follow_edges_and_depend_on_their_slot_alone():
-    graph = open_edges("karate")
-    steps, origin, slots = steps_of(graph), torch.arange(34), torch.arange(34) + 7
-    paths = walk(steps, origin, 30, 0.5, 2.0, Key(1), slots)
+    graph = load_walks("karate")
+    steps, origin, slots = build_walk_tables(graph), torch.arange(34), torch.arange(34) + 7
+    paths = draw_walks(steps, origin, 30, 0.5, 2.0, RandomKey(1), slots)
     assert paths.shape == (34, 30)
     assert torch.equal(paths[:, 0], origin)
-    assert bool(steps.joined(paths[:, :-1], paths[:, 1:]).all())
-    part = walk(steps, origin[[5, 2]], 30, 0.5, 2.0, Key(1), slots[[5, 2]])
+    assert bool(steps.has_edge(paths[:, :-1], paths[:, 1:]).all())
+    part = draw_walks(steps, origin[[5, 2]], 30, 0.5, 2.0, RandomKey(1), slots[[5, 2]])
     assert torch.equal(part, paths[[5, 2]])
-    assert not torch.equal(walk(steps, origin, 30, 0.5, 2.0, Key(2), slots), paths)
+    assert not torch.equal(draw_walks(steps, origin, 30, 0.5, 2.0, RandomKey(2), slots), paths)
 
 
 def test_rows_are_walks_from_every_node_that_has_an_edge():
-    graph = graph_of("abcd", np.array([0, 1]), np.array([1, 3]))  # nobody knows c
-    walks = Walks(length=40, walks=3, window=4, noise=8)
+    graph = build_walk_graph("abcd", np.array([0, 1]), np.array([1, 3]))  # nobody knows c
+    walks = RandomWalks(walk_length=40, walks_per_node=3, window=4, shared_negatives=8)
     assert walks.count(graph) == 9
     ids = np.arange(9)
-    raw = walks.read(graph, Rows(ids, ids, ids), Key(0))
-    tiles = -(-40 // TILE)
-    assert raw["word"].shape == (9 * tiles, TILE + 8)
+    raw = walks.read(graph, Rows(ids, ids, ids), RandomKey(0))
+    tiles = -(-40 // CENTERS_PER_GROUP)
+    assert raw["word"].shape == (9 * tiles, CENTERS_PER_GROUP + 8)
     assert raw["row"].tolist() == [i for i in range(9) for _ in range(tiles)]
     assert 2 not in raw["word"][raw["sentence"] > 0]
     starts = raw["word"][::tiles, 4]
@@ -230,21 +230,21 @@ def test_rows_are_walks_from_every_node_that_has_an_edge():
 
 @pytest.mark.parametrize(("p", "q"), [(1e9, 1.0), (1.0, 1e9), (1e9, 1e9), (1e-9, 1.0)])
 def test_walks_end_however_unlikely_their_steps_are(p, q):
-    graph = graph_of(list("abcd"), np.array([0, 1, 2, 3]), np.array([1, 2, 3, 1]))  # a dead end at 0
-    found = walk(steps_of(graph), torch.tensor([0, 1, 2, 3] * 5), 12, p, q, Key(0), torch.arange(20))
+    graph = build_walk_graph(list("abcd"), np.array([0, 1, 2, 3]), np.array([1, 2, 3, 1]))  # a dead end at 0
+    found = draw_walks(build_walk_tables(graph), torch.tensor([0, 1, 2, 3] * 5), 12, p, q, RandomKey(0), torch.arange(20))
     assert all(b in neighbours(graph, a) for row in found.tolist() for a, b in itertools.pairwise(row))
 
 
 @pytest.mark.parametrize("weights", [None, [1.0, 2.0, 3.0, 4.0, 0.5]])
 def test_weighed_steps_have_the_probabilities_of_the_paper(weights):
     given = None if weights is None else np.array(weights)
-    graph, p, q = graph_of(list("abcde"), np.array([0, 1, 0, 1, 1]), np.array([1, 2, 2, 3, 4]), given), 4.0, 0.5
-    steps, n, before, now = steps_of(graph), 40_000, 0, 1
-    u = Key(3).uniform(torch.arange(n), 1)[:, 0].double()
-    found = walks._weighed(steps, torch.full((n,), before), torch.full((n,), now), u, p, q)
-    lines = range(graph.starts[now], graph.starts[now + 1])
+    graph, p, q = build_walk_graph(list("abcde"), np.array([0, 1, 0, 1, 1]), np.array([1, 2, 2, 3, 4]), given), 4.0, 0.5
+    steps, n, before, now = build_walk_tables(graph), 40_000, 0, 1
+    u = RandomKey(3).uniform(torch.arange(n), 1)[:, 0].double()
+    found = walks._draw_exactly(steps, torch.full((n,), before), torch.full((n,), now), u, p, q)
+    lines = range(graph.neighbor_offsets[now], graph.neighbor_offsets[now + 1])
     factor = {x: 1 / p if x == before else 1.0 if x in neighbours(graph, before) else 1 / q for x in neighbours(graph, now)}
-    wanted = {int(graph.neighbours[e]): factor[int(graph.neighbours[e])] * (1.0 if weights is None else graph.weights[e]) for e in lines}
+    wanted = {int(graph.neighbors[e]): factor[int(graph.neighbors[e])] * (1.0 if weights is None else graph.weights[e]) for e in lines}
     for x, weight in wanted.items():
         share = float(weight / sum(wanted.values()))
         assert float((found == x).double().mean()) == pytest.approx(share, abs=4 * (share / n) ** 0.5)

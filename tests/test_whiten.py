@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import nearfar
-from nearfar.core import Key, NearfarError, Net, UsageError
+from nearfar.core import NearfarError, Net, RandomKey, UsageError
 from nearfar.evaluate.geometry import effective_rank
-from nearfar.evaluate.isotropy import cosine_moments, isotropy, partition_isotropy
+from nearfar.evaluate.isotropy import cosine_moments, measure_isotropy, partition_isotropy
 from nearfar.heads.whitening import Whiten, fit_whitening
 
 
@@ -128,7 +128,7 @@ def test_cosine_moments_are_those_of_all_pairs(n):
 
 def test_the_exact_mean_is_what_random_pairs_estimate():
     x = cloud(2000, 16, cone=1)
-    a, b = (Key(0)(side).integers(np.arange(20_000), 2000) for side in "ab")
+    a, b = (RandomKey(0)(side).integers(np.arange(20_000), 2000) for side in "ab")
     a, b = a[a != b], b[a != b]
     sampled = torch.nn.functional.cosine_similarity(x[a], x[b])
     mean, std = cosine_moments(x)
@@ -147,12 +147,12 @@ def test_a_cone_is_seen_and_whitening_opens_it():
     cone = cloud(2000, 12, cone=20)
     head = Whiten(12)
     head.fit(cone)
-    before, after = isotropy(torch.nn.functional.normalize(cone)), isotropy(torch.nn.functional.normalize(head(cone)))
+    before, after = measure_isotropy(torch.nn.functional.normalize(cone)), measure_isotropy(torch.nn.functional.normalize(head(cone)))
     assert before.mean_cosine > 0.8
     assert abs(after.mean_cosine) < 0.01
     assert after.std_cosine == pytest.approx(12**-0.5, rel=0.1)
-    assert after.partition > 0.9 > before.partition
-    assert after.first_share == pytest.approx(1 / 12, rel=0.2)
+    assert after.partition_isotropy > 0.9 > before.partition_isotropy
+    assert after.first_component_share == pytest.approx(1 / 12, rel=0.2)
     assert after.effective_rank == pytest.approx(12, abs=0.1)
     assert before.effective_rank == effective_rank(torch.nn.functional.normalize(cone))
 
@@ -167,11 +167,11 @@ def test_one_row_has_no_pairs():
 
 def test_a_run_without_steps_whitens_the_training_sentences(tmp_path):
     run = nearfar.fit("bert-whitening", preset="tiny", out=tmp_path / "run")
-    train = run.inputs.open("docstrings", run.run).train
+    train = run.inputs.load_splits("docstrings", run.config).train
     covariance = torch.cov(run.encode(train).T)
     assert covariance.shape == (64, 64)
     assert (covariance - torch.eye(64)).abs().max() < 1e-3
-    frozen = run.untrained().encode(train)  # before the fit: the first k coordinates of the encoder's own vectors
+    frozen = run.build_untrained().encode(train)  # before the fit: the first k coordinates of the encoder's own vectors
     assert (torch.cov(frozen.T) - torch.eye(64)).abs().max() > 0.1
     assert torch.equal(nearfar.load(tmp_path / "run").encode(train), run.encode(train))
 

@@ -14,19 +14,26 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 import nearfar
-from nearfar.api.evaluate import measure
-from nearfar.core import Key, Machine, Net, Rows, Run, UsageError
-from nearfar.data.words.dataset import corpus_of
+from nearfar.api.evaluate import measure_model
+from nearfar.core import Net, RandomKey, Rows, RuntimeConfig, TrainConfig, UsageError
+from nearfar.data.words.dataset import build_corpus
 from nearfar.losses import negative_sampling
-from nearfar.losses import window_sampling as window_losses
-from nearfar.losses.window_sampling import at_rows, cbow_neg, centres, in_reach, skip_gram_neg, sums
-from nearfar.modalities.named_rows import names_of
-from nearfar.recipes import method
-from nearfar.similarity.text_windows import TILE, Bags, Windows, draw, keep_shares, noise_shares
-from nearfar.train.fit import train
+from nearfar.losses import word2vec as window_losses
+from nearfar.losses.word2vec import build_sparse_gradient, build_window_mask, cbow_neg, get_tile_centers, skip_gram_neg, sum_listed_rows
+from nearfar.modalities.embedding_tables import get_row_numbers
+from nearfar.recipes import load_method
+from nearfar.similarity.text_windows import (
+    CENTERS_PER_GROUP,
+    WordBags,
+    WordWindows,
+    compute_keep_probabilities,
+    compute_noise_cdf,
+    draw_from_cdf,
+)
 from nearfar.train.optimizers import make_optimizer
-from nearfar.train.row_adagrad import RowAdagrad, densify, touched
-from nearfar.train.session import Session
+from nearfar.train.row_adagrad import RowAdagrad, densify, get_touched_rows
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import train
 
 
 def text(sentences: int = 40, words: int = 12, seed: int = 0):
@@ -34,21 +41,21 @@ def text(sentences: int = 40, words: int = 12, seed: int = 0):
     rng = np.random.default_rng(seed)
     weights = 1 / np.arange(1, words + 1)
     lengths = rng.integers(1, 30, sentences)
-    return corpus_of([[f"w{i}" for i in rng.choice(words, n, p=weights / weights.sum())] for n in lengths], min_count=1)
+    return build_corpus([[f"w{i}" for i in rng.choice(words, n, p=weights / weights.sum())] for n in lengths], min_count=1)
 
 
 def some_rows(n: int, first: int = 0) -> Rows:
     return Rows(np.arange(n), first + np.arange(n), np.arange(n))
 
 
-def naive_windows(corpus, windows: Windows, rows: Rows, key: Key):
+def naive_windows(corpus, windows: WordWindows, rows: Rows, rng_key: RandomKey):
     """For each row its kept centres: (word, words of its window)."""
-    keep = key("keep").uniform(rows.slots, windows.block)
-    reach = 1 + key("reach").integers(rows.slots, windows.window, windows.block)
-    shares = keep_shares(corpus, windows.subsample)
+    keep = rng_key("keep").uniform(rows.slots, windows.words_per_row)
+    reach = 1 + rng_key("reach").integers(rows.slots, windows.window, windows.words_per_row)
+    shares = compute_keep_probabilities(corpus, windows.subsample_threshold)
     sentence_of = np.repeat(np.arange(len(corpus.offsets) - 1), np.diff(corpus.offsets))
     for r, block in enumerate(rows.ids):
-        places = range(block * windows.block, min((block + 1) * windows.block, len(corpus.tokens)))
+        places = range(block * windows.words_per_row, min((block + 1) * windows.words_per_row, len(corpus.tokens)))
         kept = [(p, k) for k, p in enumerate(places) if keep[r, k] < shares[corpus.tokens[p]]]
         found = []
         for i, (p, k) in enumerate(kept):
@@ -59,13 +66,13 @@ def naive_windows(corpus, windows: Windows, rows: Rows, key: Key):
 
 @pytest.mark.parametrize(("block", "window", "subsample"), [(64, 5, 0.0), (50, 3, 0.05), (7, 2, 0.02), (300, 5, 0.1)])
 def test_windows_are_those_of_a_naive_loop(block, window, subsample):
-    corpus, windows = text(), Windows(block, window, subsample, noise=4)
-    rows, key = some_rows(windows.count(corpus)), Key(3)
-    raw = windows.read(corpus, rows, key)
-    near, centre = in_reach(raw["sentence"], raw["reach"]), centres(raw["word"], raw["reach"])
-    for r, expected in enumerate(naive_windows(corpus, windows, rows, key)):
+    corpus, windows = text(), WordWindows(block, window, subsample, shared_negatives=4)
+    rows, rng_key = some_rows(windows.count(corpus)), RandomKey(3)
+    raw = windows.read(corpus, rows, rng_key)
+    near, centre = build_window_mask(raw["sentence"], raw["reach"]), get_tile_centers(raw["word"], raw["reach"])
+    for r, expected in enumerate(naive_windows(corpus, windows, rows, rng_key)):
         mine = (raw["row"] == r).nonzero()[:, 0].tolist()
-        got = [(int(centre[m, i]), raw["word"][m][near[m, i]].tolist()) for m in mine for i in range(TILE)]
+        got = [(int(centre[m, i]), raw["word"][m][near[m, i]].tolist()) for m in mine for i in range(CENTERS_PER_GROUP)]
         assert got[: len(expected)] == expected
         assert not any(words for _, words in got[len(expected) :]), "places that are not there have no window"
 
@@ -78,21 +85,23 @@ def cut(lists):
 
 @pytest.mark.parametrize(("block", "window", "subsample", "tile"), [(64, 5, 0.0, 32), (50, 3, 0.05, 8), (7, 2, 0.02, 4), (3, 9, 0.1, 16)])
 def test_bags_are_the_windows_of_a_naive_loop(block, window, subsample, tile):
-    corpus, bags = text(), Bags(block, window, subsample, noise=4, tile=tile)
-    rows, key = some_rows(bags.count(corpus)), Key(3)
-    raw = bags.read(corpus, rows, key)
-    assert torch.equal(raw["noise"], Windows(block, window, subsample, noise=4, tile=tile).read(corpus, rows, key)["noise"])
+    corpus, bags = text(), WordBags(block, window, subsample, shared_negatives=4, centers_per_group=tile)
+    rows, rng_key = some_rows(bags.count(corpus)), RandomKey(3)
+    raw = bags.read(corpus, rows, rng_key)
+    assert torch.equal(
+        raw["noise"], WordWindows(block, window, subsample, shared_negatives=4, centers_per_group=tile).read(corpus, rows, rng_key)["noise"]
+    )
     near, of_row = cut(raw["near"]), raw["row"].repeat_interleave(tile)
     word = raw["word"].view(-1)
-    for r, expected in enumerate(naive_windows(corpus, bags, rows, key)):
+    for r, expected in enumerate(naive_windows(corpus, bags, rows, rng_key)):
         mine = (of_row == r).nonzero()[:, 0].tolist()
         assert [(int(word[i]), near[i]) for i in mine[: len(expected)]] == expected
         assert not any(near[i] for i in mine[len(expected) :]), "places that are not there have no window"
 
 
 def test_bags_turned_round_say_the_same():
-    corpus, bags = text(), Bags(50, 4, 0.1, noise=5, tile=8)
-    raw = bags.read(corpus, some_rows(6), Key(4))
+    corpus, bags = text(), WordBags(50, 4, 0.1, shared_negatives=5, centers_per_group=8)
+    raw = bags.read(corpus, some_rows(6), RandomKey(4))
     pairs = [(w, i) for i, window in enumerate(cut(raw["near"])) for w in window]
     seen, *by_word = raw["seen"]
     assert sorted((w, i) for w, found in zip(seen.tolist(), cut(by_word), strict=True) for i in found) == sorted(pairs)
@@ -104,8 +113,10 @@ def test_bags_turned_round_say_the_same():
 
 
 def test_a_text_of_which_nothing_is_left_has_no_bags():
-    corpus = corpus_of([["a"] * 500, ["b"] * 500], min_count=1)
-    raw = Bags(block=2, subsample=1e-9, tile=4, noise=3).read(corpus, some_rows(3), Key(0))
+    corpus = build_corpus([["a"] * 500, ["b"] * 500], min_count=1)
+    raw = WordBags(words_per_row=2, subsample_threshold=1e-9, centers_per_group=4, shared_negatives=3).read(
+        corpus, some_rows(3), RandomKey(0)
+    )
     v = torch.ones(2, 3, requires_grad=True)
     loss, count = cbow_neg(v, v.detach(), raw["word"], raw["noise"], raw["near"], raw["seen"], raw["named"], 5)
     loss.sum().backward()
@@ -113,28 +124,28 @@ def test_a_text_of_which_nothing_is_left_has_no_bags():
 
 
 def test_every_place_is_in_one_block():
-    corpus, windows = text(), Windows(block=64, subsample=0.0)
-    raw = windows.read(corpus, some_rows(windows.count(corpus)), Key(0))
-    assert centres(raw["word"], raw["reach"])[raw["reach"] > 0].tolist() == corpus.tokens.tolist()
+    corpus, windows = text(), WordWindows(words_per_row=64, subsample_threshold=0.0)
+    raw = windows.read(corpus, some_rows(windows.count(corpus)), RandomKey(0))
+    assert get_tile_centers(raw["word"], raw["reach"])[raw["reach"] > 0].tolist() == corpus.tokens.tolist()
 
 
 def test_rows_do_not_depend_on_their_neighbours():
-    corpus, windows = text(200), Windows(block=40, subsample=0.05)
+    corpus, windows = text(200), WordWindows(words_per_row=40, subsample_threshold=0.05)
     rows = some_rows(10, first=100)
-    whole = windows.read(corpus, rows, Key(1))
+    whole = windows.read(corpus, rows, RandomKey(1))
     for i in range(10):
-        alone = windows.read(corpus, rows[i : i + 1], Key(1))
+        alone = windows.read(corpus, rows[i : i + 1], RandomKey(1))
         for name in ("word", "sentence", "reach", "noise"):
             assert torch.equal(alone[name], whole[name][whole["row"] == i]), name
-    assert not torch.equal(whole["noise"], windows.read(corpus, some_rows(10), Key(1))["noise"]), "other slots, other numbers"
+    assert not torch.equal(whole["noise"], windows.read(corpus, some_rows(10), RandomKey(1))["noise"]), "other slots, other numbers"
 
 
 def test_frequent_words_are_thinned_out_as_the_formula_says():
     corpus, t = text(3000), 0.05
-    windows = Windows(block=64, subsample=t)
+    windows = WordWindows(words_per_row=64, subsample_threshold=t)
     rows = some_rows(windows.count(corpus))
-    raw = windows.read(corpus, rows, Key(5))
-    kept = np.bincount(centres(raw["word"], raw["reach"])[raw["reach"] > 0], minlength=len(corpus))
+    raw = windows.read(corpus, rows, RandomKey(5))
+    kept = np.bincount(get_tile_centers(raw["word"], raw["reach"])[raw["reach"] > 0], minlength=len(corpus))
     for count, left in zip(corpus.counts, kept, strict=True):
         share = count / corpus.counts.sum()
         p = min(1.0, math.sqrt(t / share) + t / share)
@@ -144,20 +155,22 @@ def test_frequent_words_are_thinned_out_as_the_formula_says():
 def test_noise_follows_counts_to_three_quarters():
     corpus = text(3000)
     expected = corpus.counts**0.75 / (corpus.counts**0.75).sum()
-    drawn = Windows(noise=64).read(corpus, Rows(np.zeros(400, int), np.arange(400), np.zeros(400, int)), Key(2))["noise"]
+    drawn = WordWindows(shared_negatives=64).read(corpus, Rows(np.zeros(400, int), np.arange(400), np.zeros(400, int)), RandomKey(2))[
+        "noise"
+    ]
     n = drawn.numel()
     found = np.bincount(drawn.reshape(-1), minlength=len(corpus))
     assert (np.abs(found - n * expected) < 5 * np.sqrt(n * expected)).all()
-    assert noise_shares(corpus, 0.0) == pytest.approx(np.arange(1, 13) / 12)
-    assert draw(np.array([0.25, 1.0]), np.array([0.0, 0.2499, 0.25, 0.999])).tolist() == [0, 0, 1, 1]
+    assert compute_noise_cdf(corpus, 0.0) == pytest.approx(np.arange(1, 13) / 12)
+    assert draw_from_cdf(np.array([0.25, 1.0]), np.array([0.0, 0.2499, 0.25, 0.999])).tolist() == [0, 0, 1, 1]
 
 
-def drawn(kind: type[Windows], seed: int = 0, dim: int = 6):
-    corpus, windows = text(seed=seed), kind(block=50, window=3, subsample=0.2, noise=7)
-    rows, key = some_rows(4), Key(seed)
+def drawn(kind: type[WordWindows], seed: int = 0, dim: int = 6):
+    corpus, windows = text(seed=seed), kind(words_per_row=50, window=3, subsample_threshold=0.2, shared_negatives=7)
+    rows, rng_key = some_rows(4), RandomKey(seed)
     g = torch.Generator().manual_seed(seed)
     v, u = (torch.randn(len(corpus), dim, generator=g, dtype=torch.float64).requires_grad_() for _ in range(2))
-    return v, u, windows.read(corpus, rows, key), list(naive_windows(corpus, windows, rows, key))
+    return v, u, windows.read(corpus, rows, rng_key), list(naive_windows(corpus, windows, rows, rng_key))
 
 
 def naive_skip_gram(v, u, noise, found, k):
@@ -184,16 +197,16 @@ def fast_cbow(v, u, raw, k):
     return cbow_neg(v, u, raw["word"], raw["noise"], raw["near"], raw["seen"], raw["named"], k)
 
 
-BOTH = [(Windows, fast_skip_gram), (Bags, fast_cbow)]
+BOTH = [(WordWindows, fast_skip_gram), (WordBags, fast_cbow)]
 
 
-@pytest.mark.parametrize(("kind", "fast", "naive"), [(Windows, fast_skip_gram, naive_skip_gram), (Bags, fast_cbow, naive_cbow)])
-@pytest.mark.parametrize(("seed", "slab"), [(0, 4096), (1, 4096), (0, 1), (1, 2 * TILE)])
+@pytest.mark.parametrize(("kind", "fast", "naive"), [(WordWindows, fast_skip_gram, naive_skip_gram), (WordBags, fast_cbow, naive_cbow)])
+@pytest.mark.parametrize(("seed", "slab"), [(0, 4096), (1, 4096), (0, 1), (1, 2 * CENTERS_PER_GROUP)])
 def test_the_closed_form_is_negative_sampling_pair_by_pair(kind, fast, naive, seed, slab, monkeypatch):
-    monkeypatch.setattr(window_losses, "SLAB", slab)
+    monkeypatch.setattr(window_losses, "CENTERS_PER_BLOCK", slab)
     v, u, raw, blocks = drawn(kind, seed)
     loss, count = fast(v, u, raw, 5)
-    tiles = [found[i : i + TILE] for found in blocks for i in range(0, len(found), TILE)]
+    tiles = [found[i : i + CENTERS_PER_GROUP] for found in blocks for i in range(0, len(found), CENTERS_PER_GROUP)]
     expected = [naive(v, u, noise, found, 5) for noise, found in zip(raw["noise"], tiles, strict=True)]
     assert count.tolist() == [n for _, n in expected]
     slow = torch.stack([value for value, _ in expected])
@@ -207,8 +220,8 @@ def test_the_closed_form_is_negative_sampling_pair_by_pair(kind, fast, naive, se
 
 @pytest.mark.parametrize(("kind", "fast"), BOTH)
 def test_a_word_alone_costs_nothing(kind, fast):
-    corpus = corpus_of([["a"], ["b"]] * 8, min_count=1)
-    raw = kind(block=16, subsample=0.0, noise=3).read(corpus, some_rows(1), Key(0))
+    corpus = build_corpus([["a"], ["b"]] * 8, min_count=1)
+    raw = kind(words_per_row=16, subsample_threshold=0.0, shared_negatives=3).read(corpus, some_rows(1), RandomKey(0))
     v, u = (torch.ones(2, 3, requires_grad=True) for _ in range(2))
     loss, count = fast(v, u, raw, 5)
     loss.sum().backward()
@@ -231,18 +244,18 @@ def test_sums_of_lists_are_those_of_a_loop():
     table, weights = torch.randn(6, 3, generator=g, dtype=torch.float64), torch.randn(5, generator=g, dtype=torch.float64)
     members, begins = torch.tensor([3, 3, 0, 5, 1]), torch.tensor([0, 2, 2, 5])
     expected = torch.stack([sum(weights[i] * table[members[i]] for i in span) for span in ([0, 1], [2, 3, 4])])
-    found = sums(table, (members, begins), weights)
+    found = sum_listed_rows(table, (members, begins), weights)
     assert torch.allclose(found[[0, 2]], expected)
     assert not found[1].any(), "an empty list has the sum zero"
-    assert torch.allclose(sums(table, (members, begins))[0], 2 * table[3])
+    assert torch.allclose(sum_listed_rows(table, (members, begins))[0], 2 * table[3])
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
 def test_touched_rows_are_the_coalesced_gradient(ids):
     values = torch.arange(2.0 * len(ids)).view(-1, 2)
-    grad = at_rows(torch.tensor(ids), values, torch.Size((5, 2)))
-    rows, found = touched(grad)
+    grad = build_sparse_gradient(torch.tensor(ids), values, torch.Size((5, 2)))
+    rows, found = get_touched_rows(grad)
     assert rows.tolist() == sorted(set(ids))
     assert torch.equal(found, grad.to_dense()[rows])
 
@@ -253,7 +266,7 @@ def test_of_width_one_row_adagrad_is_adagrad():
     g = torch.Generator().manual_seed(0)
     for _ in range(5):
         ids = torch.randint(0, 5, (1, 8), generator=g)  # row 5 is never touched
-        grad = at_rows(ids, torch.randn(8, 1, generator=g), torch.Size((6, 1)))
+        grad = build_sparse_gradient(ids, torch.randn(8, 1, generator=g), torch.Size((6, 1)))
         mine.grad, theirs.grad = grad, grad.to_dense()
         a.step()
         b.step()
@@ -262,7 +275,7 @@ def test_of_width_one_row_adagrad_is_adagrad():
 
 
 def test_sparse_and_dense_gradients_move_a_table_alike():
-    grads = [at_rows(torch.tensor([0, 2, 0]), torch.randn(3, 4), torch.Size((3, 4))) for _ in range(3)]
+    grads = [build_sparse_gradient(torch.tensor([0, 2, 0]), torch.randn(3, 4), torch.Size((3, 4))) for _ in range(3)]
     tables = [torch.ones(3, 4, requires_grad=True) for _ in range(2)]
     for table, dense in zip(tables, (False, True), strict=True):
         optimizer = RowAdagrad([table], lr=0.1)
@@ -275,10 +288,10 @@ def test_sparse_and_dense_gradients_move_a_table_alike():
 @pytest.mark.parametrize("optimizer", ["adamw", "sgd", "lars"])
 def test_other_optimizers_see_dense_gradients(optimizer):
     nets = [Net(table=torch.nn.Parameter(torch.ones(4, 3))) for _ in range(2)]
-    grad = at_rows(torch.tensor([0, 2, 0]), torch.ones(3, 3), torch.Size((4, 3)))
+    grad = build_sparse_gradient(torch.tensor([0, 2, 0]), torch.ones(3, 3), torch.Size((4, 3)))
     for net, given_grad in zip(nets, (grad, grad.to_dense()), strict=True):
         net.table.grad = given_grad
-        make_optimizer(net, ("",), Run(optimizer=optimizer)).step()
+        make_optimizer(net, ("",), TrainConfig(optimizer=optimizer)).step()
     assert torch.equal(nets[0].table, nets[1].table)
     assert not torch.equal(nets[0].table, torch.ones(4, 3))
     densify([nets[1].table])
@@ -286,16 +299,16 @@ def test_other_optimizers_see_dense_gradients(optimizer):
 
 
 def test_clipping_and_adagrad_exclude_each_other():
-    with pytest.raises(UsageError, match="--clip"):
-        make_optimizer(Net(table=torch.nn.Parameter(torch.ones(4, 3))), ("",), Run(optimizer="adagrad", clip=1.0))
+    with pytest.raises(UsageError, match="--grad-clip"):
+        make_optimizer(Net(table=torch.nn.Parameter(torch.ones(4, 3))), ("",), TrainConfig(optimizer="adagrad", grad_clip=1.0))
 
 
 @pytest.mark.parametrize("name", ["word2vec-skipgram-neg", "word2vec-cbow"])
 def test_words_of_one_topic_come_near_each_other(name):
     rng = np.random.default_rng(0)
-    corpus = corpus_of([[f"{'ab'[topic]}{i}" for i in rng.integers(0, 10, 20)] for topic in rng.integers(0, 2, 300)], min_count=1)
-    recipe, run = method(name).tiny
-    session = Session(recipe, dataclasses.replace(run, steps=100, batch=32), Machine(), corpus, torch.device("cpu"))
+    corpus = build_corpus([[f"{'ab'[topic]}{i}" for i in rng.integers(0, 10, 20)] for topic in rng.integers(0, 2, 300)], min_count=1)
+    recipe, config = load_method(name).tiny
+    session = TrainingSession(recipe, dataclasses.replace(config, steps=100, batch_size=32), RuntimeConfig(), corpus, torch.device("cpu"))
     before = session.net.encoder.weight.detach().clone()
     train(session)
     topic = torch.tensor([word[0] == "a" for word in corpus.words])
@@ -311,20 +324,20 @@ def test_words_of_one_topic_come_near_each_other(name):
 
 def test_eval_says_how_words_are_measured():
     trained = nearfar.fit("word2vec-cbow", preset="tiny", steps=2)
-    table = measure(trained).table
+    table = measure_model(trained).table
     assert "compares with people" in table.render()
     with pytest.raises(UsageError, match="no judgements"):
-        measure(trained, "nowhere")
+        measure_model(trained, "nowhere")
 
 
 def test_files_of_judgements_are_columns_whatever_they_are_called(tmp_path):
     trained = nearfar.fit("word2vec-cbow", preset="tiny", steps=2)
-    words = list(names_of(trained))[:8]
+    words = list(get_row_numbers(trained))[:8]
     pairs = [f"{a},{b},{i}" for i, (a, b) in enumerate(itertools.pairwise(words))]
     tabs = [line.replace(",", "\t") for line in reversed(pairs)]
     for name, lines in {"ws.csv": pairs, "ws.tsv": tabs, "representation.csv": pairs}.items():
         (tmp_path / name).write_text("\n".join(lines))
-    table = measure(trained, tmp_path).table
+    table = measure_model(trained, tmp_path).table
     assert list(table.columns.values()) == ["representation", "ws.csv", "ws.tsv"]
     values = [table.results[-1][key] for key in table.columns]
     assert values == pytest.approx([values[0]] * 3)
@@ -333,6 +346,6 @@ def test_files_of_judgements_are_columns_whatever_they_are_called(tmp_path):
 
 @pytest.mark.parametrize("name", ["word2vec-skipgram-neg", "word2vec-cbow", "node2vec", "transe"])
 def test_sparse_gradients_are_clipped(name):
-    run = nearfar.fit(name, preset="tiny", steps=2, optimizer="adamw", clip=1e-3, log_every=1)
+    run = nearfar.fit(name, preset="tiny", steps=2, optimizer="adamw", grad_clip=1e-3, log_every=1)
     assert all(m["gradient"] > 0 for m in run.metrics if "gradient" in m)
     assert any("gradient" in m for m in run.metrics)

@@ -166,7 +166,11 @@ def without_times(value: Any) -> Any:
 
 def searches(run: Path, data: str) -> list[Any]:
     """Return the hits of ten rows of an exact index."""
-    nearfar("index", run, "--data", data, "--out", "index", "--kind", "exact", "--quiet")
+    index = ["index", run, "--data", data, "--out", "index", "--quiet"]
+    try:
+        nearfar(*index, "--index-type", "exact")
+    except RuntimeError:  # before version 0.2
+        nearfar(*index, "--kind", "exact")
     lines = [nearfar("search", "index", f"row:{row}", "--k", 5, "--json", "--quiet") for row in range(QUERIES)]
     return [json.loads(line)["hits"] for line in lines]
 

@@ -20,9 +20,9 @@ def variants() -> dict[str, Variant]:
     """Return both methods at every batch size, each seeing the same number of images."""
     found = {}
     for batch in BATCHES:
-        settings = {"batch": batch, "steps": SEEN // batch, "lr": 2e-3 * (batch / 256) ** 0.5}
+        settings = {"batch_size": batch, "steps": SEEN // batch, "lr": 2e-3 * (batch / 256) ** 0.5}
         found[f"SimCLR, batch {batch}"] = Variant(SimCLR(), settings, at=batch, group="SimCLR")
-        found[f"MoCo, batch {batch}"] = Variant(MoCo(queue=1024), settings, at=batch, group="MoCo")
+        found[f"MoCo, batch {batch}"] = Variant(MoCo(queue_size=1024), settings, at=batch, group="MoCo")
     return found
 
 

@@ -45,7 +45,7 @@ class WithNeither(WithoutPredictor, WithoutEma):
     """Two views through one network, told to be equal."""
 
 
-SMALL: dict[str, Any] = {"dim": 128, "hidden": 256}
+SMALL: dict[str, Any] = {"dim": 128, "hidden_dim": 256}
 PLAIN = {"encoder": "convnet-gn"}
 VARIANTS = {
     "BYOL": Variant(BYOL(**SMALL)),
@@ -55,7 +55,7 @@ VARIANTS = {
     "no batch norm": Variant(BYOL(norm="layer", **SMALL), PLAIN),
     "no batch norm, no predictor": Variant(WithoutPredictor(norm="layer", **SMALL), PLAIN),
 }
-CLAIM = Claim("byol", TEXT, VARIANTS, {**DIGITS, "batch": 128})
+CLAIM = Claim("byol", TEXT, VARIANTS, {**DIGITS, "batch_size": 128})
 parser, is_current = CLAIM.parser, CLAIM.is_current
 
 if __name__ == "__main__":

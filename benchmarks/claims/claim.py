@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common import check_row, is_measured, known, taking_turns, write
 from provenance import Training, agrees, provenance, training_of
 
-from nearfar.api.evaluate import measure
+from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
 from nearfar.core import Recipe
 
-DIGITS: dict[str, Any] = {"data": "digits", "steps": 300, "batch": 256, "lr": 2e-3}
+DIGITS: dict[str, Any] = {"data": "digits", "steps": 300, "batch_size": 256, "lr": 2e-3}
 """The training of most claims: handwritten digits, the small ConvNet, AdamW. Half a minute a run on one core."""
 KEPT = ("few_labels", "linear", "knn", "alignment", "uniformity", "effective_rank", "spread")
 
@@ -102,8 +102,8 @@ class Claim:
     def row(self, label: str, seed: int, data: str) -> dict[str, Any]:
         """Train one variant with one seed, measure it and return its row."""
         variant, began = self.variants[label], time.perf_counter()
-        trained = fit(variant.recipe, seed=seed, **(self.settings(label) | {"data": data}))
-        table = measure(trained).table
+        model = fit(variant.recipe, seed=seed, **(self.settings(label) | {"data": data}))
+        table = measure_model(model).table
         ours = next(r for r in table.results if not r["baseline"])
         untrained = next(r for r in table.results if r["representation"] == "untrained encoder")
         row = {"variant": label, "group": variant.group, "at": variant.at, "seed": seed, "seconds": round(time.perf_counter() - began, 1)}
@@ -111,4 +111,4 @@ class Claim:
         row["untrained"] = {k: untrained[k] for k in KEPT if k in ours}
         shown = (f"{title} {100 * row[k]:.1f}" for title, k in (("5 labels", "few_labels"), ("linear", "linear"), ("kNN", "knn")))
         print(f"{label:40} seed {seed}: {', '.join(shown)}", flush=True)
-        return row | provenance(self.settings(label), trained.fingerprint, self.training(label))
+        return row | provenance(self.settings(label), model.data_fingerprint, self.training(label))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from claim import Claim, Variant
 from torch import Tensor
 
-from nearfar.core import Embedded, Key, Net
+from nearfar.core import Embeddings, Net, RandomKey
 from nearfar.losses import alignment, uniformity
 from nearfar.recipes.vision.simclr import SimCLR
 
@@ -22,7 +22,7 @@ class AlignUniform(SimCLR):
     limits = {"share": (0.0, 1.0)}  # noqa: RUF012
     share: float = 0.5
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         spread = (uniformity(z["z0"]) + uniformity(z["z1"])) / 2
         return 2 * ((1 - self.share) * alignment(z["z0"], z["z1"]) + self.share * spread)
 

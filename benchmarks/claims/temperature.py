@@ -11,7 +11,7 @@ from nearfar.recipes.vision.simclr import SimCLR
 
 TAUS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
-VARIANTS = {f"tau = {tau:g}": Variant(SimCLR(tau=tau), at=tau) for tau in TAUS}
+VARIANTS = {f"tau = {tau:g}": Variant(SimCLR(temperature=tau), at=tau) for tau in TAUS}
 CLAIM = Claim("temperature", (__doc__ or "").splitlines()[0], VARIANTS, axis="temperature (log)")
 parser, is_current = CLAIM.parser, CLAIM.is_current
 

@@ -17,12 +17,12 @@ from smallcifar import pack
 
 from nearfar.core import Net
 from nearfar.recipes.vision.simclr import SimCLR
-from nearfar.similarity import Augment, Blur, Compose, Crop, Cutout, Grey, Jitter, Rotate, Sobel
-from nearfar.similarity.image_op import Op
+from nearfar.similarity import ColorJitter, Compose, Crop, Cutout, GaussianBlur, Grayscale, ImageViews, Rotate, SobelEdges
+from nearfar.similarity.image_op import ImageOp
 
-OPS: dict[str, tuple[Op, ...]] = {
-    "crop": (Crop(32),), "colour": (Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), Grey(p=0.2)), "cutout": (Cutout(),), "rotate": (Rotate(90.0),),
-    "blur": (Blur(),), "sobel": (Sobel(),),
+OPS: dict[str, tuple[ImageOp, ...]] = {
+    "crop": (Crop(32),), "colour": (ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.2)), "cutout": (Cutout(),), "rotate": (Rotate(90.0),),
+    "blur": (GaussianBlur(),), "sobel": (SobelEdges(),),
 }  # fmt: skip
 
 
@@ -33,9 +33,9 @@ class OneSided(SimCLR):
     first: str = "crop"
     second: str = "crop"
 
-    def similarity(self, net: Net) -> Augment:
+    def similarity(self, net: Net) -> ImageViews:
         ops = OPS[self.first] if self.first == self.second else OPS[self.first] + OPS[self.second]
-        return Augment((Compose(*ops), Compose()))
+        return ImageViews((Compose(*ops), Compose()))
 
 
 def small_cifar() -> str:
@@ -45,7 +45,7 @@ def small_cifar() -> str:
 
 PAIRS = itertools.combinations_with_replacement(OPS, 2)
 VARIANTS = {a if a == b else f"{a} + {b}": Variant(OneSided(first=a, second=b)) for a, b in PAIRS}
-COMMON = {"data": "cifar10-small.npz", "steps": 200, "batch": 256, "lr": 2e-3}
+COMMON = {"data": "cifar10-small.npz", "steps": 200, "batch_size": 256, "lr": 2e-3}
 CLAIM = Claim("views", (__doc__ or "").splitlines()[0], VARIANTS, COMMON, source=small_cifar)
 parser, is_current = CLAIM.parser, CLAIM.is_current
 

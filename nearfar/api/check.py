@@ -20,15 +20,16 @@ import torch
 from torch import Tensor, nn
 
 from nearfar import recipes
-from nearfar.api.fit import Progress, fit, load, resume
+from nearfar.api.fit import fit, resume
 from nearfar.core import NearfarError, Recipe, UsageError
-from nearfar.train.fit import Hook
-from nearfar.train.loader import Steps
-from nearfar.train.model import Trained
-from nearfar.train.session import Session
-from nearfar.train.step import frozen_statistics
+from nearfar.core.progress import ProgressCallback
+from nearfar.train.loader import StepDataset
+from nearfar.train.model import Model, load
+from nearfar.train.session import TrainingSession
+from nearfar.train.step import freeze_batch_norm_statistics
+from nearfar.train.training_loop import Hook
 
-STEPS, BATCH, CHUNK = 6, 32, 7
+CHECK_STEPS, CHECK_BATCH_SIZE, CHECK_CHUNK_SIZE = 6, 32, 7
 WITHOUT_BATCH_STATISTICS = {"image": "convnet-gn", "image-text": "convnet-gn", "graphs": "gin-3x16-ln"}
 """For each kind of data an encoder that sees every row by itself."""
 Tensors = dict[str, Tensor]
@@ -44,7 +45,7 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """All promises of a method."""
 
     method: str
@@ -61,45 +62,47 @@ class Checked:
         return json.dumps({"method": self.method, "promises": [dataclasses.asdict(p) for p in self.promises]}, indent=2)
 
 
-def check(recipe: str | Recipe | type[Recipe], data: Any = None, *, progress: Progress | None = None, **settings: Any) -> Checked:
+def check(
+    recipe: str | Recipe | type[Recipe], data: Any = None, *, progress: ProgressCallback | None = None, **settings: Any
+) -> CheckResult:
     """Ask a method for its promises.
 
     recipe     a file, a class or an instance of your own, or a name
     data       what `nearfar.fit` takes. Default: that of the `tiny` settings in the method's file
-    settings   any field of the recipe, of `Run` or of `Machine`, for all runs that are made
+    settings   any field of the recipe, of `TrainConfig` or of `RuntimeConfig`, for all runs that are made
     """
-    asked = Asked.of(recipe, data, settings)
+    asked = CheckedRecipe.from_arguments(recipe, data, settings)
     whole, promises = asked.fit(), []
     for i, (name, ask) in enumerate(PROMISES.items(), 1):
-        unclear = ask in COMPARED and any(p.kept is False and p.name == A_SEED for p in promises)
-        found = (None, f"only runs that repeat can be compared: first mend “{A_SEED}”") if unclear else ask(asked, whole)
+        unclear = ask in COMPARED_CHECKS and any(p.kept is False and p.name == SEED_REMEDY for p in promises)
+        found = (None, f"only runs that repeat can be compared: first mend “{SEED_REMEDY}”") if unclear else ask(asked, whole)
         promises.append(Promise(name, *found))
         if progress:
             progress(i, len(PROMISES))
-    return Checked(asked.name, promises)
+    return CheckResult(asked.name, promises)
 
 
-class Watch(Hook):
+class StepWatch(Hook):
     """Looks at the first step of a run: does asking twice give the same, and leave everything as it was?"""
 
     found: tuple[bool, str] = (False, "")
 
-    def start(self, session: Session) -> None:
+    def start(self, session: TrainingSession) -> None:
         session.net.train()
         before = {name: value.clone() for name, value in session.net.state_dict().items()}
-        with frozen_statistics(session.net):
+        with freeze_batch_norm_statistics(session.net):
             first, second = _one_batch(session), _one_batch(session)
         written, moved = _different(before, session.net.state_dict()), _different(first, second)
         if written:
             self.found = False, f"they wrote {_names(written)}: what a method remembers is written in `update` or `refresh`"
         elif moved:
-            self.found = False, f"the same batch gave another {_names(moved)}: draw by `key`, not by a generator that goes on"
+            self.found = False, f"the same batch gave another {_names(moved)}: draw by `rng_key`, not by a generator that goes on"
         else:
             self.found = True, "the same batch twice gave the same, and nothing in `net` was written"
 
 
 @dataclass(frozen=True)
-class Asked:
+class CheckedRecipe:
     """How the runs of a check are made."""
 
     recipe: str | Recipe | type[Recipe]
@@ -108,32 +111,32 @@ class Asked:
     name: str
 
     @classmethod
-    def of(cls, recipe: str | Recipe | type[Recipe], data: Any, settings: dict[str, Any]) -> Asked:
-        method = recipes.method(recipe) if isinstance(recipe, str) else recipes.of(recipe)
-        if not method.recipe.trains:
+    def from_arguments(cls, recipe: str | Recipe | type[Recipe], data: Any, settings: dict[str, Any]) -> CheckedRecipe:
+        method = recipes.load_method(recipe) if isinstance(recipe, str) else recipes.find_method(recipe)
+        if not method.recipe_class.trains:
             raise UsageError(f"{method.name} is fitted in closed form: it has no steps that could be checked")
         tiny = {} if isinstance(recipe, Recipe) or not method.tiny[1].data else {"preset": "tiny"}
         if data is None and not method.tiny[1].data:
             raise UsageError(f"{method.name} names no data in its `tiny` settings: --data DATA")
-        rows = BATCH if method.recipe.rowwise else min(BATCH, method.tiny[1].batch or BATCH)
-        common = {"steps": STEPS, "batch": rows, "device": "cpu", "log_every": 1}
+        rows = CHECK_BATCH_SIZE if method.recipe_class.rowwise else min(CHECK_BATCH_SIZE, method.tiny[1].batch_size or CHECK_BATCH_SIZE)
+        common = {"steps": CHECK_STEPS, "batch_size": rows, "device": "cpu", "log_every": 1}
         source = data if data is not None else method.tiny[1].data
         return cls(recipe, source, tiny | common | settings, method.name)
 
-    def fit(self, **changes: Any) -> Trained:
+    def fit(self, **changes: Any) -> Model:
         return fit(self.recipe, self.data, **(self.settings | changes))
 
     @property
-    def trusted(self) -> Any:
+    def get_trusted_recipe(self) -> Any:
         """What names the recipe when its run is opened again."""
-        own = isinstance(self.recipe, str) and recipes.is_own(self.recipe)
+        own = isinstance(self.recipe, str) and recipes.is_user_recipe(self.recipe)
         return self.recipe if own or isinstance(self.recipe, type) else type(self.recipe) if isinstance(self.recipe, Recipe) else None
 
 
 class _Stop(Hook):
     """Ends a run as a crash would."""
 
-    def step(self, session: Session, values: Any, z: Any) -> None:
+    def step(self, session: TrainingSession, values: Any, z: Any) -> None:
         if session.step == session.steps - 1:
             raise _Stopped
 
@@ -142,95 +145,98 @@ class _Stopped(Exception):
     pass
 
 
-def looks(asked: Asked, whole: Trained) -> tuple[bool, str]:
-    watch = Watch()
-    asked.fit(hooks=[watch], steps=1)
+def check_encoding(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    watch = StepWatch()
+    checked.fit(hooks=[watch], steps=1)
     return watch.found
 
 
-def repeats(asked: Asked, whole: Trained) -> tuple[bool, str]:
-    differ = _different(whole.net.state_dict(), asked.fit().net.state_dict())
+def check_repeatable(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    differ = _different(whole.net.state_dict(), checked.fit().net.state_dict())
     if differ:
         return False, f"{_names(differ)} came out otherwise: a random number has no key (numpy's or Python's generator?)"
-    if not _different(whole.net.state_dict(), asked.fit(seed=asked.settings.get("seed", 0) + 1).net.state_dict()):
+    if not _different(whole.net.state_dict(), checked.fit(seed=checked.settings.get("seed", 0) + 1).net.state_dict()):
         return False, "another seed gave the same run: nothing in it depends on the seed"
     return True, "the same seed twice: equal to the bit; another seed: another run"
 
 
-def resumes(asked: Asked, whole: Trained) -> tuple[bool, str]:
+def check_resume(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(_Stopped):
-            asked.fit(out=Path(folder, "run"), save_every=2, hooks=[_Stop()])
-        again = resume(Path(folder, "run"), None if isinstance(asked.data, str) else asked.data, recipe=asked.trusted)
+            checked.fit(out=Path(folder, "run"), save_every=2, hooks=[_Stop()])
+        again = resume(Path(folder, "run"), None if isinstance(checked.data, str) else checked.data, recipe=checked.get_trusted_recipe)
     differ = _different(whole.net.state_dict(), again.net.state_dict())
     if differ:
         return False, f"{_names(differ)} came out otherwise: there is state outside `net`, or a random number without a key"
-    return True, f"stopped before step {STEPS} and resumed: equal to the bit"
+    return True, f"stopped before step {CHECK_STEPS} and resumed: equal to the bit"
 
 
-def loads(asked: Asked, whole: Trained) -> tuple[bool, str]:
+def check_load(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
     with tempfile.TemporaryDirectory() as folder:
-        saved = asked.fit(out=Path(folder, "run"))
-        loaded = load(Path(folder, "run"), "cpu", asked.trusted)
+        saved = checked.fit(out=Path(folder, "run"))
+        loaded = load(Path(folder, "run"), "cpu", checked.get_trusted_recipe)
     differ = _different(saved.net.state_dict(), loaded.net.state_dict())
     if differ:
         return False, f"{_names(differ)} came back otherwise: `build` must make all parts that `net` has, whatever it is trained on"
     return True, "a saved run is loaded as it was"
 
 
-def reaches(asked: Asked, whole: Trained) -> tuple[bool, str]:
-    trained = asked.fit(weight_decay=0.0)
-    before = dict(trained.untrained().net.named_parameters())
-    still = [name for name, p in trained.net.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
+def check_gradients(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    model = checked.fit(weight_decay=0.0)
+    before = dict(model.build_untrained().net.named_parameters())
+    still = [name for name, p in model.net.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
     if still:
         return False, f"{_names(still)} never moved: no gradient reaches it; if that is meant, requires_grad_(False)"
     return True, "all parameters that are to be trained moved"
 
 
-def chunks(asked: Asked, whole: Trained) -> tuple[bool | None, str]:
+def check_chunks(checked: CheckedRecipe, whole: Model) -> tuple[bool | None, str]:
     if not whole.recipe.rowwise:
         return None, "it embeds all rows at once (rowwise = False)"
     own = {f.name for f in dataclasses.fields(whole.recipe)}
     rowwise = {name: value for name, value in {"norm": "layer", "dropout": 0.0}.items() if name in own}
-    encoder = WITHOUT_BATCH_STATISTICS.get(whole.recipe.card.modality, whole.run.encoder)
-    exact = rowwise | {"steps": 2, "optimizer": "sgd", "lr": 0.05, "encoder": encoder, "schedule": "constant", "warmup": 0.0}
-    one = asked.fit(**exact)
+    encoder = WITHOUT_BATCH_STATISTICS.get(whole.recipe.card.modality, whole.config.encoder)
+    exact = rowwise | {"steps": 2, "optimizer": "sgd", "lr": 0.05, "encoder": encoder, "schedule": "constant", "warmup_ratio": 0.0}
+    one = checked.fit(**exact)
     if mixing := sorted({type(m).__name__ for m in one.net.modules() if _mixes_rows(m)}):
         return None, f"{', '.join(mixing)} in the net sees rows together, or draws by place: chunks differ by nature"
-    some, start = asked.fit(chunk=CHUNK, **exact), one.untrained().net.state_dict()
+    some, start = checked.fit(chunk_size=CHECK_CHUNK_SIZE, **exact), one.build_untrained().net.state_dict()
     wrong = _largest(one.net.state_dict(), some.net.state_dict()) / max(_largest(one.net.state_dict(), start), 1e-12)
     if wrong > 1e-3:
-        return False, f"chunks of {CHUNK} changed the step by {wrong:.1%}: `embed` mixes rows (that is for `objective`), or draws by place"
-    return True, f"chunks of {CHUNK} rows take the step of the whole batch"
+        return (
+            False,
+            f"chunks of {CHECK_CHUNK_SIZE} changed the step by {wrong:.1%}: `embed` mixes rows (that is for `objective`), or draws by place",
+        )
+    return True, f"chunks of {CHECK_CHUNK_SIZE} rows take the step of the whole batch"
 
 
-A_SEED = "a seed is a run"
-PROMISES: dict[str, Callable[[Asked, Trained], tuple[bool | None, str]]] = {
-    "embed and objective only look": looks,
-    A_SEED: repeats,
-    "resuming is exact": resumes,
-    "saving is enough": loads,
-    "gradients reach every parameter": reaches,
-    "chunks are the whole batch": chunks,
+SEED_REMEDY = "a seed is a run"
+PROMISES: dict[str, Callable[[CheckedRecipe, Model], tuple[bool | None, str]]] = {
+    "embed and objective only look": check_encoding,
+    SEED_REMEDY: check_repeatable,
+    "resuming is exact": check_resume,
+    "saving is enough": check_load,
+    "gradients reach every parameter": check_gradients,
+    "chunks are the whole batch": check_chunks,
 }
-COMPARED = (resumes, chunks)
+COMPARED_CHECKS = (check_resume, check_chunks)
 """What is told by comparing two runs of one seed."""
 
 
-def _one_batch(session: Session) -> Tensors:
+def _one_batch(session: TrainingSession) -> Tensors:
     """One batch through views, embed and objective."""
     similarity = session.similarity()
-    steps = Steps(session.data, similarity, session.plan, session.key("read"), None)
-    (rows,), raws = steps.parts(0), steps[0]
+    steps = StepDataset(session.data, similarity, session.plan, session.rng_key("read"), None)
+    (rows,), raws = steps.get_row_chunks(0), steps[0]
     if isinstance(raws, NearfarError):
         raise raws
     (raw,) = raws
-    session.key("dropout", 0, 0, 0).seed_torch()
+    session.rng_key("dropout", 0, 0, 0).seed_torch()
     with torch.no_grad():
-        x = similarity.view(raw, rows, session.key("view"))
+        x = similarity.view(raw, rows, session.rng_key("view"))
         x |= {"id": torch.as_tensor(rows.ids), "slot": torch.as_tensor(rows.slots)}
-        z = session.recipe.embed(session.net, x, session.key("embed", 0))
-        loss = session.recipe.objective(session.net, z, session.key("objective", 0))
+        z = session.recipe.embed(session.net, x, session.rng_key("embed", 0))
+        loss = session.recipe.objective(session.net, z, session.rng_key("objective", 0))
     return dict(z) | (loss if isinstance(loss, dict) else {"loss": loss})
 
 

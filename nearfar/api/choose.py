@@ -22,18 +22,18 @@ import torch
 from torch import Tensor
 
 from nearfar import recipes
-from nearfar.api.evaluate import splits_of, views_of
 from nearfar.api.fit import fit
-from nearfar.core import Embedded, Key, Rows, UsageError
+from nearfar.core import Embeddings, RandomKey, Rows, UsageError
 from nearfar.data import Splits
-from nearfar.data.audio.readers import EXTENSIONS
+from nearfar.data.audio.readers import SOUND_EXTENSIONS
 from nearfar.evaluate import effective_rank, spread
 from nearfar.losses import alignment, uniformity
-from nearfar.modalities import kind_of
-from nearfar.similarity import simclr_views, views_for
-from nearfar.train.fit import Hook
-from nearfar.train.model import Trained
-from nearfar.train.session import Session
+from nearfar.modalities import get_modality
+from nearfar.similarity import choose_views, simclr_views
+from nearfar.train.model import Model
+from nearfar.train.model_data import draw_test_views, load_model_splits
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import Hook
 
 CANDIDATES = {
     "image": ("simclr", "moco-v2", "byol", "barlow-twins", "w-mse"),
@@ -41,12 +41,12 @@ CANDIDATES = {
     "audio": ("nandan-vepa", "cpc-audio"),
 }
 """What is tried where nobody says what: methods that need nothing but the samples."""
-TEXTS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
-PROBED, FEWEST = 6, 20
+TEXT_EXTENSIONS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
+PACE_STEPS, MIN_STEPS = 6, 20
 """Steps by which the pace of a method is measured, and steps below which its result says nothing."""
-TRAINING = 0.8
+TRAINING_SHARE = 0.8
 """Share of the budget that is for training; the rest is for reading and measuring."""
-SAMPLES = 1024
+MAX_SAMPLES = 1024
 """Samples that are measured, at most."""
 
 
@@ -66,7 +66,7 @@ class Trial:
 
     @property
     def relative_alignment(self) -> float:
-        return relative_alignment(asdict(self))
+        return compute_relative_alignment(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Choice:
 
     @property
     def caution(self) -> str:
-        return AGREEMENT
+        return AGREEMENT_CAUTION
 
     def to_json(self) -> str:
         found = [asdict(t) | {"relative_alignment": t.relative_alignment} for t in self.trials]
@@ -93,7 +93,7 @@ class Choice:
             shown = f"{t.score:7.2f}{t.alignment:11.3f}{t.uniformity:12.3f}{t.relative_alignment:10.3f}{t.effective_rank:11.1f}"
             lines.append(f"{t.recipe:24}{shown}{t.steps:8,}{t.seconds:9.1f}")
         before = self.untrained
-        relative = relative_alignment(before)
+        relative = compute_relative_alignment(before)
         about = f"{before['alignment']:11.3f}{before['uniformity']:12.3f}{relative:10.3f}{before['effective_rank']:11.1f}"
         lines.append(f"{'untrained encoder':24}{'–':>7}{about}")
         where = f", kept in {self.trials[0].run}" if self.trials[0].run else ""
@@ -103,52 +103,54 @@ class Choice:
 def choose(
     data: Any,
     budget: float,
-    names: Sequence[str] | None = None,
+    recipe_names: Sequence[str] | None = None,
     *,
     out: str | os.PathLike | None = None,
-    most: int | None = None,
+    max_steps: int | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> Choice:
     """Train each method for its share of `budget` seconds, on the same encoder, and rank what came of it.
 
     data      what `nearfar.fit` takes
-    names     recipes; by default a handful that suit the kind of data
+    recipe_names  recipes; by default a handful that suit the kind of data
     out       a folder to keep the trials in, as runs
-    most      no method gets more steps than this, whatever the budget
-    settings  any field of `Run` or `Machine`, the same for all
+    max_steps  no method gets more steps than this, whatever the budget
+    settings  any field of `TrainConfig` or `RuntimeConfig`, the same for all
     """
-    names = list(names or CANDIDATES[_modality(data)])
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise UsageError(f"--recipes: name at least two different methods to choose from, got {', '.join(names)}")
-    modalities = {recipes.method(name).recipe.card.modality for name in names}
+    recipe_names = list(recipe_names or CANDIDATES[_modality(data)])
+    if len(recipe_names) < 2 or len(set(recipe_names)) < len(recipe_names):
+        raise UsageError(f"--recipes: name at least two different methods to choose from, got {', '.join(recipe_names)}")
+    modalities = {recipes.load_method(name).recipe_class.card.modality for name in recipe_names}
     if len(modalities) > 1:
         raise UsageError(f"--recipes: methods for {' and for '.join(sorted(modalities))} cannot be tried on the same data")
     with tempfile.TemporaryDirectory() as unused:
         folder = Path(unused if out is None else out)
         tried, untrained = [], {}
-        for name in names:
-            trial, trained, splits = _try(name, data, budget / len(names), folder / name, out is not None, most, seed=seed, **settings)
+        for name in recipe_names:
+            trial, model, splits = _try(
+                name, data, budget / len(recipe_names), folder / name, out is not None, max_steps, seed=seed, **settings
+            )
             tried.append(trial)
-            untrained = untrained or label_free(trained.untrained(), splits)
-    return Choice(ranked(tried), untrained)
+            untrained = untrained or measure_without_labels(model.build_untrained(), splits)
+    return Choice(rank_trials(tried), untrained)
 
 
-def ranked(trials: Sequence[Trial]) -> list[Trial]:
+def rank_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Best first, with their scores."""
-    scores = label_free_scores([asdict(t) for t in trials])
+    scores = score_without_labels([asdict(t) for t in trials])
     scored = [replace(t, score=float(s)) for t, s in zip(trials, scores, strict=True)]
     return sorted(scored, key=lambda t: -t.score)
 
 
-def relative_alignment(row: Mapping[str, Any]) -> float:
+def compute_relative_alignment(row: Mapping[str, Any]) -> float:
     """Mean squared distance of two views of a sample, over about that of two samples: twice the squared spread."""
     return row["alignment"] / max(2 * row["spread"] ** 2, 1e-12)
 
 
-def label_free_scores(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
+def score_without_labels(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
     """The mean of the ranks of relative alignment (low is good) and of effective rank (high is good), scaled to [0, 1]; ties share."""
-    relative = np.array([relative_alignment(row) for row in rows])
+    relative = np.array([compute_relative_alignment(row) for row in rows])
     directions = np.array([row["effective_rank"] for row in rows])
     return (_ranks(-relative) + _ranks(directions)) / 2
 
@@ -158,43 +160,43 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (below + ties / 2) / max(len(values) - 1, 1)
 
 
-def label_free(trained: Trained, splits: Splits) -> dict[str, float]:
+def measure_without_labels(model: Model, splits: Splits) -> dict[str, float]:
     """Alignment, uniformity, effective rank and spread on samples that were not trained on, where there are any.
 
     Images get SimCLR's views whatever the method's own are, so that methods are measured alike.
     """
     data = splits.train if splits.test is None else splits.test
-    key = Key(trained.run.seed)("choose")
-    part = data.subset(np.sort(key("sample").permutation(len(data))[:SAMPLES])).unlabelled()
-    h = trained.encode(part)
-    a, b = _two_views(trained, part, key)
+    rng_key = RandomKey(model.config.seed)("choose")
+    part = data.subset(np.sort(rng_key("sample").permutation(len(data))[:MAX_SAMPLES])).drop_labels()
+    h = model.encode(part)
+    a, b = _two_views(model, part, rng_key)
     found = {"alignment": float(alignment(a, b)), "uniformity": float(uniformity(h))}
     return found | {"effective_rank": effective_rank(h), "spread": spread(h)}
 
 
-def _two_views(trained: Trained, part: Any, key: Key) -> tuple[Tensor, Tensor]:
-    kind = kind_of(trained.recipe)
-    if trained.recipe.card.modality == "image":
-        views, ids = views_for(trained.net.sizes, simclr_views), np.arange(len(part))
+def _two_views(model: Model, part: Any, rng_key: RandomKey) -> tuple[Tensor, Tensor]:
+    modality = get_modality(model.recipe)
+    if model.recipe.card.modality == "image":
+        views, ids = choose_views(model.net.sizes, simclr_views), np.arange(len(part))
         rows = Rows(ids, ids, ids)
-        drawn = views.view(views.read(part, rows, key("read")), rows, key("views"))
-        return kind.encode(trained, (drawn["v0"], drawn["v1"]))
-    if trained.recipe.card.modality == "text":  # a text under two dropout masks
+        drawn = views.view(views.read(part, rows, rng_key("read")), rows, rng_key("views"))
+        return modality.encode_views(model, (drawn["v0"], drawn["v1"]))
+    if model.recipe.card.modality == "text":  # a text under two dropout masks
         tokens = part.read(np.arange(len(part)))
-        return kind.encode(trained, (tokens, tokens))
-    own = views_of(trained, part, len(part))
+        return modality.encode_views(model, (tokens, tokens))
+    own = draw_test_views(model, part, len(part))
     if own is None:
-        raise UsageError(f"{trained.recipe.card.title} has no two views of a sample: it cannot be ranked without labels")
-    return kind.encode(trained, own)
+        raise UsageError(f"{model.recipe.card.title} has no two views of a sample: it cannot be ranked without labels")
+    return modality.encode_views(model, own)
 
 
-class Clock(Hook):
+class PaceHook(Hook):
     """When each step was done."""
 
-    def start(self, session: Session) -> None:
+    def start(self, session: TrainingSession) -> None:
         self.at = [time.perf_counter()]
 
-    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+    def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
         if session.device.type == "cuda":
             torch.cuda.synchronize(session.device)
         self.at.append(time.perf_counter())
@@ -205,24 +207,22 @@ class Clock(Hook):
         return (self.at[-1] - self.at[2]) / (len(self.at) - 3)
 
 
-def _try(
-    name: str, data: Any, seconds: float, folder: Path, kept: bool, most: int | None, **settings: Any
-) -> tuple[Trial, Trained, Splits]:
-    began, clock = time.perf_counter(), Clock()
-    fit(name, data, hooks=[clock], steps=PROBED, **settings)
-    left = TRAINING * (seconds - (time.perf_counter() - began))
+def _try(name: str, data: Any, seconds: float, folder: Path, kept: bool, most: int | None, **settings: Any) -> tuple[Trial, Model, Splits]:
+    began, clock = time.perf_counter(), PaceHook()
+    fit(name, data, hooks=[clock], steps=PACE_STEPS, **settings)
+    left = TRAINING_SHARE * (seconds - (time.perf_counter() - began))
     steps = int(left / clock.pace)
-    if steps < FEWEST:
-        needed = seconds + (FEWEST * clock.pace - left) / TRAINING
+    if steps < MIN_STEPS:
+        needed = seconds + (MIN_STEPS * clock.pace - left) / TRAINING_SHARE
         raise UsageError(
-            f"--budget: {seconds:.1f} s for {name} are enough for {max(steps, 0)} steps, and fewer than {FEWEST} say nothing: "
+            f"--budget: {seconds:.1f} s for {name} are enough for {max(steps, 0)} steps, and fewer than {MIN_STEPS} say nothing: "
             f"give about {1.2 * needed:.0f} s for each method"
         )
     steps = min(steps, most or steps)
-    trained = fit(name, data, out=folder if kept else None, steps=steps, **settings)
-    splits = splits_of(trained, data)
-    found = label_free(trained, splits)
-    return Trial(name, steps, round(time.perf_counter() - began, 2), **found, run=str(folder) if kept else ""), trained, splits
+    model = fit(name, data, out=folder if kept else None, steps=steps, **settings)
+    splits = load_model_splits(model, data)
+    found = measure_without_labels(model, splits)
+    return Trial(name, steps, round(time.perf_counter() - began, 2), **found, run=str(folder) if kept else ""), model, splits
 
 
 def _modality(data: Any) -> str:
@@ -230,10 +230,10 @@ def _modality(data: Any) -> str:
     if not isinstance(data, (str, os.PathLike)):
         return "image"
     name, files = str(data).lower(), list(_some_files(Path(data)))
-    sounds = sum(path.suffix.lower() in EXTENSIONS for path in files)
-    if name == "tones" or name.endswith(EXTENSIONS) or 2 * sounds > len(files):
+    sounds = sum(path.suffix.lower() in SOUND_EXTENSIONS for path in files)
+    if name == "tones" or name.endswith(SOUND_EXTENSIONS) or 2 * sounds > len(files):
         return "audio"
-    return "text" if name.startswith("docstring") or name.endswith(TEXTS) else "image"
+    return "text" if name.startswith("docstring") or name.endswith(TEXT_EXTENSIONS) else "image"
 
 
 def _some_files(folder: Path) -> Iterator[Path]:
@@ -241,17 +241,17 @@ def _some_files(folder: Path) -> Iterator[Path]:
     return itertools.islice((path for path in folder.rglob("*") if path.is_file()), 100) if folder.is_dir() else iter(())
 
 
-MEASURED = {
+MEASURED_AGREEMENT = {
     "CIFAR-10": ("on CIFAR-10", 13, 0.79, 6, 0.84),
     "digits": ("on handwritten digits", 13, 0.68, 6, 0.60),
     "digits, stored": ("on the runs on digits that it was settled on", 26, 0.61, 15, 0.16),
 }
 """Spearman's correlation with labels over many variants, and over recipes at their usual settings: benchmarks/results/choose.json."""
-AGREEMENT = (
+AGREEMENT_CAUTION = (
     "Caution: this order and that of a probe on 5 labels a class agree (rank correlation, mean of 3 seeds) "
     + "; ".join(
         f"{where} by {every:.2f} over {n} recipes and settings, good and bad, and by {usual:.2f} over {m} recipes at their usual settings"
-        for where, n, every, m, usual in MEASURED.values()
+        for where, n, every, m, usual in MEASURED_AGREEMENT.values()
     )
     + ". It finds methods that fail; among those that work it is a hint. With labels `nearfar compare` is the better judge."
 )

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from nearfar.api.evaluate import splits_of
-from nearfar.api.symptoms import ROWS, contrasts, measure_symptoms, nothing_measured
+from nearfar.api.symptoms import MAX_ROWS, explain_missing_symptoms, measure_symptoms, uses_contrast
 from nearfar.core import Recipe
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
+from nearfar.train.model_data import load_model_splits
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Limit:
     below: float | None = None
     above: float | None = None
 
-    def crossed(self, value: float) -> bool:
+    def is_crossed(self, value: float) -> bool:
         return (self.below is not None and value < self.below) or (self.above is not None and value > self.above)
 
     def __str__(self) -> str:
@@ -33,173 +33,180 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Try:
+class Remedy:
     """Advice. One about a flag is for recipes (or runs) that have that setting."""
 
-    says: str
+    text: str
     flag: str = ""
     to: Callable[[Any], Any] | None = None
     """From the run's own value to the one to try; advice that would change nothing is not given."""
     when: Callable[[Recipe], bool] = lambda recipe: True
 
-    def text(self, trained: Trained) -> str | None:
+    def describe(self, model: Model) -> str | None:
         """As it is given for this run; None if it is not."""
-        settings = {f.name: getattr(of, f.name) for of in (trained.run, trained.recipe) for f in fields(of)}
-        if not self.when(trained.recipe) or self.flag.replace("-", "_") not in settings | {"": None}:
+        settings = {f.name: getattr(of, f.name) for of in (model.config, model.recipe) for f in fields(of)}
+        if not self.when(model.recipe) or self.flag.replace("-", "_") not in settings | {"": None}:
             return None
         if self.to is None:
-            return f"--{self.flag}: {self.says}" if self.flag else self.says
+            return f"--{self.flag}: {self.text}" if self.flag else self.text
         own = settings[self.flag.replace("-", "_")]
         value = self.to(own)
-        return None if value == own else f"--{self.flag} {value if isinstance(value, str) else f'{value:.6g}'}: {self.says}"
+        return None if value == own else f"--{self.flag} {value if isinstance(value, str) else f'{value:.6g}'}: {self.text}"
 
 
-def times(factor: float) -> Callable[[float], float]:
+def scale_by(factor: float) -> Callable[[float], float]:
     return lambda value: factor * value
 
 
-def decorrelates(recipe: Recipe) -> bool:
+def uses_decorrelation(recipe: Recipe) -> bool:
     return recipe.card.score.startswith("cross-correlation")
 
 
 @dataclass(frozen=True)
-class Ailment:
+class Problem:
     """All its limits must be crossed. `unless`: ailments that bring this one along, so that only they are named."""
 
     name: str
     limits: tuple[Limit, ...]
-    says: str
+    description: str
     """What it means, with the measurements by name."""
     origin: str
     """What the thresholds lie between; benchmarks/results/diagnose.json has the numbers."""
-    tries: tuple[Try, ...]
+    remedies: tuple[Remedy, ...]
     unless: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     """Measurements that are made only where it does not apply."""
 
 
-AILMENTS = (
-    Ailment(
+PROBLEMS = (
+    Problem(
         "temperature too low",
         (Limit("negatives_in_use", below=0.2), Limit("spread", below=0.6)),
         "the loss of a sample looks at {negatives_in_use:.1%} of its negatives only, and embeddings keep to a narrow cone (spread "
         "{spread:.2f}), because tiny differences decide already",
         "between SimCLR and MoCo v2 at tau 0.005 to 0.02, and both at tau 0.05 to 2 with SimCSE at 0.05",
-        (Try("five times what it is", "tau", times(5)), Try("a smaller --lr, if the temperature is what the paper has")),
+        (Remedy("five times what it is", "temperature", scale_by(5)), Remedy("a smaller --lr, if the temperature is what the paper has")),
         without=("length",),  # vectors of free length are their own temperature, whatever tau is
     ),
-    Ailment(
+    Problem(
         "collapse",
         (Limit("spread", below=0.2),),
         "all samples are embedded in nearly the same place: their spread where the loss sees them is {spread:.3f}; an even sphere has 1",
         "between broken runs (alignment alone, BYOL without batch norm) and healthy ones of eleven recipes",
         (
-            Try("batch statistics keep methods without negatives from the constant solution", "norm", lambda norm: "batch"),
-            Try("a slower target, or a predictor, if the recipe is your own", "m", lambda m: 1 - (1 - m) / 10, lambda r: not contrasts(r)),
-            Try("five times what it is: more weight on what keeps dimensions apart", "lam", times(5), decorrelates),
-            Try("the first token of an encoder that was not pre-trained says little of its text", "pool", lambda pool: "mean"),
-            Try("a smaller --lr or a longer --warmup"),
-            Try("a method with negatives: simclr, moco-v2", when=lambda r: not contrasts(r)),
+            Remedy("batch statistics keep methods without negatives from the constant solution", "norm", lambda norm: "batch"),
+            Remedy(
+                "a slower target, or a predictor, if the recipe is your own",
+                "ema-momentum",
+                lambda m: 1 - (1 - m) / 10,
+                lambda r: not uses_contrast(r),
+            ),
+            Remedy(
+                "five times what it is: more weight on what keeps dimensions apart", "redundancy-weight", scale_by(5), uses_decorrelation
+            ),
+            Remedy("the first token of an encoder that was not pre-trained says little of its text", "pooling", lambda pool: "mean"),
+            Remedy("a smaller --lr or a longer --warmup-ratio"),
+            Remedy("a method with negatives: simclr, moco-v2", when=lambda r: not uses_contrast(r)),
         ),
         unless=("temperature too low",),
     ),
-    Ailment(
+    Problem(
         "views too strong",
         (Limit("match", below=0.03),),
-        f"of {ROWS} samples only {{match:.1%}} find their other view after training (chance: {1 / ROWS:.1%}): the views no longer show "
+        f"of {MAX_ROWS} samples only {{match:.1%}} find their other view after training (chance: {1 / MAX_ROWS:.1%}): the views no longer show "
         "what they have in common",
         "between crops of 3 % to 10 % of the image, turned at random, and healthy runs, or even encoders before training",
         (
-            Try("weaker views: larger crops, less distortion of colour; `nearfar report RUN` shows pairs as the model sees them"),
-            Try("crops of tiny images hold too little", "image-size"),
-            Try("more --steps, if the training was short"),
+            Remedy("weaker views: larger crops, less distortion of colour; `nearfar report RUN` shows pairs as the model sees them"),
+            Remedy("crops of tiny images hold too little", "image-size"),
+            Remedy("more --steps, if the training was short"),
         ),
         unless=("collapse",),
     ),
-    Ailment(
+    Problem(
         "dimensional collapse",
         (Limit("rank_share", below=0.05),),
         "embeddings use few of their directions: the effective rank is {rank_share:.1%} of what it could be",
         "between Barlow Twins without its off-diagonal term and healthy runs of eleven recipes",
         (
-            Try("five times what it is: more weight on the off-diagonal terms", "lam", times(5), decorrelates),
-            Try("half of what it is: a high temperature lets a few directions win", "tau", times(0.5)),
-            Try("a narrower space than the data need directions", "dim"),
-            Try("a recipe that decorrelates: barlow-twins, w-mse"),
+            Remedy("five times what it is: more weight on the off-diagonal terms", "redundancy-weight", scale_by(5), uses_decorrelation),
+            Remedy("half of what it is: a high temperature lets a few directions win", "temperature", scale_by(0.5)),
+            Remedy("a narrower space than the data need directions", "dim"),
+            Remedy("a recipe that decorrelates: barlow-twins, w-mse"),
         ),
         unless=("collapse", "views too strong"),
     ),
-    Ailment(
+    Problem(
         "views too weak",
         (Limit("match_before", above=0.9),),
-        f"an untrained encoder already finds the other view of {{match_before:.1%}} of {ROWS} samples: there is nothing to learn from "
+        f"an untrained encoder already finds the other view of {{match_before:.1%}} of {MAX_ROWS} samples: there is nothing to learn from "
         "telling them apart",
         "between rotations by up to 3 degrees alone and the views of eleven recipes, on digits",
         (
-            Try("stronger views: smaller crops, distortion of colour, as simclr has them"),
-            Try("a recipe whose similarity is not made of views: supcon"),
+            Remedy("stronger views: smaller crops, distortion of colour, as simclr has them"),
+            Remedy("a recipe whose similarity is not made of views: supcon"),
         ),
     ),
-    Ailment(
+    Problem(
         "views too weak",
         (Limit("view_shift", below=1e-4),),
         "two passes of a text through the encoder differ by {view_shift:.1g} of the distance of two texts: its dropout does nothing",
         "between dropout 0, where nothing but rounding is left, and dropout 0.1",
         (
-            Try("as in the paper", "dropout", lambda dropout: max(dropout, 0.1)),
-            Try("edits beside dropout", "views", lambda views: "erase-tokens" if views == "dropout" else views),
+            Remedy("as in the paper", "dropout", lambda dropout: max(dropout, 0.1)),
+            Remedy("edits beside dropout", "augmentation", lambda views: "erase-tokens" if views == "dropout" else views),
         ),
     ),
-    Ailment(
+    Problem(
         "temperature too high",
         (Limit("negatives_in_use", above=0.985),),
         "all negatives weigh alike, near or far: the loss looks at {negatives_in_use:.1%} of them evenly, and cannot tell hard from easy",
         "between SimCLR at tau 5 and 20, and healthy runs; even embeddings of width 128 at tau 0.5 would stay below it too",
-        (Try("a tenth of what it is", "tau", times(0.1)),),
+        (Remedy("a tenth of what it is", "temperature", scale_by(0.1)),),
         unless=("collapse", "views too strong", "views too weak"),
     ),
-    Ailment(
+    Problem(
         "false negatives",
         (Limit("meeting_twin", above=0.05),),
         "{meeting_twin:.1%} of the samples meet a copy or a near copy of themselves among the negatives of a batch",
         "between digits, MNIST, Fashion-MNIST and CIFAR-10 as they are, and a set in which every image is there eight times",
         (
-            Try("take the copies out of the data"),
-            Try("a smaller one meets fewer of them", "batch"),
-            Try("a loss that allows for them: debiased-contrastive; or none: byol, barlow-twins"),
+            Remedy("take the copies out of the data"),
+            Remedy("a smaller one meets fewer of them", "batch-size"),
+            Remedy("a loss that allows for them: debiased-contrastive; or none: byol, barlow-twins"),
         ),
     ),
-    Ailment(
+    Problem(
         "false negatives",
         (Limit("same_label", above=0.25),),
         "{same_label:.1%} of the negatives share the label of the sample they are pushed away from",
         "as many as in four balanced classes; all recipes were measured on ten",
         (
-            Try("supcon: labels say which samples are alike"),
-            Try("debiased-contrastive with the share of false negatives as its prior", "eta"),
-            Try("debiased-contrastive, or a method without negatives: byol, barlow-twins"),
+            Remedy("supcon: labels say which samples are alike"),
+            Remedy("debiased-contrastive with the share of false negatives as its prior", "false-negative-share"),
+            Remedy("debiased-contrastive, or a method without negatives: byol, barlow-twins"),
         ),
     ),
-    Ailment(
+    Problem(
         "anisotropy",
         (Limit("mean_cosine", above=0.98),),
         "representations point into a narrow cone: two different samples have a cosine of {mean_cosine:.3f} on average, so that cosines "
         "hardly tell samples apart",
         "between a constant added to the features, and healthy runs or even untrained convnets",
         (
-            Try("centre the vectors before comparing them: subtract the mean of the training split, or whiten"),
-            Try("a method that spreads over the sphere: simclr, simcse-unsup"),
+            Remedy("centre the vectors before comparing them: subtract the mean of the training split, or whiten"),
+            Remedy("a method that spreads over the sphere: simclr, simcse-unsup"),
         ),
         unless=("collapse",),
     ),
-    Ailment(
+    Problem(
         "leak between training and test",
         (Limit("leaked", above=0.02),),
         "{leaked:.1%} of the test samples are in the training split too, as they are or nearly: accuracies on the test split are too high",
         "above what is found in digits, MNIST, Fashion-MNIST, CIFAR-10 and the standard library's docstrings as they are",
         (
-            Try("take the copies out of the data before they are divided"),
-            Try("divide by source (person, document, video) instead of by sample: give data with a test split of their own"),
+            Remedy("take the copies out of the data before they are divided"),
+            Remedy("divide by source (person, document, video) instead of by sample: give data with a test split of their own"),
         ),
     ),
 )
@@ -209,11 +216,11 @@ AILMENTS = (
 @dataclass(frozen=True)
 class Finding:
     name: str
-    says: str
+    description: str
     reason: list[str]
     """Measured value and threshold of every symptom, in words."""
     origin: str
-    tries: list[str]
+    remedies: list[str]
 
 
 @dataclass(frozen=True)
@@ -221,58 +228,58 @@ class Diagnosis:
     findings: list[Finding]
     symptoms: dict[str, float]
     """Everything measured, also what is as it should be."""
-    unexamined: str = ""
+    not_examined: str = ""
     """Why nothing was measured, if nothing was."""
 
     @property
-    def left_out(self) -> list[str]:
+    def list_not_examined(self) -> list[str]:
         """What could not be looked for: it does not apply to this method or these data."""
-        names = dict.fromkeys(a.name for a in AILMENTS)
-        return [n for n in names if not any(_applies(a, self.symptoms) for a in AILMENTS if a.name == n)]
+        names = dict.fromkeys(a.name for a in PROBLEMS)
+        return [n for n in names if not any(_applies(a, self.symptoms) for a in PROBLEMS if a.name == n)]
 
     def to_json(self) -> str:
         found = [asdict(finding) for finding in self.findings]
-        said = {"findings": found, "symptoms": self.symptoms, "left_out": self.left_out, "unexamined": self.unexamined}
+        said = {"findings": found, "symptoms": self.symptoms, "left_out": self.list_not_examined, "unexamined": self.not_examined}
         return json.dumps(said, indent=2)
 
     def render(self) -> str:
-        if self.unexamined:
-            return f"Nothing was measured, so that nothing can be said: {self.unexamined}."
+        if self.not_examined:
+            return f"Nothing was measured, so that nothing can be said: {self.not_examined}."
         lines = []
         for finding in self.findings:
-            lines += [f"{finding.name.upper()}: {finding.says}.", f"  measured: {'; '.join(finding.reason)}"]
-            lines += [f"  threshold: {finding.origin}", *(f"  try: {t}" for t in finding.tries), ""]
+            lines += [f"{finding.name.upper()}: {finding.description}.", f"  measured: {'; '.join(finding.reason)}"]
+            lines += [f"  threshold: {finding.origin}", *(f"  try: {t}" for t in finding.remedies), ""]
         if not self.findings:
             lines += ["No finding.", ""]
-        lines += [f"{ailment.name:32}{_checked(ailment, self.symptoms)}" for ailment in AILMENTS if _applies(ailment, self.symptoms)]
-        lines += [f"Not looked for, because it does not apply here: {', '.join(self.left_out)}."] if self.left_out else []
+        lines += [f"{ailment.name:32}{_checked(ailment, self.symptoms)}" for ailment in PROBLEMS if _applies(ailment, self.symptoms)]
+        lines += [f"Not looked for, because it does not apply here: {', '.join(self.list_not_examined)}."] if self.list_not_examined else []
         return "\n".join(lines)
 
 
-def diagnose(trained: Trained, data: Any = None) -> Diagnosis:
+def diagnose(model: Model, data: Any = None) -> Diagnosis:
     """Measure a run on its own data (or on the array it was trained on, handed in again) and say what ails it."""
-    splits = splits_of(trained, data)
-    symptoms = measure_symptoms(trained, splits)
-    return Diagnosis(findings(symptoms, trained), symptoms, nothing_measured(trained, splits))
+    splits = load_model_splits(model, data)
+    symptoms = measure_symptoms(model, splits)
+    return Diagnosis(find_problems(symptoms, model), symptoms, explain_missing_symptoms(model, splits))
 
 
-def findings(symptoms: Mapping[str, float], trained: Trained) -> list[Finding]:
+def find_problems(symptoms: Mapping[str, float], model: Model) -> list[Finding]:
     found: dict[str, Finding] = {}
-    for ailment in AILMENTS:
+    for ailment in PROBLEMS:
         if _present(ailment, symptoms) and not found.keys() & {ailment.name, *ailment.unless}:
             reason = [f"{limit.measure} {symptoms[limit.measure]:.4g}, {limit}" for limit in ailment.limits]
-            tries = [text for advice in ailment.tries if (text := advice.text(trained))]
-            found[ailment.name] = Finding(ailment.name, ailment.says.format(**symptoms), reason, ailment.origin, tries)
+            tries = [text for advice in ailment.remedies if (text := advice.describe(model))]
+            found[ailment.name] = Finding(ailment.name, ailment.description.format(**symptoms), reason, ailment.origin, tries)
     return list(found.values())
 
 
-def _applies(ailment: Ailment, symptoms: Mapping[str, float]) -> bool:
+def _applies(ailment: Problem, symptoms: Mapping[str, float]) -> bool:
     return all(limit.measure in symptoms for limit in ailment.limits) and not symptoms.keys() & ailment.without
 
 
-def _present(ailment: Ailment, symptoms: Mapping[str, float]) -> bool:
-    return _applies(ailment, symptoms) and all(limit.crossed(symptoms[limit.measure]) for limit in ailment.limits)
+def _present(ailment: Problem, symptoms: Mapping[str, float]) -> bool:
+    return _applies(ailment, symptoms) and all(limit.is_crossed(symptoms[limit.measure]) for limit in ailment.limits)
 
 
-def _checked(ailment: Ailment, symptoms: Mapping[str, float]) -> str:
+def _checked(ailment: Problem, symptoms: Mapping[str, float]) -> str:
     return ", ".join(f"{limit.measure} {symptoms[limit.measure]:.4g} (a sign if {limit})" for limit in ailment.limits)

@@ -34,23 +34,24 @@ from typing import Any
 import numpy as np
 import torch
 
-import nearfar
 from nearfar import recipes
-from nearfar.api.embed import BATCH, Progress, Shard, Vectors, encode_shard, parts_of, shards_of
+from nearfar.api.embedding_shards import ROWS_PER_BATCH, Shard, VectorTable, encode_shard, load_parts, split_into_shards
 from nearfar.core import MissingExtra, NearfarError, UsageError
 from nearfar.core.files import atomic_write, write_json
-from nearfar.data.common.stores import digest
-from nearfar.train.model import Trained, load
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.image_stores import hash_bytes
+from nearfar.train.model import Model, load
+from nearfar.version import __version__
 
-log = logging.getLogger("nearfar")
-TRIES = 8
+logger = logging.getLogger("nearfar")
+MAX_TRIES_PER_SHARD = 8
 """Times that a shard is begun: one that kills its worker every time (for want of memory, say) ends the command."""
-OBJECTS = 1 << 28
+OBJECT_STORE_BYTES = 1 << 28
 """Bytes of shared memory for what Ray hands around: numbers of shards, and data that are no files."""
 
 
 @dataclass(frozen=True)
-class Job:
+class RayJob:
     """All that a worker must be told; sent to it once."""
 
     run: str
@@ -63,17 +64,17 @@ class Job:
     threads: int
 
     @staticmethod
-    def of(trained: Trained, data: Any, split: str, target: Path) -> Job:
-        if trained.folder is None:
+    def from_model(model: Model, data: Any, split: str, target: Path) -> RayJob:
+        if model.run_folder is None:
             raise UsageError("--engine ray needs a run in a folder, which its workers load: train with out=RUN")
-        name = recipes.of(trained.recipe).name
-        if name.endswith(recipes.NO_FILE):
+        name = recipes.find_method(model.recipe).name
+        if name.endswith(recipes.NO_FILE_SUFFIX):
             raise UsageError(f"--engine ray: its workers cannot load {name}: write that class into a file")
-        own = name if recipes.is_own(name) else None
+        own = name if recipes.is_user_recipe(name) else None
         if isinstance(data, (str, os.PathLike)) and os.path.exists(os.path.expanduser(data)):
             data = os.path.abspath(os.path.expanduser(data))
         folder = Path(os.path.abspath(f"{target}.shards"))
-        return Job(os.path.abspath(trained.folder.path), data, split, folder, own, trained.device.type, torch.get_num_threads())
+        return RayJob(os.path.abspath(model.run_folder.path), data, split, folder, own, model.device.type, torch.get_num_threads())
 
 
 class ShardFolder:
@@ -88,7 +89,7 @@ class ShardFolder:
         if self.path.exists() and not file.is_file() and any(self.path.iterdir()):
             raise UsageError(f"{self.path} is where shards are to be kept, and there are other things in it: move it away")
         if file.is_file() and _read_plan(file) != plan:
-            log.warning("%s holds shards of another run, other data or other settings: they are made anew", self.path)
+            logger.warning("%s holds shards of another run, other data or other settings: they are made anew", self.path)
             self.remove()
         try:
             self.path.mkdir(exist_ok=True)
@@ -103,10 +104,12 @@ class ShardFolder:
         """A byte for each try; Ray itself would start a worker that dies again without end."""
         with open(self.path / f"{number:06d}.tries", "ab") as f:
             f.write(b".")
-            if f.tell() > TRIES:
-                raise NearfarError(f"shard {number} was begun {TRIES} times and never finished: its worker died (out of memory?)")
+            if f.tell() > MAX_TRIES_PER_SHARD:
+                raise NearfarError(
+                    f"shard {number} was begun {MAX_TRIES_PER_SHARD} times and never finished: its worker died (out of memory?)"
+                )
 
-    def write(self, number: int, vectors: Vectors) -> None:
+    def write(self, number: int, vectors: VectorTable) -> None:
         buffer = io.BytesIO()
         np.save(buffer, vectors, allow_pickle=False)
         data = buffer.getvalue()
@@ -119,11 +122,11 @@ class ShardFolder:
             data = file.read_bytes()
             if file.stem.split("-")[1] == hashlib.sha256(data).hexdigest():
                 return data
-            log.warning("%s is damaged: it is made anew", file)
+            logger.warning("%s is damaged: it is made anew", file)
             file.unlink()
         return None
 
-    def read(self, number: int) -> Vectors:
+    def read(self, number: int) -> VectorTable:
         data = self.find(number)
         if data is None:
             raise NearfarError(f"shard {number} in {self.path} is gone or damaged: the same command again makes it anew")
@@ -133,21 +136,21 @@ class ShardFolder:
         shutil.rmtree(self.path)
 
 
-def embed_shards(
-    job: Job, trained: Trained, parts: list[Any], shards: list[Shard], workers: int | None, progress: Progress | None
+def embed_shards_with_ray(
+    job: RayJob, model: Model, parts: list[Any], shards: list[Shard], num_workers: int | None, progress: ProgressCallback | None
 ) -> ShardFolder:
     """See that every shard is in its folder, by the workers of Ray if need be."""
     ray = _ray()
     store = ShardFolder(job.folder)
-    plan = _plan(job, trained, parts)
+    plan = _plan(job, model, parts)
     store.prepare(plan)
     missing = [i for i in range(len(shards)) if store.find(i) is None]
     if len(missing) < len(shards):
-        log.info("%d of %d shards are there already", len(shards) - len(missing), len(shards))
+        logger.info("%d of %d shards are there already", len(shards) - len(missing), len(shards))
     rows = [shard.stop - shard.start for shard in shards]
     done, total = sum(rows) - sum(rows[i] for i in missing), sum(rows)
     if missing:
-        with _cluster(ray, job, workers) as count, _one_line_errors(ray, store):
+        with _cluster(ray, job, num_workers) as count, _one_line_errors(ray, store):
             for number in _mapped(ray, job, missing, min(count, len(missing)), plan):
                 done += rows[number]
                 if progress:
@@ -158,7 +161,7 @@ def embed_shards(
 class _Worker:
     """A process of the cluster: it holds the net and the data for all shards that come to it."""
 
-    def __init__(self, job: Job, plan: dict[str, Any]):
+    def __init__(self, job: RayJob, plan: dict[str, Any]):
         self.job, self.plan = job, plan
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -175,35 +178,35 @@ class _Worker:
     def _make(self, number: int) -> None:
         store = ShardFolder(self.job.folder)
         store.count_try(number)
-        trained, parts, shards = self._opened
-        store.write(number, encode_shard(trained, parts, shards[number]))
+        model, parts, shards = self._opened
+        store.write(number, encode_shard(model, parts, shards[number]))
 
     @functools.cached_property
-    def _opened(self) -> tuple[Trained, list[Any], list[Shard]]:
+    def _opened(self) -> tuple[Model, list[Any], list[Shard]]:
         job = self.job
         torch.set_num_threads(job.threads)
-        trained = load(job.run, job.device, job.recipe)
-        parts = parts_of(trained, job.data, job.split)
-        if _plan(job, trained, parts) != self.plan:
+        model = load(job.run, job.device, job.recipe)
+        parts = load_parts(model, job.data, job.split)
+        if _plan(job, model, parts) != self.plan:
             raise NearfarError(
                 f"a worker found other weights at {job.run}, other data at {job.data} or other versions than the command did"
             )
-        return trained, parts, shards_of(parts)
+        return model, parts, split_into_shards(parts)
 
 
-def _plan(job: Job, trained: Trained, parts: list[Any]) -> dict[str, Any]:
+def _plan(job: RayJob, model: Model, parts: list[Any]) -> dict[str, Any]:
     """What the vectors depend on; equal plans have equal vectors."""
-    assert trained.folder is not None
-    manifest = json.loads((trained.folder.checkpoints / f"step-{trained.step:09d}" / "manifest.json").read_text())
+    assert model.run_folder is not None
+    manifest = json.loads((model.run_folder.checkpoints_folder / f"step-{model.step:09d}" / "manifest.json").read_text())
     return {
         "weights": manifest["body"]["sha256"]["net.safetensors"],
-        "data": [getattr(part, "fingerprint", None) or digest(part.ids.tobytes()) for part in parts],
+        "data": [getattr(part, "fingerprint", None) or hash_bytes(part.ids.tobytes()) for part in parts],
         "rows": [len(part) for part in parts],
-        "batch": BATCH,
-        "shards": [shard.stop for shard in shards_of(parts)],
+        "batch_size": ROWS_PER_BATCH,
+        "shards": [shard.stop for shard in split_into_shards(parts)],
         "device": job.device,
         "threads": job.threads,
-        "versions": {"nearfar": nearfar.__version__, "torch": torch.__version__},
+        "versions": {"nearfar": __version__, "torch": torch.__version__},
     }
 
 
@@ -231,13 +234,13 @@ def _ray() -> Any:
 
 
 @contextlib.contextmanager
-def _cluster(ray: Any, job: Job, workers: int | None) -> Iterator[int]:
+def _cluster(ray: Any, job: RayJob, workers: int | None) -> Iterator[int]:
     """The cluster that RAY_ADDRESS names, or one of this machine alone; gives the number of workers."""
     settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     with tempfile.TemporaryDirectory(prefix="nearfar-ray-", ignore_cleanup_errors=True) as scratch:
         if "RAY_ADDRESS" not in os.environ:
             cpus = max(os.cpu_count() or 1, (workers or 1) * job.threads)
-            settings |= {"address": "local", "num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECTS}
+            settings |= {"address": "local", "num_cpus": cpus, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
             settings |= {"_node_ip_address": "127.0.0.1", "_temp_dir": scratch}
         with _silent_stderr():
             ray.init(**settings)
@@ -262,7 +265,7 @@ def _silent_stderr() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _mapped(ray: Any, job: Job, missing: list[int], workers: int, plan: dict[str, Any]) -> Iterator[int]:
+def _mapped(ray: Any, job: RayJob, missing: list[int], workers: int, plan: dict[str, Any]) -> Iterator[int]:
     """The numbers of shards as they are finished."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False

@@ -9,160 +9,170 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.api.evaluate import views_of
-from nearfar.core import Key, Recipe, Rows, Similarity
+from nearfar.core import RandomKey, Recipe, Rows, Similarity
 from nearfar.data import Splits
 from nearfar.evaluate.geometry import spread
 from nearfar.evaluate.health_measures import (
-    match_rate,
-    meeting_twin,
-    negatives_in_use,
-    rank_share,
+    count_near_duplicates,
+    effective_negative_share,
+    in_batch_duplicate_rate,
     relative_distances,
-    same_label,
-    twin_counts,
+    relative_effective_rank,
+    same_label_rate,
+    view_match_rate,
 )
 from nearfar.evaluate.isotropy import cosine_moments
-from nearfar.modalities import kind_of
-from nearfar.similarity import Augment
+from nearfar.modalities import get_modality
+from nearfar.similarity import ImageViews
 from nearfar.similarity.jigsaw import Jigsaw
 from nearfar.train.loader import to_device
-from nearfar.train.model import Trained
-from nearfar.train.step import frozen_statistics
+from nearfar.train.model import Model
+from nearfar.train.model_data import draw_test_views
+from nearfar.train.step import freeze_batch_norm_statistics
 
-ROWS = 256
+MAX_ROWS = 256
 """Training samples that embeddings and views are measured on: match rates and shares of negatives depend on this number."""
-FEWEST = 32
+MIN_ROWS = 32
 """With fewer samples nothing is measured."""
-UNIT = 1e-2
+UNIT_NORM_TOLERANCE = 1e-2
 """Vectors whose length is nearer to 1 are of unit length."""
-QUERIES, SCANNED, CHUNK = 512, 60_000, 2048
+MAX_QUERIES, MAX_CANDIDATES, CANDIDATES_PER_BLOCK = 512, 60_000, 2048
 """Samples that twins are looked for of, among at most so many, so many at a time."""
-THUMBNAIL = 16
+THUMBNAIL_PIXELS = 16
 """Images are averaged down to this many pixels a side before they are compared."""
 
 
-def measure_symptoms(trained: Trained, splits: Splits) -> dict[str, float]:
+def measure_symptoms(model: Model, splits: Splits) -> dict[str, float]:
     """Everything that can be measured of this run, by name. Nothing here needs labels but `same_label`."""
-    key, train = Key(trained.run.seed)("diagnose"), splits.train
-    if nothing_measured(trained, splits):
+    rng_key, train = RandomKey(model.config.seed)("diagnose"), splits.train
+    if explain_missing_symptoms(model, splits):
         return {}
-    part = train.subset(np.sort(key("sample").permutation(len(train))[:ROWS]))
-    found = _of_samples(trained, splits, key)
-    if trained.recipe.similarity(trained.net).count(part) == len(part):
-        part = part if trained.recipe.uses_labels else part.unlabelled()
-        found |= _at_the_loss(trained, part, key) | _of_views(trained, part)
-    return found | {"mean_cosine": cosine_moments(trained.encode(part))[0]}
+    part = train.subset(np.sort(rng_key("sample").permutation(len(train))[:MAX_ROWS]))
+    found = _of_samples(model, splits, rng_key)
+    if model.recipe.similarity(model.net).count(part) == len(part):
+        part = part if model.recipe.uses_labels else part.drop_labels()
+        found |= _at_the_loss(model, part, rng_key) | _of_views(model, part)
+    return found | {"mean_cosine": cosine_moments(model.encode(part))[0]}
 
 
-def nothing_measured(trained: Trained, splits: Splits) -> str:
+def explain_missing_symptoms(model: Model, splits: Splits) -> str:
     """Why a run cannot be examined; empty where it can."""
-    if trained.recipe.card.modality not in RAW:
-        return f"{trained.recipe.card.modality} is not examined yet, only {', '.join(RAW)}"
-    return f"{len(splits.train)} training samples are too few, {FEWEST} are needed" if len(splits.train) < FEWEST else ""
+    if model.recipe.card.modality not in RAW_FEATURES:
+        return f"{model.recipe.card.modality} is not examined yet, only {', '.join(RAW_FEATURES)}"
+    return f"{len(splits.train)} training samples are too few, {MIN_ROWS} are needed" if len(splits.train) < MIN_ROWS else ""
 
 
-def contrasts(recipe: Recipe) -> bool:
+def uses_contrast(recipe: Recipe) -> bool:
     """Whether a method pushes other samples away, without being told which of them are alike."""
     return not recipe.uses_labels and not recipe.card.negative.lower().startswith(("none", "implicit"))
 
 
-def _at_the_loss(trained: Trained, part: Any, key: Key) -> dict[str, float]:
+def _at_the_loss(model: Model, part: Any, rng_key: RandomKey) -> dict[str, float]:
     """Embeddings as the objective sees them: in training mode, with the batch's own statistics."""
-    tables = [z for z in _cut(trained, part, key).values() if z.ndim == 2 and z.is_floating_point() and min(z.shape) > 1]
+    tables = [z for z in _cut(model, part, rng_key).values() if z.ndim == 2 and z.is_floating_point() and min(z.shape) > 1]
     if not tables:
         return {}
-    found = {"spread": spread(tables[0]), "rank_share": rank_share(tables[0])}
-    partner, tau = next((z for z in tables[1:] if z.shape == tables[0].shape), None), _temperature(trained)
-    if partner is not None and tau is not None and contrasts(trained.recipe):
-        score = "dot" if trained.recipe.card.score.startswith("dot") else "cosine"
-        found["negatives_in_use"] = negatives_in_use(tables[0], partner, tau, score)
+    found = {"spread": spread(tables[0]), "rank_share": relative_effective_rank(tables[0])}
+    partner, tau = next((z for z in tables[1:] if z.shape == tables[0].shape), None), _temperature(model)
+    if partner is not None and tau is not None and uses_contrast(model.recipe):
+        score = "dot" if model.recipe.card.score.startswith("dot") else "cosine"
+        found["negatives_in_use"] = effective_negative_share(tables[0], partner, tau, score)
         length = tables[0].norm(dim=1)
-        if score == "dot" and float((length - 1).abs().max()) > UNIT:  # the training chooses it, and with it how sharp the weights are
+        if (
+            score == "dot" and float((length - 1).abs().max()) > UNIT_NORM_TOLERANCE
+        ):  # the training chooses it, and with it how sharp the weights are
             found["length"] = float(length.mean())
     return found
 
 
-def _temperature(trained: Trained) -> float | None:
+def _temperature(model: Model) -> float | None:
     """As the training left it where it is learned."""
-    if hasattr(trained.net, "temperature"):
-        return float(1 / trained.net.temperature().detach())
-    tau = getattr(trained.recipe, "tau", None)
+    if hasattr(model.net, "temperature"):
+        return float(1 / model.net.temperature().detach())
+    tau = getattr(model.recipe, "temperature", None)
     return tau if isinstance(tau, float) else None
 
 
 @torch.no_grad()
-def _cut(trained: Trained, part: Any, key: Key) -> dict[str, Tensor]:
-    similarity, ids = trained.recipe.similarity(trained.net), np.arange(len(part))
+def _cut(model: Model, part: Any, rng_key: RandomKey) -> dict[str, Tensor]:
+    similarity, ids = model.recipe.similarity(model.net), np.arange(len(part))
     rows = Rows(ids, ids, ids)
-    x = similarity.view(to_device(similarity.read(part, rows, key("read")), trained.device), rows, key("views"))
-    x["id"] = x["slot"] = torch.as_tensor(ids, device=trained.device)
-    trained.net.train()
+    x = similarity.view(to_device(similarity.read(part, rows, rng_key("read")), model.device), rows, rng_key("views"))
+    x["id"] = x["slot"] = torch.as_tensor(ids, device=model.device)
+    model.net.train()
     try:
-        with key("dropout").seeded(), frozen_statistics(trained.net):
+        with rng_key("dropout").fork_torch_rng(), freeze_batch_norm_statistics(model.net):
             return {
-                name: z.float() if z.is_floating_point() else z for name, z in trained.recipe.embed(trained.net, x, key("embed")).items()
+                name: z.float() if z.is_floating_point() else z for name, z in model.recipe.embed(model.net, x, rng_key("embed")).items()
             }
     finally:
-        trained.net.eval()
+        model.net.eval()
 
 
-def _of_views(trained: Trained, part: Any) -> dict[str, float]:
+def _of_views(model: Model, part: Any) -> dict[str, float]:
     """How hard the views make it to find a partner, before training and after; of equal views, how far dropout moves them."""
-    views = views_of(trained, part, len(part))
+    views = draw_test_views(model, part, len(part))
     if views is None or views[0].shape != views[1].shape:
         return {}
-    kind = kind_of(trained.recipe)
-    if _alike(trained.recipe.similarity(trained.net)):
-        before = trained.began() or trained.untrained()
-        return {"match_before": match_rate(*kind.encode(before, views)), "match": match_rate(*kind.encode(trained, views))}
+    modality = get_modality(model.recipe)
+    if _alike(model.recipe.similarity(model.net)):
+        before = model.build_from_init() or model.build_untrained()
+        return {
+            "match_before": view_match_rate(*modality.encode_views(before, views)),
+            "match": view_match_rate(*modality.encode_views(model, views)),
+        }
     if torch.equal(*views):
-        first, second = kind.encode(trained, views)
+        first, second = modality.encode_views(model, views)
         return {"view_shift": float(relative_distances(first, second, first.mean(0)).diagonal().mean())}
     return {}
 
 
 def _alike(similarity: Similarity) -> bool:
     """Whether both views are images that the encoder takes whole: a jigsaw is encoded tile by tile."""
-    if not isinstance(similarity, Augment):
+    if not isinstance(similarity, ImageViews):
         return False
     return not any(isinstance(op, Jigsaw) for pipeline in similarity.pipelines for op in getattr(pipeline, "ops", (pipeline,)))
 
 
-def _of_samples(trained: Trained, splits: Splits, key: Key) -> dict[str, float]:
+def _of_samples(model: Model, splits: Splits, rng_key: RandomKey) -> dict[str, float]:
     train, test, found = splits.train, splits.test, {}
-    contrasting = contrasts(trained.recipe)
+    contrasting = uses_contrast(model.recipe)
     if contrasting and train.labels is not None and len(train.classes) > 1:
-        found["same_label"] = same_label(torch.as_tensor(train.labels))
-    raw = RAW[trained.recipe.card.modality]
-    scanned = np.sort(key("scanned").permutation(len(train))[:SCANNED])
-    mean = raw(trained, train, scanned[:CHUNK]).mean(0)
+        found["same_label"] = same_label_rate(torch.as_tensor(train.labels))
+    raw = RAW_FEATURES[model.recipe.card.modality]
+    scanned = np.sort(rng_key("scanned").permutation(len(train))[:MAX_CANDIDATES])
+    mean = raw(model, train, scanned[:CANDIDATES_PER_BLOCK]).mean(0)
 
     def chunks() -> Iterator[Tensor]:
-        return (raw(trained, train, scanned[i : i + CHUNK]) for i in range(0, len(scanned), CHUNK))
+        return (raw(model, train, scanned[i : i + CANDIDATES_PER_BLOCK]) for i in range(0, len(scanned), CANDIDATES_PER_BLOCK))
 
     if contrasting:
-        own = twin_counts(raw(trained, train, scanned[np.sort(key("own").permutation(len(scanned))[:QUERIES])]), chunks(), mean) - 1
-        found["meeting_twin"] = meeting_twin(own, min(trained.run.batch or 1, len(train)), len(scanned))
+        own = (
+            count_near_duplicates(
+                raw(model, train, scanned[np.sort(rng_key("own").permutation(len(scanned))[:MAX_QUERIES])]), chunks(), mean
+            )
+            - 1
+        )
+        found["meeting_twin"] = in_batch_duplicate_rate(own, min(model.config.batch_size or 1, len(train)), len(scanned))
     if test is not None:
-        asked = np.sort(key("asked").permutation(len(test))[:QUERIES])
-        found["leaked"] = float((twin_counts(raw(trained, test, asked), chunks(), mean) > 0).double().mean())
+        asked = np.sort(rng_key("asked").permutation(len(test))[:MAX_QUERIES])
+        found["leaked"] = float((count_near_duplicates(raw(model, test, asked), chunks(), mean) > 0).double().mean())
     return found
 
 
-def _pixels(trained: Trained, data: Any, ids: np.ndarray) -> Tensor:
+def _pixels(model: Model, data: Any, ids: np.ndarray) -> Tensor:
     images = data.read(ids).float() / 255
-    small = torch.nn.functional.adaptive_avg_pool2d(images, THUMBNAIL) if images.shape[-1] > THUMBNAIL else images
+    small = torch.nn.functional.adaptive_avg_pool2d(images, THUMBNAIL_PIXELS) if images.shape[-1] > THUMBNAIL_PIXELS else images
     return small.flatten(1)
 
 
-def _token_counts(trained: Trained, data: Any, ids: np.ndarray) -> Tensor:
+def _token_counts(model: Model, data: Any, ids: np.ndarray) -> Tensor:
     """How often each token occurs in a text; padding does not count."""
-    tokens, width = data.read(ids), trained.net.sizes["vocabulary"]
+    tokens, width = data.read(ids), model.net.sizes["vocab_size"]
     counts = torch.zeros(len(tokens), width).scatter_add_(1, tokens, torch.ones(tokens.shape))
-    counts[:, trained.net.sizes["special"]["pad"]] = 0
+    counts[:, model.net.sizes["special"]["pad"]] = 0
     return counts
 
 
-RAW = {"image": _pixels, "image-text": _pixels, "text": _token_counts}
+RAW_FEATURES = {"image": _pixels, "image-text": _pixels, "text": _token_counts}
 """Samples as vectors in which copies and near copies are found; of other modalities nothing is measured yet."""

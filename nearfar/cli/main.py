@@ -5,35 +5,20 @@ Nothing heavy is imported before a command is known: `nearfar --help` does not w
 
 from __future__ import annotations
 
+import ast
 import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
-from nearfar import __version__
+from nearfar.version import __version__
 
-COMMANDS = {
-    "list": ("list_methods", "all methods, by kind of data, year, paper and loss"),
-    "card": ("card", "what one method claims, its equation, hyperparameters and published numbers"),
-    "fit": ("fit", "train a method on your data; go on with a run that was stopped"),
-    "eval": ("evaluate", "measure a run against its untrained encoder and simple baselines"),
-    "embed": ("embed", "write a vector for every sample"),
-    "export": ("export", "hand the encoder over to onnx, torch, transformers or sentence-transformers"),
-    "index": ("indexing.index", "encode data and build an index of them; add to it, delete from it"),
-    "search": ("indexing.search", "the nearest items of an index: to a text, an image, a sound, a row, vectors"),
-    "record": ("record.record", "play a game at random and keep its frames, sound and memory in a file to learn from"),
-    "mine": ("mine.mine", "hard negatives for dpr: passages that BM25 finds for a question and that do not answer it"),
-    "ask": ("ask.ask", "passages of an index that answer a question; with a reader, the answer marked in them"),
-    "report": ("report", "write a page about a run that a browser opens offline"),
-    "compare": ("judging.compare", "several runs in one table and one figure, with their spread over seeds"),
-    "diagnose": ("judging.diagnose", "what is wrong with a run, measured, and what to try"),
-    "check": ("judging.check", "whether a method of your own can be resumed, repeated, chunked and loaded like any other"),
-    "choose": ("judging.choose", "try several methods on your data and rank them without labels"),
-    "serve": ("serve.serve", "embed and search over HTTP; explore the embedding in a browser"),
-    "demo": ("demo", "all of it once, on data that ship with a dependency"),
-}
-"""Each command's function in `nearfar.cli.commands` (or in the module named), and its purpose."""
+COMMANDS_FOLDER = Path(__file__).parent / "commands"
+GROUPS = ("Methods", "Training", "Results", "Vectors and search", "Data")
+"""Groups of `nearfar --help` in order. A command names its group in its file; other groups come last."""
 
 EXAMPLES = """examples:
   nearfar demo                                                 from nothing to a measured run, in about a minute
@@ -41,19 +26,49 @@ EXAMPLES = """examples:
   nearfar embed run --data photos/ --out vectors.npy           a vector for every image, from the trained encoder"""
 
 
-def help_text() -> str:
-    width = max(map(len, COMMANDS))
-    commands = "\n".join(f"  {name:{width}}  {purpose}" for name, (_, purpose) in COMMANDS.items())
+@dataclass(frozen=True)
+class Command:
+    """One command as `nearfar --help` shows it. Read from its file without importing it."""
+
+    name: str
+    group: str
+    purpose: str
+
+
+def list_commands() -> dict[str, Command]:
+    """Return all commands by name: one for each file in the folder `commands`."""
+    files = [path for path in sorted(COMMANDS_FOLDER.glob("*.py")) if path.stem != "__init__"]
+    return {path.stem: _read_command(path) for path in files}
+
+
+def _read_command(path: Path) -> Command:
+    """Read a command's purpose (the first line of its docstring) and its group."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    purpose = (ast.get_docstring(tree) or "").split("\n")[0]
+    groups = [
+        ast.literal_eval(node.value) for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "GROUP"
+    ]
+    return Command(path.stem, groups[0] if groups else "Other", purpose)
+
+
+def build_help_text() -> str:
+    """Return the text of `nearfar --help`."""
+    commands = list_commands()
+    width = max(map(len, commands))
+    groups = dict.fromkeys([*GROUPS, *(command.group for command in commands.values())])
+    lines = []
+    for group in groups:
+        lines.append(f"\n{group}:")
+        lines += [f"  {command.name:{width}}  {command.purpose}" for command in commands.values() if command.group == group]
+    listing = "\n".join(lines)
     return f"""usage: nearfar COMMAND [flags]
 
 Contrastive representation learning: pull the alike near, push the rest far.
-
-commands:
-{commands}
+{listing}
 
 {EXAMPLES}
 
-`nearfar COMMAND --help` explains a command; `nearfar --version` names the version."""
+`nearfar COMMAND --help` explains a command; `nearfar --version` shows the version."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -86,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        print(help_text())
+        print(build_help_text())
     elif argv[0] in ("-V", "--version"):
         print(f"nearfar {__version__}")
     else:
@@ -95,12 +110,13 @@ def _run(argv: list[str]) -> int:
 
 
 def _command(name: str):
-    if name not in COMMANDS:
-        from nearfar.core.errors import UsageError, did_you_mean
+    commands = list_commands()
+    if name not in commands:
+        from nearfar.core.errors import UsageError, suggest_similar_names
 
         kind = "flag" if name.startswith("-") else "command"
         raise UsageError(
-            f"unknown {kind} {name!r}.{did_you_mean(name, [*COMMANDS, '--help', '--version'])} `nearfar --help` shows all commands"
+            f"unknown {kind} {name!r}.{suggest_similar_names(name, [*commands, '--help', '--version'])} `nearfar --help` shows all commands"
         )
     from importlib import import_module
 
@@ -108,8 +124,7 @@ def _command(name: str):
         from nearfar.core.errors import UsageError
 
         raise UsageError(f"`nearfar {name}` runs in one process: start it without torchrun")
-    module, _, function = COMMANDS[name][0].rpartition(".")
-    return getattr(import_module(f"nearfar.cli.{module or 'commands'}"), function)
+    return import_module(f"nearfar.cli.commands.{name}").run
 
 
 def _one_of_several() -> bool:
@@ -121,9 +136,9 @@ def _speaks() -> bool:
     """Of several ranks one says how the run ended."""
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return True
-    from nearfar.train.launch import speaks
+    from nearfar.train.process_group import is_reporting_rank
 
-    return speaks()
+    return is_reporting_rank()
 
 
 def _is_a_users_mistake(e: Exception) -> bool:
@@ -144,7 +159,7 @@ def _explain(e: Exception) -> tuple[str, int]:
         return str(e), e.exit_code
     if _out_of_memory(e):
         return (
-            "out of memory. --chunk 64 embeds fewer rows at a time; a smaller --batch or --image-size helps too",
+            "out of memory. --chunk-size 64 embeds fewer rows at a time; a smaller --batch-size or --image-size helps too",
             1,
         )
     if isinstance(e, (OSError, SyntaxError)):  # they name their file themselves

@@ -15,13 +15,13 @@ from typing import Any
 
 from torch import Tensor
 
-from nearfar.core import Embedded, ranks
-from nearfar.train.fit import Hook
-from nearfar.train.session import Session
+from nearfar.core import Embeddings, ranks
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import Hook
 
-WATCHED, UNWATCHED = 0.2, 30.0
+TERMINAL_REFRESH_SECONDS, PIPE_REFRESH_SECONDS = 0.2, 30.0
 """Seconds between two refreshes on a terminal, and between two lines elsewhere."""
-CLEAR = "\r\x1b[K"
+CLEAR_LINE = "\r\x1b[K"
 
 
 def _watched(stream: Any) -> bool:
@@ -43,7 +43,7 @@ class _Console(logging.Handler):
         print(text, file=sys.stderr)
 
 
-def console_logging(verbose: bool = False, quiet: bool = False) -> None:
+def log_to_console(verbose: bool = False, quiet: bool = False) -> None:
     """Messages of the logger "nearfar" on stderr: also debug ones, or errors only. The logger itself lets everything
     from info on through, for the run's own log file."""
     logger = logging.getLogger("nearfar")
@@ -54,7 +54,7 @@ def console_logging(verbose: bool = False, quiet: bool = False) -> None:
     logger.addHandler(_Console(logging.ERROR if quiet else logger.level))
 
 
-class Pace:
+class TrainingPace:
     """Steps a second: over the last refreshes, and over all that this process did."""
 
     def __init__(self, step: int):
@@ -88,35 +88,35 @@ class ProgressBar(Hook):
         self.quiet = quiet
         self.due = float("inf")
 
-    def start(self, session: Session) -> None:
+    def start(self, session: TrainingSession) -> None:
         self.watched = _watched(sys.stderr)
-        self.every = WATCHED if self.watched else UNWATCHED
-        self.pace = Pace(session.step)
+        self.every = TERMINAL_REFRESH_SECONDS if self.watched else PIPE_REFRESH_SECONDS
+        self.pace = TrainingPace(session.step)
         self.loss: float | None = None
         self.values: dict[str, Tensor] = {}
         self.drawn: Any = None
-        if self.quiet or ranks.rank() != 0:
+        if self.quiet or ranks.get_rank() != 0:
             return
         self.due = time.monotonic() + self.every
         if _rich(sys.stderr):
             self.drawn = _bar(session)
 
-    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+    def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
         self.values = values
         if time.monotonic() >= self.due:
             self._refresh(session)
             self.due = time.monotonic() + self.every
 
-    def stop(self, session: Session) -> None:
+    def stop(self, session: TrainingSession) -> None:
         if self.due == float("inf"):
             return
         if self.drawn:
             self.drawn.stop()
         elif self.watched:
-            print(CLEAR, end="", file=sys.stderr, flush=True)
+            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
         print(self._last_words(session), file=sys.stderr, flush=True)
 
-    def _refresh(self, session: Session) -> None:
+    def _refresh(self, session: TrainingSession) -> None:
         self.pace.measure(session.step)
         if "loss" in self.values:  # what is fitted in closed form has none
             loss = float(self.values["loss"])
@@ -125,23 +125,23 @@ class ProgressBar(Hook):
         if self.drawn:
             self.drawn.update(self.drawn.task_ids[0], completed=session.step, text=text, refresh=True)
         else:
-            begin, end = (CLEAR, "") if self.watched else ("", "\n")
+            begin, end = (CLEAR_LINE, "") if self.watched else ("", "\n")
             print(f"{begin}step {session.step}/{session.steps}  {text}", end=end, file=sys.stderr, flush=True)
 
-    def _words(self, session: Session) -> str:
+    def _words(self, session: TrainingSession) -> str:
         left = (session.steps - session.step) / max(self.pace.mean, 1e-9)
-        speed = _speed(self.pace.rate, session.run.batch or 0)
+        speed = _speed(self.pace.rate, session.config.batch_size or 0)
         loss = "" if self.loss is None else f"loss {self.loss:.4g}  "
         return f"{loss}{speed}  {_clock(self.pace.seconds)} passed, {_clock(left)} left"
 
-    def _last_words(self, session: Session) -> str:
+    def _last_words(self, session: TrainingSession) -> str:
         """Where it ended. After an error a GPU may refuse to give the loss out: it is read only if all went well."""
         self.pace.last = session.step
         loss = f"loss {float(self.values['loss']):.4g}  " if self.values and session.step == session.steps else ""
-        return f"step {session.step}/{session.steps}  {loss}{_speed(self.pace.mean, session.run.batch or 0)}  {_clock(self.pace.seconds)}"
+        return f"step {session.step}/{session.steps}  {loss}{_speed(self.pace.mean, session.config.batch_size or 0)}  {_clock(self.pace.seconds)}"
 
 
-def _bar(session: Session) -> Any:
+def _bar(session: TrainingSession) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -162,19 +162,19 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def progress(label: str, quiet: bool = False) -> Callable[[int, int], None]:
+def show_progress(label: str, quiet: bool = False) -> Callable[[int, int], None]:
     """A callback (done, total): one line that is rewritten in place and wiped at the end; elsewhere one line every 30 s."""
     watched = _watched(sys.stderr) and not quiet
-    every = float("inf") if quiet else WATCHED if watched else UNWATCHED
+    every = float("inf") if quiet else TERMINAL_REFRESH_SECONDS if watched else PIPE_REFRESH_SECONDS
     due = time.monotonic() + every
 
     def show(done: int, total: int) -> None:
         nonlocal due
         if watched and done >= total:
-            print(CLEAR, end="", file=sys.stderr, flush=True)
+            print(CLEAR_LINE, end="", file=sys.stderr, flush=True)
         elif time.monotonic() >= due:
             due = time.monotonic() + every
-            begin, end = (CLEAR, "") if watched else ("", "\n")
+            begin, end = (CLEAR_LINE, "") if watched else ("", "\n")
             print(f"{begin}{label} {done:,}/{total:,}", end=end, file=sys.stderr, flush=True)
 
     return show

@@ -1,14 +1,32 @@
 """The vocabulary: keys, plans, rows, similarities, nets, recipes, cards, runs."""
 
 from nearfar.core.card import Card
-from nearfar.core.configs import Machine, Run
+from nearfar.core.configs import RuntimeConfig, TrainConfig
 from nearfar.core.errors import DataError, MissingExtra, NearfarError, UsageError
-from nearfar.core.net import Bank, Ema, Net, Queue
+from nearfar.core.net import Ema, MemoryBank, Net, Queue
 from nearfar.core.plan import Plan, Rows
-from nearfar.core.random_key import Key
-from nearfar.core.recipe import Embedded, Raw, Recipe, Similarity, Sizes, Views
+from nearfar.core.random_key import RandomKey
+from nearfar.core.recipe import Embeddings, RawBatch, Recipe, Similarity, Sizes, Views
 
 __all__ = [
-    "Bank", "Card", "DataError", "Ema", "Embedded", "Key", "Machine", "MissingExtra", "NearfarError", "Net", "Plan", "Queue",
-    "Raw", "Recipe", "Rows", "Run", "Similarity", "Sizes", "UsageError", "Views",
+    "Card",
+    "DataError",
+    "Ema",
+    "Embeddings",
+    "MemoryBank",
+    "MissingExtra",
+    "NearfarError",
+    "Net",
+    "Plan",
+    "Queue",
+    "RandomKey",
+    "RawBatch",
+    "Recipe",
+    "Rows",
+    "RuntimeConfig",
+    "Similarity",
+    "Sizes",
+    "TrainConfig",
+    "UsageError",
+    "Views",
 ]  # fmt: skip

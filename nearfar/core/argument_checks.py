@@ -12,49 +12,49 @@ from torch import Tensor
 from nearfar.core.errors import UsageError
 
 
-def check_rows(least_dims: int = 2, /, **named: Tensor) -> None:
+def check_rows(min_dims: int = 2, /, **named: Tensor) -> None:
     """Raise `UsageError` unless all are floating-point tensors (n, …) with one n, which is at least 1."""
-    counts = {_count(x, least_dims) for x in named.values()}
+    counts = {_count(x, min_dims) for x in named.values()}
     if len(counts) == 1 and 0 not in counts:  # the usual case, in a microsecond
         return
-    check_float(least_dims, **named)
+    check_float_tensors(min_dims, **named)
     for name, x in named.items():
         if not len(x):
             raise UsageError(f"`{name}` must not be empty, got the shape {tuple(x.shape)}")
-    check_lengths(**named)
+    check_equal_lengths(**named)
 
 
-def check_float(least_dims: int = 2, /, **named: Tensor) -> None:
+def check_float_tensors(min_dims: int = 2, /, **named: Tensor) -> None:
     """Raise `UsageError` unless all are floating-point tensors of at least so many dimensions. They may be empty."""
     for name, x in named.items():
         if not isinstance(x, Tensor) or not x.is_floating_point():
             found = str(x.dtype).removeprefix("torch.") if isinstance(x, Tensor) else type(x).__name__
             raise UsageError(f"`{name}` must be a floating-point tensor, got {found}")
-        if x.dim() < least_dims:
-            wanted = ", ".join(["n", *"def"[: least_dims - 1]]) if least_dims > 1 else "n,"
+        if x.dim() < min_dims:
+            wanted = ", ".join(["n", *"def"[: min_dims - 1]]) if min_dims > 1 else "n,"
             raise UsageError(f"`{name}` must have the shape ({wanted}), one row for each sample, got {tuple(x.shape)}")
 
 
-def check_same_shape(**named: Tensor) -> None:
+def check_rows_of_same_shape(**named: Tensor) -> None:
     """Raise `UsageError` unless all are floating-point tensors (n, d) of one shape, with at least one row."""
     check_rows(**named)
-    check_shapes(**named)
+    check_equal_shapes(**named)
 
 
-def check_shapes(**named: Tensor) -> None:
+def check_equal_shapes(**named: Tensor) -> None:
     """Raise `UsageError` unless all tensors have the same shape."""
     if len({x.shape for x in named.values()}) > 1:
         shapes = " and ".join(str(tuple(x.shape)) for x in named.values())
         raise UsageError(f"{_names(named)} must have the same shape, got {shapes}")
 
 
-def check_lengths(**named: Tensor) -> None:
+def check_equal_lengths(**named: Tensor) -> None:
     """Raise `UsageError` unless all tensors have the same number of rows."""
     if len({len(x) for x in named.values()}) > 1:
         raise UsageError(f"{_names(named)} must have the same number of rows, got {' and '.join(str(len(x)) for x in named.values())}")
 
 
-def check_flags(shape: tuple[int, ...], /, **named: Tensor) -> None:
+def check_masks(shape: tuple[int, ...], /, **named: Tensor) -> None:
     """Raise `UsageError` unless all are tensors of truth values of this shape."""
     for name, x in named.items():
         if not isinstance(x, Tensor) or x.dtype.is_floating_point or x.dtype.is_complex or x.dtype.itemsize > 1 or x.shape != shape:
@@ -65,12 +65,12 @@ def check_flags(shape: tuple[int, ...], /, **named: Tensor) -> None:
 def check_positive(**named: float | Tensor) -> None:
     """Raise `UsageError` unless all numbers are greater than 0, of those that `known_number` can read."""
     for name, x in named.items():
-        value = known_number(x)
+        value = read_host_number(x)
         if value is not None and not value > 0:
             raise UsageError(f"`{name}` must be positive, got {value:g}")
 
 
-def known_number(x: float | Tensor) -> float | None:
+def read_host_number(x: float | Tensor) -> float | None:
     """Return the number; None for tensors on a GPU, which would be waited for, for those with a gradient, and in torch.compile."""
     if not isinstance(x, Tensor):
         return float(x)

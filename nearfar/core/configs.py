@@ -11,7 +11,7 @@ from nearfar.core.field_checks import POSITIVE, check_fields
 
 
 @dataclass(frozen=True)
-class Run:
+class TrainConfig:
     """Everything besides the recipe's own hyperparameters that the result depends on. Fields are flags of `nearfar fit`."""
 
     data: str = ""
@@ -30,7 +30,7 @@ class Run:
     and triples learn a table: auto."""
     image_size: int | None = None
     """Images are scaled and cropped to this many pixels a side. Default: their own size if all agree, else 64."""
-    rate: int | None = None
+    sample_rate: int | None = None
     """Sounds are resampled to this many samples a second. Default: their own rate, at most 16,000."""
     seconds: float | None = None
     """Sounds are cut or filled up with silence to this length. Default: 95 in 100 of them fit in whole."""
@@ -38,14 +38,14 @@ class Run:
     """Which columns of a table are texts, in order, as in anchor,positive,negative; label=NAME and score=NAME name those. Of images with
     captions: image,caption."""
     tokenizer: str = "auto"
-    """NAME-OR-FOLDER of a tokenizer of transformers; auto: that of --init or of an hf: encoder, else one trained on the training texts."""
-    vocabulary: int = 8192
+    """NAME-OR-FOLDER of a tokenizer of transformers; auto: that of --init-from or of an hf: encoder, else one trained on the training texts."""
+    vocab_size: int = 8192
     """Tokens of a tokenizer that is trained."""
     min_count: int = 5
     """Words of a corpus that occur less often are left out."""
-    length: int = 64
+    max_length: int = 64
     """Texts are cut off after this many tokens."""
-    batch: int | None = None
+    batch_size: int | None = None
     """Samples a step. Default: 256, or the largest power of two that the data allow."""
     steps: int | None = None
     """Length of the training in optimizer steps; 0 for methods that are fitted in closed form."""
@@ -58,52 +58,52 @@ class Run:
     """Learning rate at its peak, for the whole batch (no hidden scaling)."""
     weight_decay: float = 1e-4
     """Decay of weights (decoupled in AdamW)."""
-    decay: Literal["matrices", "all"] = "matrices"
+    decay_params: Literal["matrices", "all"] = "matrices"
     """What decays: matrices and kernels alone, or biases, norms and other one-dimensional parameters too, as in many plain scripts."""
     momentum: float = 0.9
     """Momentum of SGD and LARS."""
     schedule: Literal["cosine", "constant"] = "cosine"
     """Course of the learning rate after the warm-up."""
-    warmup: float = 0.1
+    warmup_ratio: float = 0.1
     """Share of the training during which the learning rate rises linearly."""
-    clip: float | None = None
+    grad_clip: float | None = None
     """Largest norm of the whole gradient."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: embeddings are computed under autocast; losses always see fp32."""
     seed: int = 0
     """Names every random number of the run: order, views, initialisation, split."""
-    init: str | None = None
+    init_from: str | None = None
     """A finished run whose encoder this one starts from."""
     on_error: Literal["stop", "skip"] = "stop"
     """What to do about a file, a row or a line that cannot be read: stop and name it, or leave it out and count it."""
 
     def __post_init__(self):
-        limits = dict.fromkeys(("batch", "image_size", "rate", "vocabulary", "length", "min_count"), (1.0, math.inf))
-        limits |= dict.fromkeys(("epochs", "lr", "clip", "seconds"), POSITIVE)
+        limits = dict.fromkeys(("batch_size", "image_size", "sample_rate", "vocab_size", "max_length", "min_count"), (1.0, math.inf))
+        limits |= dict.fromkeys(("epochs", "lr", "grad_clip", "seconds"), POSITIVE)
         limits |= dict.fromkeys(("steps", "weight_decay", "seed"), (0.0, math.inf))
-        limits |= {"momentum": (0.0, 1.0), "warmup": (0.0, 0.99)}
+        limits |= {"momentum": (0.0, 1.0), "warmup_ratio": (0.0, 0.99)}
         check_fields(self, limits)
         if self.steps is not None and self.epochs is not None:
             raise UsageError("give --steps or --epochs, not both")
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Where and how a run is computed. On one machine none of these changes the result beyond rounding, but for --chunk with
+class RuntimeConfig:
+    """Where and how a run is computed. On one machine none of these changes the result beyond rounding, but for --chunk-size with
     batch normalisation or dropout."""
 
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     deterministic: bool = False
     """Only algorithms that give the same bits every time (always so on CPU; slower on CUDA)."""
-    chunk: int | None = None
+    chunk_size: int | None = None
     """Embed at most this many rows at a time: batches larger than memory, one more forward pass, the same gradients for nets without
     batch normalisation (--encoder convnet-gn, --norm layer) and dropout, whose masks are drawn chunk by chunk."""
-    workers: int = 0
+    num_workers: int = 0
     """Processes that read samples ahead; useful for files that do not fit into memory."""
     compile: bool = False
     """Compile convolutional encoders with torch.compile: a minute at the start, faster steps; without a compiler they run as they are."""
-    graph: bool = True
+    cuda_graph: bool = True
     """On CUDA, record a step and replay it, where that gives the same (not with --deterministic): the host is no bottleneck then."""
     eval_every: int | None = None
     """Evaluate on the test split every so many steps, if there are labels."""
@@ -113,9 +113,9 @@ class Machine:
     """Write a line of metrics every so many steps."""
 
     def __post_init__(self):
-        positive = dict.fromkeys(("chunk", "eval_every", "save_every", "log_every"), (1.0, math.inf))
-        check_fields(self, positive | {"workers": (0.0, math.inf)})
+        positive = dict.fromkeys(("chunk_size", "eval_every", "save_every", "log_every"), (1.0, math.inf))
+        check_fields(self, positive | {"num_workers": (0.0, math.inf)})
 
 
-def field_names(kind: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
+def get_field_names(config_class: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(config_class))

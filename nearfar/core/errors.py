@@ -25,11 +25,11 @@ class DataError(NearfarError, ValueError):
 class MissingExtra(UsageError):
     """An optional dependency is not installed."""
 
-    def __init__(self, package: str, extra: str, what: str):
-        super().__init__(f"{what} needs the package '{package}', which is not installed: pip install 'nearfar[{extra}]'")
+    def __init__(self, package: str, extra: str, feature: str):
+        super().__init__(f"{feature} needs the package '{package}', which is not installed: pip install 'nearfar[{extra}]'")
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def suggest_similar_names(word: str, known: Iterable[str]) -> str:
     """`" Did you mean 'simclr'?"`, or nothing where no known word is near."""
     near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""

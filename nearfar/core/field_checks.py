@@ -8,30 +8,30 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from nearfar.core.errors import UsageError, did_you_mean
+from nearfar.core.errors import UsageError, suggest_similar_names
 
 POSITIVE = (math.ulp(0.0), math.inf)
 
 
-def check_fields(settings: Any, limits: Mapping[str, tuple[float, float]], default: tuple[float, float] | None = None) -> None:
+def check_fields(settings: Any, limits: Mapping[str, tuple[float, float]], default_limits: tuple[float, float] | None = None) -> None:
     """Every field has a value of its type; choices are among those offered; numbers lie within `limits` (both ends included).
 
     `default` are the limits of numbers that have none of their own.
     """
     hints = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
-        value, name = getattr(settings, field.name), flag(field.name)
+        value, name = getattr(settings, field.name), to_flag(field.name)
         allowed = _alternatives(hints[field.name])
         if value is None and type(None) in allowed:
             continue
         _check_type(name, value, [a for a in allowed if a is not type(None)])
-        low, high = limits.get(field.name) or default or (-math.inf, math.inf)
+        low, high = limits.get(field.name) or default_limits or (-math.inf, math.inf)
         if isinstance(value, (int, float)) and not isinstance(value, bool) and not low <= value <= high:
-            way_out = _way_out(type(settings), field.name, value) if default and field.name not in limits else ""
+            way_out = _way_out(type(settings), field.name, value) if default_limits and field.name not in limits else ""
             raise UsageError(f"{name} must be {_words(low, high)}, got {value}{way_out}")
 
 
-def flag(name: str) -> str:
+def to_flag(name: str) -> str:
     """What a field is called on the command line."""
     return "--" + name.replace("_", "-")
 
@@ -45,7 +45,7 @@ def _check_type(name: str, value: Any, allowed: list[Any]) -> None:
     kinds = tuple(k for a in allowed if get_origin(a) is not Literal for k in ((int, float) if a is float else (get_origin(a) or a,)))
     if choices and value not in choices and not (kinds and isinstance(value, kinds)):
         known = [str(c) for c in choices]
-        raise UsageError(f"{name} must be one of {', '.join(known)}, got {value!r}.{did_you_mean(str(value), known)}")
+        raise UsageError(f"{name} must be one of {', '.join(known)}, got {value!r}.{suggest_similar_names(str(value), known)}")
     if kinds and not choices and (not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds)):
         raise UsageError(f"{name} must be of type {' or '.join(k.__name__ for k in kinds)}, got {value!r}")
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from nearfar.core.errors import NearfarError, UsageError
 
 
-def writable_target(path: str | os.PathLike) -> Path:
+def resolve_writable_path(path: str | os.PathLike) -> Path:
     """The path, if a regular file may be written there; a clear error for folders, devices, pipes and links."""
     target = Path(path)
     try:
@@ -36,7 +36,7 @@ def writable_target(path: str | os.PathLike) -> Path:
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A binary file that appears under its name whole, flushed to the disk, or not at all."""
-    target = writable_target(path)
+    target = resolve_writable_path(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     except OSError as e:
@@ -75,16 +75,16 @@ def _umask() -> int:
 
 
 @contextlib.contextmanager
-def only_one(lock: Path, cannot: str, busy: str) -> Iterator[None]:
+def hold_file_lock(lock_path: Path, open_error: str, busy_error: str) -> Iterator[None]:
     """Within the block no other process holds `lock`; it ends with the process, however that ends. `cannot` and `busy`: what is said
     where the file cannot be made, and where somebody else holds it."""
     try:
-        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as e:
-        raise NearfarError(f"{cannot}: {e.strerror}") from e
+        raise NearfarError(f"{open_error}: {e.strerror}") from e
     with os.fdopen(file) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as e:
-            raise NearfarError(busy) from e
+            raise NearfarError(busy_error) from e
         yield

@@ -13,7 +13,7 @@ import triton.language as tl
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-BLOCK = 1024
+ELEMENTS_PER_BLOCK = 1024
 
 
 @triton.jit
@@ -36,20 +36,22 @@ def _hash(slots, out, word, total, columns, UNIFORM: tl.constexpr, BLOCK: tl.con
         tl.store(out + at, found.to(tl.int64), mask=at < total)
 
 
-def bits(slots: Int64[Tensor, " n"], word: int, columns: int) -> Int64[Tensor, "n {columns}"]:
+def bits(slots: Int64[Tensor, " n"], key_hash: int, columns: int) -> Int64[Tensor, "n {columns}"]:
     """`Key.bits`; `word` is the key's as a signed integer."""
-    return _launch(slots, word, columns, torch.int64)
+    return _launch(slots, key_hash, columns, torch.int64)
 
 
-def uniform(slots: Int64[Tensor, " n"], word: int, columns: int) -> Float[Tensor, "n {columns}"]:
+def uniform(slots: Int64[Tensor, " n"], key_hash: int, columns: int) -> Float[Tensor, "n {columns}"]:
     """`Key.uniform`, flat."""
-    return _launch(slots, word, columns, torch.float32)
+    return _launch(slots, key_hash, columns, torch.float32)
 
 
-def _launch(slots: Tensor, word: int, columns: int, kind: torch.dtype) -> Tensor:
-    out = torch.empty(len(slots), columns, dtype=kind, device=slots.device)
+def _launch(slots: Tensor, key_hash: int, columns: int, dtype: torch.dtype) -> Tensor:
+    out = torch.empty(len(slots), columns, dtype=dtype, device=slots.device)
     if not (total := out.numel()):
         return out
     with torch.cuda.device_of(slots):  # Triton launches on the current device, whatever it is given
-        _hash[(triton.cdiv(total, BLOCK),)](slots.contiguous(), out, word, total, columns, kind == torch.float32, BLOCK)
+        _hash[(triton.cdiv(total, ELEMENTS_PER_BLOCK),)](
+            slots.contiguous(), out, key_hash, total, columns, dtype == torch.float32, ELEMENTS_PER_BLOCK
+        )
     return out

@@ -15,24 +15,24 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
+from nearfar.core.random_key import RandomKey
 
-CELLS = 1 << 24
+DISTANCES_PER_BLOCK = 1 << 24
 """A block of rows has about this many distances to the centres."""
-APART = 1e-3
+CLUSTER_SPLIT_OFFSET = 1e-3
 """How far the two halves of a divided cluster stand from its centre, relative to each coordinate."""
 
 
 class Clusters(NamedTuple):
     """Centres (k, d), each row's cluster (n,), and the sum of squared distances between them."""
 
-    centres: Tensor
-    assigned: Tensor
+    centers: Tensor
+    cluster_ids: Tensor
     inertia: Tensor
 
 
 @torch.no_grad()
-def kmeans(x: Float[Tensor, "n d"], k: int, key: Key, iterations: int = 20) -> Clusters:
+def kmeans(x: Float[Tensor, "n d"], num_clusters: int, rng_key: RandomKey, max_iterations: int = 20) -> Clusters:
     """k clusters of the rows. Stops before `iterations` where nothing moves any more.
 
     A cluster that loses all its rows takes half of a large one. Only data with fewer distinct rows than k are
@@ -40,48 +40,48 @@ def kmeans(x: Float[Tensor, "n d"], k: int, key: Key, iterations: int = 20) -> C
 
     References: Lloyd 1982; Arthur, Vassilvitskii, k-means++: The Advantages of Careful Seeding, SODA 2007.
     """
-    check_clusters(k, len(x))
-    centres = x[_spread_rows(x, k, key)]
+    check_num_clusters(num_clusters, len(x))
+    centres = x[_spread_rows(x, num_clusters, rng_key)]
     found = _assign(x, centres)
-    for _ in range(iterations):
-        sums, sizes = _sums(x, found.assigned, k)
-        centres = torch.where(sizes[:, None] > 0, sums / sizes[:, None].clamp_min(1), found.centres)
+    for _ in range(max_iterations):
+        sums, sizes = _sums(x, found.cluster_ids, num_clusters)
+        centres = torch.where(sizes[:, None] > 0, sums / sizes[:, None].clamp_min(1), found.centers)
         before, found = found, _assign(x, _divide_largest(centres, sizes))
-        if torch.equal(before.assigned, found.assigned):
+        if torch.equal(before.cluster_ids, found.cluster_ids):
             break
     return found
 
 
-def check_clusters(k: int, n: int) -> None:
+def check_num_clusters(num_clusters: int, num_samples: int) -> None:
     """An error unless n rows can make k clusters."""
-    if not 1 <= k <= n:
-        raise UsageError(f"{n} samples cannot make {k} clusters: ask for 1 to {n} of them (--clusters)")
+    if not 1 <= num_clusters <= num_samples:
+        raise UsageError(f"{num_samples} samples cannot make {num_clusters} clusters: ask for 1 to {num_samples} of them (--clusters)")
 
 
-def _spread_rows(x: Float[Tensor, "n d"], k: int, key: Key) -> Int[Tensor, " k"]:
+def _spread_rows(x: Float[Tensor, "n d"], k: int, rng_key: RandomKey) -> Int[Tensor, " k"]:
     """k-means++: each next row is drawn with a probability proportional to its squared distance from those drawn before.
 
     Drawn by a race: a clock that rings after an exponential time of rate w rings first with probability w / sum of w.
     """
     slots, squares = torch.arange(len(x), device=x.device), x.square().sum(1)
-    row = key("first").integers(slots[:1], len(x))
+    row = rng_key("first").integers(slots[:1], len(x))
     chosen, distance = [row], torch.full_like(squares, torch.inf)
     for i in range(1, k):
         distance = torch.minimum(distance, (squares + squares[row] - 2 * (x @ x[row[0]])).clamp_min(0)).index_fill(0, row, 0.0)
-        row = (-torch.log1p(-key("next", i).uniform(slots)) / distance).nan_to_num(torch.inf).argmin(0, keepdim=True)
+        row = (-torch.log1p(-rng_key("next", i).uniform(slots)) / distance).nan_to_num(torch.inf).argmin(0, keepdim=True)
         chosen.append(row)
     return torch.cat(chosen)
 
 
 def _blocks(x: Tensor, k: int) -> tuple[Tensor, ...]:
-    return x.split(max(1, CELLS // k))
+    return x.split(max(1, DISTANCES_PER_BLOCK // k))
 
 
-def _assign(x: Float[Tensor, "n d"], centres: Float[Tensor, "k d"]) -> Clusters:
+def _assign(x: Float[Tensor, "n d"], centers: Float[Tensor, "k d"]) -> Clusters:
     """Each row to its nearest centre."""
-    half = centres.square().sum(1) / 2
-    assigned = torch.cat([(half - block @ centres.T).argmin(1) for block in _blocks(x, len(centres))])
-    return Clusters(centres, assigned, (x - centres[assigned]).square().sum())
+    half = centers.square().sum(1) / 2
+    assigned = torch.cat([(half - block @ centers.T).argmin(1) for block in _blocks(x, len(centers))])
+    return Clusters(centers, assigned, (x - centers[assigned]).square().sum())
 
 
 def _sums(x: Float[Tensor, "n d"], assigned: Int[Tensor, " n"], k: int) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
@@ -93,14 +93,14 @@ def _sums(x: Float[Tensor, "n d"], assigned: Int[Tensor, " n"], k: int) -> tuple
     return sums, sizes
 
 
-def _divide_largest(centres: Float[Tensor, "k d"], sizes: Float[Tensor, " k"]) -> Float[Tensor, "k d"]:
+def _divide_largest(centers: Float[Tensor, "k d"], sizes: Float[Tensor, " k"]) -> Float[Tensor, "k d"]:
     """The largest clusters share their place with the empty ones: both centres move a little, to opposite sides."""
     empty, large = (sizes == 0).nonzero()[:, 0], sizes.argsort(descending=True, stable=True)
     count = min(len(empty), int((sizes > 1).sum()))
     if count == 0:
-        return centres
+        return centers
     empty, large = empty[:count], large[:count]
-    sign = 1 - 2 * (torch.arange(centres.shape[1], device=centres.device) % 2)
-    middle, centres = centres[large], centres.clone()
-    centres[empty], centres[large] = middle * (1 + APART * sign), middle * (1 - APART * sign)
-    return centres
+    sign = 1 - 2 * (torch.arange(centers.shape[1], device=centers.device) % 2)
+    middle, centers = centers[large], centers.clone()
+    centers[empty], centers[large] = middle * (1 + CLUSTER_SPLIT_OFFSET * sign), middle * (1 - CLUSTER_SPLIT_OFFSET * sign)
+    return centers

@@ -49,9 +49,9 @@ class Ema(nn.Module):
             return self.module(*args, **kwargs)
 
     @torch.no_grad()
-    def follow(self, source: nn.Module, m: float) -> None:
+    def follow(self, source: nn.Module, ema_momentum: float) -> None:
         mine, theirs = list(self.module.parameters()), [p.detach() for p in source.parameters()]
-        torch._foreach_lerp_(mine, theirs, 1.0 - m)  # pyright: ignore
+        torch._foreach_lerp_(mine, theirs, 1.0 - ema_momentum)  # pyright: ignore
 
 
 class Queue(nn.Module):
@@ -80,14 +80,14 @@ class Queue(nn.Module):
         self.head.copy_((self.head + len(z)) % len(self.rows))
 
 
-class Bank(nn.Module):
+class MemoryBank(nn.Module):
     """One row for each of `n` samples: `bank[ids]` reads, `bank.put(ids, values)` writes (in `update` or `refresh`)."""
 
     rows: Tensor
 
-    def __init__(self, n: int, *shape: int, dtype: torch.dtype = torch.float32):
+    def __init__(self, num_samples: int, *shape: int, dtype: torch.dtype = torch.float32):
         super().__init__()
-        self.register_buffer("rows", torch.zeros(n, *shape, dtype=dtype))
+        self.register_buffer("rows", torch.zeros(num_samples, *shape, dtype=dtype))
 
     def __len__(self) -> int:
         return len(self.rows)

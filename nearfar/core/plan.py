@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
+from nearfar.core.random_key import RandomKey
 
-TABLE_LIMIT = 1 << 24
+MAX_SAMPLES_FOR_ORDER_TABLE = 1 << 24
 """Up to this many samples the order of an epoch is a table; beyond, a permutation computed entry by entry."""
 
 
@@ -25,23 +25,23 @@ class Rows:
 
     ids: np.ndarray
     slots: np.ndarray
-    batch: np.ndarray
+    batch_ids: np.ndarray
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def __getitem__(self, part: slice) -> Rows:
-        return Rows(self.ids[part], self.slots[part], self.batch)
+        return Rows(self.ids[part], self.slots[part], self.batch_ids)
 
-    def share(self, rank: int, world: int) -> Rows:
+    def select_rank_share(self, rank: int, world_size: int) -> Rows:
         """One rank's contiguous share; shares differ by at most one row."""
         n = len(self)
-        return self[rank * n // world : (rank + 1) * n // world]
+        return self[rank * n // world_size : (rank + 1) * n // world_size]
 
-    def chunks(self, size: int | None) -> list[Rows]:
+    def split(self, chunk_size: int | None) -> list[Rows]:
         """Consecutive parts of at most `size` rows, as even as can be; one part where size is None."""
         n = len(self)
-        parts = max(1, -(-n // size)) if size else 1
+        parts = max(1, -(-n // chunk_size)) if chunk_size else 1
         return [self[i * n // parts : (i + 1) * n // parts] for i in range(parts)]
 
 
@@ -52,35 +52,41 @@ class Plan:
     `plan.rows(t)` needs no earlier step: a run resumes anywhere without replaying a loader.
     """
 
-    n: int
-    batch: int
-    key: Key
+    num_samples: int
+    batch_size: int
+    rng_key: RandomKey
 
     def __post_init__(self):
-        if self.batch < 1:
-            raise UsageError(f"batch must be at least 1, got {self.batch}")
-        if self.batch > self.n:
-            remedy = f"Use --batch {self.n} or {'less' if self.n > 1 else 'give more data'}"
-            raise UsageError(f"batch {self.batch} is larger than the data: {self.n} training sample{'s' * (self.n != 1)}. {remedy}")
+        if self.batch_size < 1:
+            raise UsageError(f"batch must be at least 1, got {self.batch_size}")
+        if self.batch_size > self.num_samples:
+            remedy = f"Use --batch-size {self.num_samples} or {'less' if self.num_samples > 1 else 'give more data'}"
+            raise UsageError(
+                f"batch {self.batch_size} is larger than the data: {self.num_samples} training sample{'s' * (self.num_samples != 1)}. {remedy}"
+            )
 
     @property
     def steps_per_epoch(self) -> int:
-        return self.n // self.batch
+        return self.num_samples // self.batch_size
 
-    def rows(self, step: int) -> Rows:
+    def get_rows(self, step: int) -> Rows:
         epoch, k = divmod(step, self.steps_per_epoch)
-        place = np.arange(k * self.batch, (k + 1) * self.batch)
-        key = self.key("order", epoch)
-        ids = _order(key, self.n)[place] if self.n <= TABLE_LIMIT else feistel(key, self.n, place)
-        return Rows(ids, step * self.batch + np.arange(self.batch), ids)
+        place = np.arange(k * self.batch_size, (k + 1) * self.batch_size)
+        rng_key = self.rng_key("order", epoch)
+        ids = (
+            _order(rng_key, self.num_samples)[place]
+            if self.num_samples <= MAX_SAMPLES_FOR_ORDER_TABLE
+            else permute_indices(rng_key, self.num_samples, place)
+        )
+        return Rows(ids, step * self.batch_size + np.arange(self.batch_size), ids)
 
 
 @functools.lru_cache(maxsize=2)
-def _order(key: Key, n: int) -> np.ndarray:
-    return key.permutation(n)
+def _order(rng_key: RandomKey, n: int) -> np.ndarray:
+    return rng_key.permutation(n)
 
 
-def feistel(key: Key, n: int, index: np.ndarray, rounds: int = 6) -> np.ndarray:
+def permute_indices(rng_key: RandomKey, n: int, indices: np.ndarray, rounds: int = 6) -> np.ndarray:
     """Entries `index` of a keyed permutation of range(n), computed one by one without a table.
 
     A Feistel network permutes the next power of four; entries that land outside range(n) walk on along their
@@ -88,8 +94,8 @@ def feistel(key: Key, n: int, index: np.ndarray, rounds: int = 6) -> np.ndarray:
     """
     half = np.uint64(max(1, (int(n - 1).bit_length() + 1) // 2))
     mask = (np.uint64(1) << half) - np.uint64(1)
-    keys = [key("feistel", r) for r in range(rounds)]
-    out = np.asarray(index).astype(np.uint64)
+    keys = [rng_key("feistel", r) for r in range(rounds)]
+    out = np.asarray(indices).astype(np.uint64)
     outside = np.ones(len(out), dtype=bool)
     while outside.any():
         left, right = out[outside] >> half, out[outside] & mask

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
 _GOLDEN, _MIX1, _MIX2, _COLUMN = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD1342543DE82EF95
 _QUANTILES = 1 << 16
@@ -71,13 +71,13 @@ def _kernels(device: str) -> ModuleType | None:
     try:
         from nearfar.core import gpu_hashing as hashing
 
-        key, slots = Key(0)("kernels"), torch.arange(80) << 33
+        rng_key, slots = RandomKey(0)("kernels"), torch.arange(80) << 33
         for draw in ("bits", "uniform"):
-            found = getattr(hashing, draw)(slots.to(device), _signed(key.word), 13).cpu()
-            if not torch.equal(found, getattr(key, draw)(slots, 13)):
+            found = getattr(hashing, draw)(slots.to(device), _signed(rng_key.hash_value), 13).cpu()
+            if not torch.equal(found, getattr(rng_key, draw)(slots, 13)):
                 raise ValueError("the kernel's numbers are not those of the CPU")
     except Exception as e:  # whatever is missing, torch's own operations give the same numbers
-        log.info("random numbers on %s are made by many small operations: %s", device, (str(e) or type(e).__name__).splitlines()[0])
+        logger.info("random numbers on %s are made by many small operations: %s", device, (str(e) or type(e).__name__).splitlines()[0])
         return None
     return hashing
 
@@ -89,17 +89,17 @@ def _word(seed: int, path: tuple[str | int, ...]) -> int:
 
 
 @dataclass(frozen=True)
-class Key:
+class RandomKey:
     """A name for random numbers: `Key(seed)("order", epoch)`. Holds no state; equal names give equal numbers."""
 
     seed: int
     path: tuple[str | int, ...] = ()
 
-    def __call__(self, *names: str | int | np.integer) -> Key:
-        return Key(self.seed, self.path + tuple(n if isinstance(n, str) else int(n) for n in names))
+    def __call__(self, *names: str | int | np.integer) -> RandomKey:
+        return RandomKey(self.seed, self.path + tuple(n if isinstance(n, str) else int(n) for n in names))
 
     @property
-    def word(self) -> int:
+    def hash_value(self) -> int:
         """64 bits that stand for this name."""
         return _word(self.seed, self.path)
 
@@ -111,11 +111,11 @@ class Key:
         """`(len(slots), columns)` hashes: uint64 for a numpy array of slots, int64 (same bits) for a tensor."""
         if isinstance(slots, Tensor):
             if slots.is_cuda and (gpu := _kernels(str(slots.device))):
-                return gpu.bits(slots.long(), _signed(self.word), columns)
-            row = _mix_torch(_mix_torch(slots.long()) ^ _signed(self.word))
+                return gpu.bits(slots.long(), _signed(self.hash_value), columns)
+            row = _mix_torch(_mix_torch(slots.long()) ^ _signed(self.hash_value))
             column = torch.arange(columns, device=slots.device) * _signed(_COLUMN)
             return _mix_torch(row[:, None] + column)
-        row = _mix_numpy(_mix_numpy(np.asarray(slots).astype(np.uint64)) ^ np.uint64(self.word))
+        row = _mix_numpy(_mix_numpy(np.asarray(slots).astype(np.uint64)) ^ np.uint64(self.hash_value))
         with np.errstate(over="ignore"):
             column = np.arange(columns, dtype=np.uint64) * np.uint64(_COLUMN)
             return _mix_numpy(row[:, None] + column)
@@ -127,7 +127,7 @@ class Key:
     def uniform(self, slots, *shape):
         """`(len(slots), *shape)` float32 in [0, 1), multiples of 2^-24 (so the conversion is exact)."""
         if isinstance(slots, Tensor) and slots.is_cuda and (gpu := _kernels(str(slots.device))):
-            return gpu.uniform(slots.long(), _signed(self.word), math.prod(shape)).view(len(slots), *shape)
+            return gpu.uniform(slots.long(), _signed(self.hash_value), math.prod(shape)).view(len(slots), *shape)
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):
             return (_shift(bits, 40).float() * 2.0**-24).view(len(bits), *shape)
@@ -168,16 +168,16 @@ class Key:
 
         The generator objects are seeded directly: `torch.manual_seed` costs a hundred times as much.
         """
-        torch.default_generator.manual_seed(self.word >> 1)
+        torch.default_generator.manual_seed(self.hash_value >> 1)
         if torch.cuda.is_initialized():
-            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(self.word >> 1)
+            torch.cuda.default_generators[torch.cuda.current_device()].manual_seed(self.hash_value >> 1)
 
     @contextlib.contextmanager
-    def seeded(self) -> Iterator[None]:
+    def fork_torch_rng(self) -> Iterator[None]:
         """Within the block torch draws from this name; afterwards its generators are as they were."""
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(devices):
-            torch.default_generator.manual_seed(self.word >> 1)
+            torch.default_generator.manual_seed(self.hash_value >> 1)
             for device in devices:
-                torch.cuda.default_generators[device].manual_seed(self.word >> 1)
+                torch.cuda.default_generators[device].manual_seed(self.hash_value >> 1)
             yield

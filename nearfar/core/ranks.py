@@ -14,38 +14,40 @@ from torch.autograd.function import once_differentiable
 from nearfar.core.errors import UsageError
 
 
-def world() -> int:
+def get_world_size() -> int:
     """Number of ranks; 1 where no process group exists."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
-def rank() -> int:
+def get_rank() -> int:
     """This process's number in the group; 0 where there is none."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
-def numbers_device() -> torch.device:
+def get_message_device() -> torch.device:
     """Where small numbers travel between ranks: over the hosts if the group has a way there, so that no GPU is waited for."""
     return torch.device("cpu" if "cpu" in dist.get_backend_config() else "cuda")
 
 
-def gather(rows: Tensor) -> tuple[Tensor, slice]:
+def gather_from_ranks(rows: Tensor) -> tuple[Tensor, slice]:
     """Gather the rows of all ranks, in rank order. Returns them with the place of this rank's rows.
 
     Ranks may hold different numbers of rows, also none. Different shapes or dtypes of the rows are an error on
     every rank. Not differentiable: `gather_with_gradient` is.
     """
-    if world() == 1:
+    if get_world_size() == 1:
         return rows, slice(0, len(rows))
-    sizes = from_all_ranks([len(rows), signature(rows.dtype, tuple(rows.shape[1:]))])
+    sizes = gather_numbers([len(rows), hash_parts(rows.dtype, tuple(rows.shape[1:]))])
     counts = [int(size) for size in sizes[:, 0]]
     if (sizes[:, 1] != sizes[0, 1]).any():
-        raise UsageError(f"gather: rows must have one shape and dtype on all ranks, but they differ (this rank has {describe(rows)})")
-    start = sum(counts[: rank()])
-    return join_ranks(rows, counts), slice(start, start + len(rows))
+        raise UsageError(
+            f"gather: rows must have one shape and dtype on all ranks, but they differ (this rank has {describe_tensor(rows)})"
+        )
+    start = sum(counts[: get_rank()])
+    return concat_rank_rows(rows, counts), slice(start, start + len(rows))
 
 
-def join_ranks(rows: Tensor, counts: Sequence[int]) -> Tensor:
+def concat_rank_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
     """Join the rows of all ranks, of which rank r has `counts[r]`."""
     padded = torch.cat([rows, rows.new_zeros(max(counts) - len(rows), *rows.shape[1:])]).contiguous()
     parts = [torch.empty_like(padded) for _ in counts]
@@ -74,13 +76,13 @@ def gather_with_gradient(rows: Tensor) -> Tensor:
 
     Every rank must call it, and run backward through it, equally often. It can be differentiated once.
     """
-    return rows if world() == 1 else _Gather.apply(rows)  # type: ignore[return-value]
+    return rows if get_world_size() == 1 else _Gather.apply(rows)  # type: ignore[return-value]
 
 
 class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor) -> Tensor:
-        whole, ctx.own = gather(rows)
+        whole, ctx.own = gather_from_ranks(rows)
         return whole
 
     @staticmethod
@@ -91,27 +93,27 @@ class _Gather(torch.autograd.Function):
         return total[ctx.own]
 
 
-def from_all_ranks(numbers: Sequence[float]) -> Tensor:
+def gather_numbers(numbers: Sequence[float]) -> Tensor:
     """Return the numbers of all ranks, one row a rank, on the CPU."""
-    own = torch.tensor(numbers, dtype=torch.float64, device=numbers_device())
-    everyone = [torch.empty_like(own) for _ in range(world())]
+    own = torch.tensor(numbers, dtype=torch.float64, device=get_message_device())
+    everyone = [torch.empty_like(own) for _ in range(get_world_size())]
     dist.all_gather(everyone, own)
     return torch.stack(everyone).cpu()
 
 
-def signature(*parts: object) -> int:
+def hash_parts(*parts: object) -> int:
     """Return a hash that float64 holds exactly."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big")
 
 
-def describe(t: Tensor) -> str:
+def describe_tensor(tensor: Tensor) -> str:
     """Return the shape and dtype in words."""
-    return f"{tuple(t.shape)} {str(t.dtype).removeprefix('torch.')}"
+    return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def sum_over_ranks(tensors: list[Tensor]) -> None:
     """Replace each tensor by its sum over the ranks, in one message."""
-    if world() == 1 or not tensors:
+    if get_world_size() == 1 or not tensors:
         return
     flat = torch.cat([t.reshape(-1) for t in tensors])
     dist.all_reduce(flat)
@@ -121,18 +123,18 @@ def sum_over_ranks(tensors: list[Tensor]) -> None:
         start += t.numel()
 
 
-def any_rank(flag: bool) -> bool:
+def is_set_on_any_rank(flag: bool) -> bool:
     """Whether the flag is set on at least one rank: the same answer on all."""
-    if world() == 1:
+    if get_world_size() == 1:
         return flag
-    count = torch.tensor([int(flag)], device=numbers_device())
+    count = torch.tensor([int(flag)], device=get_message_device())
     dist.all_reduce(count)
     return bool(count)
 
 
-def copy_from_first(tensors: Iterable[Tensor]) -> None:
+def broadcast_from_first_rank(tensors: Iterable[Tensor]) -> None:
     """Replace each tensor by that of rank 0."""
-    for t in tensors if world() > 1 else ():
+    for t in tensors if get_world_size() > 1 else ():
         buffer = t.contiguous()
         dist.broadcast(buffer, 0)
         t.copy_(buffer)

@@ -17,18 +17,18 @@ import torch
 from torch import Tensor
 
 from nearfar.core.card import Card
-from nearfar.core.configs import Machine, Run
+from nearfar.core.configs import RuntimeConfig, TrainConfig
 from nearfar.core.errors import UsageError
-from nearfar.core.field_checks import POSITIVE, check_fields, flag
+from nearfar.core.field_checks import POSITIVE, check_fields, to_flag
 from nearfar.core.net import Net
 from nearfar.core.plan import Rows
-from nearfar.core.random_key import Key
+from nearfar.core.random_key import RandomKey
 
-Raw = Any
+RawBatch = Any
 """What `Similarity.read` made of some rows: tensors in dicts, lists or tuples."""
 Views = dict[str, Any]
 """What the model sees, by name; the loop adds "id" and "slot"."""
-Embedded = dict[str, Tensor]
+Embeddings = dict[str, Tensor]
 """What `embed` returns, by name: the tensors at the cut."""
 Sizes = Mapping[str, Any]
 """What the data say of themselves: n (samples), and channels, size, classes, entities, … where there are such."""
@@ -37,7 +37,7 @@ Sizes = Mapping[str, Any]
 class Similarity(ABC):
     """The similarity distribution: draws what counts as alike (p+) and, where a method needs it, as unlike (p-)."""
 
-    reads_ahead: ClassVar[bool] = False
+    prefetches: ClassVar[bool] = False
     """Whether `read` is so much work that a thread does it beside the step before; numpy's work, which lets others run."""
 
     def count(self, data: Any) -> int:
@@ -45,16 +45,16 @@ class Similarity(ABC):
         return len(data)
 
     @abstractmethod
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         """Fetch raw samples; runs on the host, in a worker process if there are any."""
 
     @abstractmethod
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         """Turn them into views, the whole batch at once, on the device of `raw`. Random numbers: `key`, by `rows.slots`."""
 
 
-TAKEN = {
-    "config", "help", "hooks", "out", "overwrite", "paper", "preset",
+RESERVED_NAMES = {
+    "config", "config_file", "help", "hooks", "out", "overwrite", "paper", "preset",
     "progress", "quiet", "recipe", "resume", "settings", "tiny", "verbose",
 }  # fmt: skip
 """Words that mean something to `nearfar fit` and `nearfar.fit` themselves."""
@@ -75,13 +75,13 @@ class Recipe(ABC):
     uses_labels: ClassVar[bool] = False
     """Labels of the training split are handed to the recipe only if it asks for them here."""
     inherits: ClassVar[Mapping[str, str]] = {}
-    """What `--init` copies besides the encoders: this net's part -> the donor's part."""
+    """What `--init-from` copies besides the encoders: this net's part -> the donor's part."""
     towers: ClassVar[Mapping[str, str]] = {}
     """Encoders of `build` besides `--encoder`, which a hyperparameter of that name chooses -> the part of the sizes each is built from."""
 
     def __post_init__(self):
-        _refuse_taken_names(type(self))
-        check_fields(self, self.limits, default=POSITIVE)
+        _reject_reserved_names(type(self))
+        check_fields(self, self.limits, default_limits=POSITIVE)
 
     @abstractmethod
     def similarity(self, net: Net) -> Similarity:
@@ -92,17 +92,17 @@ class Recipe(ABC):
         """The net, from one encoder for each keyword of the signature. Torch's generators are seeded around the call."""
 
     @abstractmethod
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         """From views to the tensors the objective compares. Runs on a rank's or a chunk's rows alone."""
 
     @abstractmethod
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor | dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor | dict[str, Tensor]:
         """The loss of the global batch; of a dict, "loss" is minimised and the rest is logged."""
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:  # noqa: B027  (most methods need none)
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:  # noqa: B027  (most methods need none)
         """After the optimizer: followers, queues, renormalisation, annealed buffers. `progress` in (0, 1]."""
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
         """Before each epoch: cluster, mine, fit. `encode_all(tower)`: every sample. Returns the prefixes of re-initialised parameters."""
         return ()
 
@@ -112,17 +112,17 @@ class Recipe(ABC):
             x = x.float() / 255
         return getattr(net, tower)(x)
 
-    def turns(self) -> tuple[Recipe, ...]:
+    def phases(self) -> tuple[Recipe, ...]:
         """Recipes that alternate on one net, one optimizer each; usually this one alone."""
         return (self,)
 
 
-def _refuse_taken_names(recipe: type[Recipe]) -> None:
+def _reject_reserved_names(recipe: type[Recipe]) -> None:
     """Settings are told apart by their names alone: what is called like a field of a run would never reach the recipe."""
     for field in fields(recipe):  # type: ignore[arg-type]
-        owner = next((kind.__name__ for kind in (Run, Machine) if field.name in kind.__dataclass_fields__), None)
-        if owner or field.name in TAKEN:
+        owner = next((kind.__name__ for kind in (TrainConfig, RuntimeConfig) if field.name in kind.__dataclass_fields__), None)
+        if owner or field.name in RESERVED_NAMES:
             meaning = f"a setting of {owner}" if owner else "a word of `nearfar fit`"
             raise UsageError(
-                f"{recipe.__name__} has a hyperparameter {field.name!r}, and {flag(field.name)} is {meaning}: give it another name"
+                f"{recipe.__name__} has a hyperparameter {field.name!r}, and {to_flag(field.name)} is {meaning}: give it another name"
             )

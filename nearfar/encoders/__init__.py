@@ -8,46 +8,46 @@ from __future__ import annotations
 from torch import nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.encoders.audio import AUDIO_ENCODERS, SOUNDS, FrameEncoder, pooled
+from nearfar.encoders.audio import AUDIO_ENCODERS, AUDIO_FAMILY, FrameEncoder, pool_mean_std
 from nearfar.encoders.convnet import ConvNet, ResNet
-from nearfar.encoders.family import Family
-from nearfar.encoders.frames import FRAME_ENCODERS, FRAMES
-from nearfar.encoders.graph import GCN, GIN, GRAPH_ENCODERS, GRAPHS
-from nearfar.encoders.image import IMAGE_ENCODERS, IMAGES, HuggingFaceImage
-from nearfar.encoders.lookup import WORDS
-from nearfar.encoders.pretrained import remembered
-from nearfar.encoders.standardize import Standardise
-from nearfar.encoders.text import TEXT_ENCODERS, TEXTS, Pool, TextEncoder
+from nearfar.encoders.family import EncoderFamily
+from nearfar.encoders.frames import FRAME_ENCODERS, FRAME_FAMILY
+from nearfar.encoders.graphs import GCN, GIN, GRAPH_ENCODERS, GRAPH_FAMILY
+from nearfar.encoders.image import IMAGE_ENCODERS, IMAGE_FAMILY, HuggingFaceImage
+from nearfar.encoders.lookup import LOOKUP_FAMILY
+from nearfar.encoders.pretrained import read_pretrained_config
+from nearfar.encoders.standardize import Standardize
+from nearfar.encoders.text import TEXT_ENCODERS, TEXT_FAMILY, Pooling, TextEncoder
 
-FAMILIES = [FRAMES, GRAPHS, IMAGES, SOUNDS, TEXTS, WORDS]
+ENCODER_FAMILIES = [FRAME_FAMILY, GRAPH_FAMILY, IMAGE_FAMILY, AUDIO_FAMILY, TEXT_FAMILY, LOOKUP_FAMILY]
 """For each kind of data its encoders."""
 
 
-def make_encoder(spec: str, sizes: Sizes, weights: bool = True) -> nn.Module:
+def make_encoder(spec: str, sizes: Sizes, load_weights: bool = True) -> nn.Module:
     """The encoder a spec names, with a `dim`; its weights are drawn from torch's generators (seed them around the call).
 
     `weights=False`: the caller fills them in. A pre-trained model is then built from the architecture that `sizes` holds, and its
     files are not read.
     """
-    return _family(sizes).make(spec, sizes, weights)
+    return _family(sizes).build(spec, sizes, load_weights)
 
 
 def resolve_encoder(spec: str, sizes: Sizes) -> str:
     """The spec with `auto` replaced by the name it stands for."""
-    return _family(sizes).auto(sizes) if spec == "auto" else spec
+    return _family(sizes).choose_default(sizes) if spec == "auto" else spec
 
 
-def _family(sizes: Sizes) -> Family:
-    for family in FAMILIES:
-        if family.mark in sizes:
+def _family(sizes: Sizes) -> EncoderFamily:
+    for family in ENCODER_FAMILIES:
+        if family.size_field in sizes:
             return family
-    known = ", ".join(f"{family.mark} ({family.of})" for family in FAMILIES)
+    known = ", ".join(f"{family.size_field} ({family.modality_name})" for family in ENCODER_FAMILIES)
     raise UsageError(f"no encoder is known for data of which the sizes are {', '.join(sizes)}: one of {known} must be among them")
 
 
 __all__ = [
     "AUDIO_ENCODERS",
-    "FAMILIES",
+    "ENCODER_FAMILIES",
     "FRAME_ENCODERS",
     "GCN",
     "GIN",
@@ -55,15 +55,15 @@ __all__ = [
     "IMAGE_ENCODERS",
     "TEXT_ENCODERS",
     "ConvNet",
-    "Family",
+    "EncoderFamily",
     "FrameEncoder",
     "HuggingFaceImage",
-    "Pool",
+    "Pooling",
     "ResNet",
-    "Standardise",
+    "Standardize",
     "TextEncoder",
     "make_encoder",
-    "pooled",
-    "remembered",
+    "pool_mean_std",
+    "read_pretrained_config",
     "resolve_encoder",
 ]  # fmt: skip

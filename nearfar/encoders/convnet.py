@@ -8,20 +8,20 @@ from collections.abc import Callable
 from jaxtyping import Float
 from torch import Tensor, nn
 
-Norm = Callable[[int], nn.Module]
+NormLayer = Callable[[int], nn.Module]
 
 
-def batch_norm(channels: int) -> nn.Module:
+def make_batch_norm(channels: int) -> nn.Module:
     return nn.BatchNorm2d(channels)
 
 
-def group_norm(channels: int) -> nn.Module:
+def make_group_norm(channels: int) -> nn.Module:
     """Statistics of one sample alone: training is then exact under chunks and ranks."""
     return nn.GroupNorm(min(8, channels), channels)
 
 
-def conv(inward: int, outward: int, size: int = 3, stride: int = 1) -> nn.Conv2d:
-    return nn.Conv2d(inward, outward, size, stride, padding=size // 2, bias=False)
+def make_conv(in_channels: int, out_channels: int, kernel_size: int = 3, stride: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, bias=False)
 
 
 class ConvNet(nn.Sequential):
@@ -30,25 +30,25 @@ class ConvNet(nn.Sequential):
     For 8 to 40 pixels on a CPU. `dim` is the width of the averaged last stage.
     """
 
-    def __init__(self, channels: int, size: int, width: int = 32, norm: Norm = batch_norm):
-        stages, side = 1, size
+    def __init__(self, channels: int, image_size: int, width: int = 32, norm: NormLayer = make_batch_norm):
+        stages, side = 1, image_size
         while side > 4:
             stages, side = stages + 1, side // 2
         layers: list[nn.Module] = []
         inward = channels
         for stage in range(stages):
             outward = width * 2 ** min(stage, 2)
-            layers += [conv(inward, outward, stride=1 if stage == 0 else 2), norm(outward), nn.ReLU(inplace=True)]
+            layers += [make_conv(inward, outward, stride=1 if stage == 0 else 2), norm(outward), nn.ReLU(inplace=True)]
             inward = outward
-        layers += [conv(inward, inward * 2), norm(inward * 2), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+        layers += [make_conv(inward, inward * 2), norm(inward * 2), nn.ReLU(inplace=True), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
         super().__init__(*layers)
         self.dim = inward * 2
-        self.widths = tuple(layer.out_channels for layer in layers if isinstance(layer, nn.Conv2d))
+        self.map_channels = tuple(layer.out_channels for layer in layers if isinstance(layer, nn.Conv2d))
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:  # type: ignore[override]
         return super().forward(x)  # torch's compiler passes by what is torch's own, a bare Sequential too: this line is ours
 
-    def maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
+    def extract_feature_maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
         """What each stage makes of a picture, the finest map first; the places of the last, averaged, are `forward`."""
         found = []
         for layer in list(self)[:-2]:
@@ -57,17 +57,17 @@ class ConvNet(nn.Sequential):
         return found
 
 
-class Block(nn.Module):
+class BasicBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut (ResNet-18, -34)."""
 
-    widen = 1
+    expansion = 1
 
-    def __init__(self, inward: int, width: int, stride: int, norm: Norm):
+    def __init__(self, in_channels: int, width: int, stride: int, norm: NormLayer):
         super().__init__()
         self.body = nn.Sequential(
-            conv(inward, width, 3, stride), norm(width), nn.ReLU(inplace=True), conv(width, width), norm(width)
+            make_conv(in_channels, width, 3, stride), norm(width), nn.ReLU(inplace=True), make_conv(width, width), norm(width)
         )  # fmt: skip
-        self.short = _shortcut(inward, width, stride, norm)
+        self.short = _shortcut(in_channels, width, stride, norm)
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -77,26 +77,26 @@ class Block(nn.Module):
 class Bottleneck(nn.Module):
     """1x1, 3x3, 1x1 convolutions beside a shortcut (ResNet-50); the stride is in the 3x3."""
 
-    widen = 4
+    expansion = 4
 
-    def __init__(self, inward: int, width: int, stride: int, norm: Norm):
+    def __init__(self, in_channels: int, width: int, stride: int, norm: NormLayer):
         super().__init__()
         self.body = nn.Sequential(
-            conv(inward, width, 1), norm(width), nn.ReLU(inplace=True),
-            conv(width, width, 3, stride), norm(width), nn.ReLU(inplace=True),
-            conv(width, 4 * width, 1), norm(4 * width),
+            make_conv(in_channels, width, 1), norm(width), nn.ReLU(inplace=True),
+            make_conv(width, width, 3, stride), norm(width), nn.ReLU(inplace=True),
+            make_conv(width, 4 * width, 1), norm(4 * width),
         )  # fmt: skip
-        self.short = _shortcut(inward, 4 * width, stride, norm)
+        self.short = _shortcut(in_channels, 4 * width, stride, norm)
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.relu(self.body(x) + self.short(x))
 
 
-def _shortcut(inward: int, outward: int, stride: int, norm: Norm) -> nn.Module:
-    if stride == 1 and inward == outward:
+def _shortcut(in_channels: int, out_channels: int, stride: int, norm: NormLayer) -> nn.Module:
+    if stride == 1 and in_channels == out_channels:
         return nn.Identity()
-    return nn.Sequential(conv(inward, outward, 1, stride), norm(outward))
+    return nn.Sequential(make_conv(in_channels, out_channels, 1, stride), norm(out_channels))
 
 
 class ResNet(nn.Module):
@@ -106,23 +106,31 @@ class ResNet(nn.Module):
     """
 
     def __init__(
-        self, channels: int, depths: tuple[int, ...], block: type[Block] | type[Bottleneck], stem: str = "small", norm: Norm = batch_norm
+        self,
+        channels: int,
+        blocks_per_stage: tuple[int, ...],
+        block: type[BasicBlock] | type[Bottleneck],
+        stem: str = "small",
+        norm: NormLayer = make_batch_norm,
     ):
         super().__init__()
         if stem == "small":
-            self.stem = nn.Sequential(conv(channels, 64), norm(64), nn.ReLU(inplace=True))
+            self.stem = nn.Sequential(make_conv(channels, 64), norm(64), nn.ReLU(inplace=True))
         else:
-            self.stem = nn.Sequential(conv(channels, 64, 7, 2), norm(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+            self.stem = nn.Sequential(make_conv(channels, 64, 7, 2), norm(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
         blocks: list[nn.Module] = []
         inward = 64
-        for stage, depth in enumerate(depths):
+        for stage, depth in enumerate(blocks_per_stage):
             for i in range(depth):
                 stride = 2 if stage > 0 and i == 0 else 1
                 blocks.append(block(inward, 64 * 2**stage, stride, norm))
-                inward = 64 * 2**stage * block.widen
+                inward = 64 * 2**stage * block.expansion
         self.blocks = nn.Sequential(*blocks)
         self.dim = inward
-        self.depths, self.widths = depths, tuple(64 * 2**stage * block.widen for stage in range(len(depths)))
+        self.blocks_per_stage, self.map_channels = (
+            blocks_per_stage,
+            tuple(64 * 2**stage * block.expansion for stage in range(len(blocks_per_stage))),
+        )
         for m in self.modules():
             if isinstance(m, nn.Conv2d):
                 nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
@@ -130,9 +138,9 @@ class ResNet(nn.Module):
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
         return self.blocks(self.stem(x)).mean((2, 3))
 
-    def maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
+    def extract_feature_maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
         """What each stage makes of a picture, the finest map first; the places of the last, averaged, are `forward`."""
-        found, ends = [], set(itertools.accumulate(self.depths))
+        found, ends = [], set(itertools.accumulate(self.blocks_per_stage))
         x = self.stem(x)
         for count, block in enumerate(self.blocks, start=1):
             x = block(x)

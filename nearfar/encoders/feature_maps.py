@@ -9,15 +9,15 @@ from nearfar.core import UsageError
 from nearfar.encoders.convnet import ConvNet, ResNet
 
 
-def map_widths(encoder: nn.Module) -> tuple[int, ...]:
+def get_map_channels(encoder: nn.Module) -> tuple[int, ...]:
     """Channels of each map, finest first."""
-    return _body(encoder).widths
+    return _body(encoder).map_channels
 
 
-def with_maps(encoder: nn.Module, x: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], list[Float[Tensor, "n _ _"]]]:
+def encode_with_maps(encoder: nn.Module, x: Float[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], list[Float[Tensor, "n _ _"]]]:
     """The representation, and what each stage made of the picture: maps (n, places, channels), finest first."""
     body = _body(encoder)
-    maps = body.maps(encoder[0](x))  # type: ignore[index]
+    maps = body.extract_feature_maps(encoder[0](x))  # type: ignore[index]
     return maps[-1].mean((2, 3)), [found.flatten(2).transpose(1, 2) for found in maps]
 
 

@@ -8,19 +8,19 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.encoders.family import Build, Family
+from nearfar.encoders.family import EncoderBuilder, EncoderFamily
 
 _SHAPES = {
     "nature": (((32, 8, 4), (64, 4, 2), (128, 4, 2)), (64, 3, 1), 256),
     "nature-small": (((16, 4, 2), (32, 3, 2), (32, 3, 1)), (32, 3, 1), 64),
 }
 """By name: (channels, window, stride) of the layers up to the map, of the one after it, and the width of the global feature."""
-SMALL = 80
+NATURE_MIN_SIDE_PIXELS = 80
 """Frames of which a side is shorter than this are small."""
 
 
-class PlacesEncoder(nn.Module):
-    """`encoder(x)`: the global feature (n, dim); `encoder.both(x)`: also the map (n, places, width) it is computed from.
+class NatureEncoder(nn.Module):
+    """`encoder(x)`: the global feature (n, dim); `encoder.encode_with_map(x)`: also the map (n, places, width) it is computed from.
 
     "nature" is the network of Mnih et al. 2015 for 210 x 160 pixels, as in ST-DIM: 11 x 8 places of 128 channels, and 256 features.
     """
@@ -38,7 +38,7 @@ class PlacesEncoder(nn.Module):
             raise UsageError(
                 f"--encoder {spec}: frames of {sizes['height']} x {sizes['width']} pixels are too small for it; nature-small takes less"
             )
-        self.width, self.places = channels, (height, width)
+        self.width, self.map_size = channels, (height, width)
         self.local = nn.Sequential(*layers)
         flat = outward * (height - window + 1) * (width - window + 1)
         self.above = nn.Sequential(nn.Conv2d(channels, outward, window), nn.ReLU(), nn.Flatten(), nn.Linear(flat, self.dim))
@@ -47,20 +47,20 @@ class PlacesEncoder(nn.Module):
                 nn.init.orthogonal_(layer.weight, nn.init.calculate_gain("relu"))
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
-    def both(self, x: Shaped[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p w2"]]:
+    def encode_with_map(self, x: Shaped[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p w2"]]:
         if not x.is_floating_point():
             x = x.to(self.local[0].weight.dtype) / 255  # type: ignore[operator, arg-type]
         maps = self.local(x)
         return self.above(maps), maps.flatten(2).transpose(1, 2)
 
     def forward(self, x: Shaped[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:
-        return self.both(x)[0]
+        return self.encode_with_map(x)[0]
 
 
-FRAME_ENCODERS: dict[str, Build] = {name: partial(PlacesEncoder, name) for name in _SHAPES}
-FRAMES = Family(
-    of="frames",
-    mark="height",
-    encoders=FRAME_ENCODERS,
-    auto=lambda sizes: "nature" if min(sizes["height"], sizes["width"]) >= SMALL else "nature-small",
+FRAME_ENCODERS: dict[str, EncoderBuilder] = {name: partial(NatureEncoder, name) for name in _SHAPES}
+FRAME_FAMILY = EncoderFamily(
+    modality_name="frames",
+    size_field="height",
+    builders=FRAME_ENCODERS,
+    choose_default=lambda sizes: "nature" if min(sizes["height"], sizes["width"]) >= NATURE_MIN_SIDE_PIXELS else "nature-small",
 )

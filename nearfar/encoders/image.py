@@ -18,13 +18,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.encoders.convnet import Block, Bottleneck, ConvNet, ResNet, batch_norm, group_norm
-from nearfar.encoders.family import Architecture, Build, Family
-from nearfar.encoders.pretrained import is_pair, model_of, tau_of
-from nearfar.encoders.standardize import Standardise
+from nearfar.encoders.convnet import BasicBlock, Bottleneck, ConvNet, ResNet, make_batch_norm, make_group_norm
+from nearfar.encoders.family import Architecture, EncoderBuilder, EncoderFamily
+from nearfar.encoders.pretrained import is_dual_encoder, load_transformers_model, read_temperature
+from nearfar.encoders.standardize import Standardize
 
-_RESNETS = {"resnet18": ((2, 2, 2, 2), Block), "resnet34": ((3, 4, 6, 3), Block), "resnet50": ((3, 4, 6, 3), Bottleneck)}
-SMALL = 40
+_RESNETS = {"resnet18": ((2, 2, 2, 2), BasicBlock), "resnet34": ((3, 4, 6, 3), BasicBlock), "resnet50": ((3, 4, 6, 3), Bottleneck)}
+CONVNET_MAX_SIDE_PIXELS = 40
 """Pixels a side up to which a picture is small."""
 
 
@@ -37,10 +37,10 @@ class HuggingFaceImage(nn.Module):
     def __init__(self, name: str, architecture: Architecture | None = None):
         super().__init__()
         self.name = name
-        model = model_of(name, architecture)
-        self.space, self.tau, self.projection = None, None, None
-        if is_pair(model):
-            self.space, self.tau, self.projection = name, tau_of(model), model.visual_projection
+        model = load_transformers_model(name, architecture)
+        self.shared_space, self.temperature, self.projection = None, None, None
+        if is_dual_encoder(model):
+            self.shared_space, self.temperature, self.projection = name, read_temperature(model), model.visual_projection
             model = model.vision_model
         self.model, self.dim = model, _width(model) if self.projection is None else self.projection.out_features
         self.channels = int(getattr(model.config, "num_channels", 3))
@@ -69,7 +69,7 @@ def _width(model: Any) -> int:
 
 def _convolutional(spec: str, sizes: Sizes) -> nn.Module:
     name, *options = spec.split("-")
-    norm: Callable = group_norm if "gn" in options else batch_norm
+    norm: Callable = make_group_norm if "gn" in options else make_batch_norm
     if name == "convnet":
         return _standardising(ConvNet(sizes["channels"], sizes["size"], norm=norm), sizes)
     depths, block = _RESNETS[name]
@@ -83,17 +83,17 @@ def _pretrained(name: str, sizes: Sizes, architecture: Architecture | None) -> n
 def _standardising(body: ConvNet | ResNet | HuggingFaceImage, sizes: Sizes) -> nn.Module:
     """As the model was trained, where its files say how; else by the data's own mean and deviation."""
     standard = sizes.get("standardised", sizes)
-    encoder = nn.Sequential(Standardise(standard["mean"], standard["std"]), body)
-    encoder.dim, encoder.space = body.dim, getattr(body, "space", None)  # type: ignore[assignment]
+    encoder = nn.Sequential(Standardize(standard["mean"], standard["std"]), body)
+    encoder.dim, encoder.shared_space = body.dim, getattr(body, "shared_space", None)  # type: ignore[assignment]
     return encoder
 
 
 _NAMES = ("convnet", "convnet-gn", *(f"{name}{option}" for name in _RESNETS for option in ("", "-gn", "-imagenet", "-imagenet-gn")))
-IMAGE_ENCODERS: dict[str, Build] = {name: partial(_convolutional, name) for name in _NAMES}
-IMAGES = Family(
-    of="images",
-    mark="size",
-    encoders=IMAGE_ENCODERS,
-    auto=lambda sizes: "convnet" if sizes["size"] <= SMALL else "resnet18",
-    pretrained=_pretrained,
+IMAGE_ENCODERS: dict[str, EncoderBuilder] = {name: partial(_convolutional, name) for name in _NAMES}
+IMAGE_FAMILY = EncoderFamily(
+    modality_name="images",
+    size_field="size",
+    builders=IMAGE_ENCODERS,
+    choose_default=lambda sizes: "convnet" if sizes["size"] <= CONVNET_MAX_SIDE_PIXELS else "resnet18",
+    build_pretrained=_pretrained,
 )

@@ -6,23 +6,25 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nearfar.encoders.family import Build, Family
+from nearfar.encoders.family import EncoderBuilder, EncoderFamily
 
-WIDTH = 100
+DEFAULT_EMBEDDING_DIM = 100
 """As in word2vec; recipes that build their tables themselves choose their own."""
 
 
-class Lookup(nn.Module):
+class LookupTable(nn.Module):
     """`words` rows of width `dim`, drawn uniformly from ±1/(2·dim) as word2vec does: short at first, so that all scores are near 0."""
 
-    def __init__(self, words: int, dim: int):
+    def __init__(self, num_embeddings: int, dim: int):
         super().__init__()
         self.dim = dim
-        self.weight = nn.Parameter(torch.empty(words, dim).uniform_(-0.5 / dim, 0.5 / dim))
+        self.weight = nn.Parameter(torch.empty(num_embeddings, dim).uniform_(-0.5 / dim, 0.5 / dim))
 
     def forward(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... d"]:
         return self.weight[ids]
 
 
-LOOKUP_ENCODERS: dict[str, Build] = {"lookup": lambda sizes: Lookup(sizes["words"], WIDTH)}
-WORDS = Family(of="words, nodes or entities", mark="words", encoders=LOOKUP_ENCODERS, auto=lambda sizes: "lookup")
+LOOKUP_ENCODERS: dict[str, EncoderBuilder] = {"lookup": lambda sizes: LookupTable(sizes["words"], DEFAULT_EMBEDDING_DIM)}
+LOOKUP_FAMILY = EncoderFamily(
+    modality_name="words, nodes or entities", size_field="words", builders=LOOKUP_ENCODERS, choose_default=lambda sizes: "lookup"
+)

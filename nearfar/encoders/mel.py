@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-WINDOW, HOP = 0.025, 0.010
+WINDOW_SECONDS, HOP_SECONDS = 0.025, 0.010
 """Seconds."""
-FLOOR = 1e-3
+POWER_FLOOR = 1e-3
 
 
 class LogMel(nn.Module):
@@ -29,37 +29,37 @@ class LogMel(nn.Module):
     window: Tensor
     filters: Tensor
 
-    def __init__(self, rate: int, bands: int = 40):
+    def __init__(self, sample_rate: int, bands: int = 40):
         super().__init__()
-        length = max(2, round(WINDOW * rate))
-        self.hop, self.bands = max(1, round(HOP * rate)), bands
-        self.points = 1 << (length - 1).bit_length()
+        length = max(2, round(WINDOW_SECONDS * sample_rate))
+        self.hop, self.bands = max(1, round(HOP_SECONDS * sample_rate)), bands
+        self.fft_size = 1 << (length - 1).bit_length()
         hann = torch.hann_window(length, periodic=False)
         self.register_buffer("window", hann / hann.norm())  # white noise of loudness 1 then has the mean power 1 at every frequency
-        self.register_buffer("filters", mel_filters(rate, self.points, bands))
+        self.register_buffer("filters", build_mel_filters(sample_rate, self.fft_size, bands))
 
     def forward(self, x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n b f"]:
-        x = F.pad(loudness_one(x), (0, max(0, len(self.window) - x.shape[1])))
+        x = F.pad(normalize_loudness(x), (0, max(0, len(self.window) - x.shape[1])))
         frames = x.unfold(1, len(self.window), self.hop) * self.window
-        power = torch.fft.rfft(frames, self.points).abs().square()
-        return torch.log1p((power @ self.filters) / FLOOR).transpose(1, 2)
+        power = torch.fft.rfft(frames, self.fft_size).abs().square()
+        return torch.log1p((power @ self.filters) / POWER_FLOOR).transpose(1, 2)
 
 
-def loudness_one(x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n t"]:
+def normalize_loudness(x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n t"]:
     """Clips as floats whose samples that are not 0 have the root mean square 1; silence stays silence."""
     x = x.float() / 32767 if not x.is_floating_point() else x.float()
     heard = (x != 0).sum(1, keepdim=True)
     return x / (x.square().sum(1, keepdim=True) / heard.clamp_min(1)).sqrt().clamp_min(1e-6)
 
 
-def mel_filters(rate: int, points: int, bands: int) -> Float[Tensor, "k b"]:
+def build_mel_filters(sample_rate: int, fft_size: int, bands: int) -> Float[Tensor, "k b"]:
     """Triangles of area 1 between neighbouring mels: what each of the points / 2 + 1 frequencies counts in each band.
 
     The mel scale is O'Shaughnessy's, 2595 log10(1 + f / 700). A triangle too narrow to hold a frequency takes the nearest one.
     """
-    top = 2595 * torch.log10(torch.tensor(1 + rate / 2 / 700, dtype=torch.float64))
+    top = 2595 * torch.log10(torch.tensor(1 + sample_rate / 2 / 700, dtype=torch.float64))
     edges = 700 * (10 ** (torch.linspace(0, 1, bands + 2, dtype=torch.float64) * top / 2595) - 1)
-    frequency = torch.arange(points // 2 + 1, dtype=torch.float64)[:, None] * rate / points
+    frequency = torch.arange(fft_size // 2 + 1, dtype=torch.float64)[:, None] * sample_rate / fft_size
     low, middle, high = edges[:-2], edges[1:-1], edges[2:]
     weight = torch.minimum((frequency - low) / (middle - low), (high - frequency) / (high - middle)).clamp_min(0)
     nearest = F.one_hot((frequency - middle).abs().argmin(0), len(frequency)).T
@@ -67,16 +67,16 @@ def mel_filters(rate: int, points: int, bands: int) -> Float[Tensor, "k b"]:
     return (weight / weight.sum(0)).float()
 
 
-def mel_statistics(mel: Float[Tensor, "n b f"]) -> Float[Tensor, "n two_b"]:
+def compute_mel_statistics(mel: Float[Tensor, "n b f"]) -> Float[Tensor, "n two_b"]:
     """The mean and the standard deviation of each band over the frames that are not silent: all that is known of a clip without its
     order in time."""
-    heard = sounding(mel)[:, None]
+    heard = find_audible_frames(mel)[:, None]
     count = heard.sum(2).clamp_min(1)
     mean = (mel * heard).sum(2) / count
     variance = ((mel - mean[:, :, None]).square() * heard).sum(2) / count
     return torch.cat([mean, variance.sqrt()], 1)
 
 
-def sounding(mel: Float[Tensor, "n b f"]) -> Bool[Tensor, "n f"]:
+def find_audible_frames(mel: Float[Tensor, "n b f"]) -> Bool[Tensor, "n f"]:
     """Which frames are not silent."""
     return mel.amax(1) > 0

@@ -14,25 +14,25 @@ from typing import Any
 from nearfar.core import UsageError
 from nearfar.core.errors import MissingExtra
 
-PREPROCESSING = ("preprocessor_config.json", "processor_config.json")
+PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 """Where a model says how its images were standardised."""
 
 
-def transformers_for(what: str) -> Any:
+def import_transformers(purpose: str) -> Any:
     try:
         import transformers
     except ImportError as e:
-        raise MissingExtra("transformers", "language", what) from e
+        raise MissingExtra("transformers", "language", purpose) from e
     return transformers
 
 
-def from_files(kind: str, name: str, **options: Any) -> Any:
+def load_local_files(class_name: str, name: str, **options: Any) -> Any:
     """What a class of transformers makes of a local folder, or of a name in the local cache."""
-    transformers = transformers_for(f"the encoder hf:{name}")
+    transformers = import_transformers(f"the encoder hf:{name}")
     loud = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
     try:
-        return getattr(transformers, kind).from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
+        return getattr(transformers, class_name).from_pretrained(name, local_files_only=True, trust_remote_code=False, **options)
     except (OSError, ValueError) as e:
         where = "folder has no readable model" if Path(name).is_dir() else "is neither a folder nor in the local cache"
         raise UsageError(f"--encoder hf:{name}: {where} ({str(e).splitlines()[0]})") from e
@@ -41,36 +41,36 @@ def from_files(kind: str, name: str, **options: Any) -> Any:
             transformers.utils.logging.enable_progress_bar()
 
 
-def remembered(spec: str) -> dict[str, Any]:
+def read_pretrained_config(spec: str) -> dict[str, Any]:
     """What a run must know of a pre-trained encoder: its architecture and, of one for images, how these are standardised."""
     if not spec.startswith("hf:"):
         return {}
-    config = from_files("AutoConfig", spec[3:])
+    config = load_local_files("AutoConfig", spec[3:])
     return {"architecture": json.loads(config.to_json_string(use_diff=False))} | _standardised(spec[3:])
 
 
-def model_of(name: str, architecture: Mapping[str, Any] | None = None) -> Any:
+def load_transformers_model(name: str, architecture: Mapping[str, Any] | None = None) -> Any:
     """A model with its own weights; of a given architecture, with random ones, and no file is read."""
     if architecture is None:
-        return from_files("AutoModel", name, use_safetensors=True)
-    transformers = transformers_for("this encoder")
+        return load_local_files("AutoModel", name, use_safetensors=True)
+    transformers = import_transformers("this encoder")
     return transformers.AutoModel.from_config(transformers.AutoConfig.for_model(**architecture), trust_remote_code=False)
 
 
-def is_pair(model: Any) -> bool:
+def is_dual_encoder(model: Any) -> bool:
     """Whether a model has two towers with a space in common, as CLIP has."""
     return all(hasattr(model, part) for part in ("text_model", "vision_model", "text_projection", "visual_projection", "logit_scale"))
 
 
-def tau_of(model: Any) -> float:
+def read_temperature(model: Any) -> float:
     """The temperature that a pair of towers has learned."""
     return math.exp(-float(model.logit_scale.detach()))
 
 
 def _standardised(name: str) -> dict[str, Any]:
     """Mean and deviation of the channels that a model of images was trained with, where its files say so."""
-    for file in PREPROCESSING:
-        path = transformers_for(f"the encoder hf:{name}").utils.cached_file(
+    for file in PREPROCESSOR_FILES:
+        path = import_transformers(f"the encoder hf:{name}").utils.cached_file(
             name, file, local_files_only=True, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False
         )
         try:

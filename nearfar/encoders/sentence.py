@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import UsageError
-from nearfar.data.common.tokenizer import pretrained_tokenizer
-from nearfar.encoders.pretrained import remembered
-from nearfar.encoders.text import Pool, pretrained_text
+from nearfar.data.common.tokenizer import load_pretrained_tokenizer
+from nearfar.encoders.pretrained import read_pretrained_config
+from nearfar.encoders.text import Pooling, load_text_encoder
 
-_POOLING: dict[str, Pool] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+_POOLING: dict[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 
 
 class SentenceEncoder:
@@ -30,29 +30,29 @@ class SentenceEncoder:
     sentence_bert_config.json); a plain transformers folder gets the mean of its tokens, as they are.
     """
 
-    def __init__(self, folder: str | Path, device: str | torch.device = "cpu", batch: int = 64):
-        folder, self.batch, self.device = Path(folder), batch, torch.device(device)
+    def __init__(self, folder: str | Path, device: str | torch.device = "cpu", batch_size: int = 64):
+        folder, self.batch_size, self.device = Path(folder), batch_size, torch.device(device)
         self.pooling = _pooling(_settings(folder / "1_Pooling" / "config.json"), folder)
-        self.normalise = any(str(m.get("type", "")).endswith(".Normalize") for m in _settings(folder / "modules.json") or [])
-        config = remembered(f"hf:{folder}")["architecture"]
-        self.longest = int(
+        self.normalize = any(str(m.get("type", "")).endswith(".Normalize") for m in _settings(folder / "modules.json") or [])
+        config = read_pretrained_config(f"hf:{folder}")["architecture"]
+        self.max_length = int(
             _settings(folder / "sentence_bert_config.json").get("max_seq_length") or config.get("max_position_embeddings", 512)
         )
-        self.tokenizer = pretrained_tokenizer(str(folder))
-        sizes = {"vocabulary": self.tokenizer.size, "length": self.longest, "special": self.tokenizer.special}
-        self.model = pretrained_text(str(folder), sizes).set(self.pooling, 0.0).to(self.device).eval()
+        self.tokenizer = load_pretrained_tokenizer(str(folder))
+        sizes = {"vocab_size": self.tokenizer.vocab_size, "max_length": self.max_length, "special": self.tokenizer.special_ids}
+        self.model = load_text_encoder(str(folder), sizes).configure(self.pooling, 0.0).to(self.device).eval()
         self.dim = self.model.dim
 
     @torch.no_grad()
     def encode(self, texts: list[str], progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
         """The vectors of the texts, in their order, on the model's device. Texts of like length share a batch: less padding."""
         out = torch.empty(len(texts), self.dim, device=self.device)
-        tokens = self.tokenizer.encode(texts, self.longest)
+        tokens = self.tokenizer.encode(texts, self.max_length)
         order = np.argsort(-np.diff(tokens.starts), kind="stable")
-        for start in range(0, len(order), self.batch):
-            rows = order[start : start + self.batch]
-            x = self.model(tokens.padded(rows, self.tokenizer.special["pad"]).to(self.device)).float()
-            out[torch.from_numpy(rows).to(self.device)] = F.normalize(x, dim=1) if self.normalise else x
+        for start in range(0, len(order), self.batch_size):
+            rows = order[start : start + self.batch_size]
+            x = self.model(tokens.pad_rows(rows, self.tokenizer.special_ids["pad"]).to(self.device)).float()
+            out[torch.from_numpy(rows).to(self.device)] = F.normalize(x, dim=1) if self.normalize else x
             if progress:
                 progress(start + len(rows), len(texts))
         return out
@@ -68,7 +68,7 @@ def _settings(path: Path) -> Any:
         raise UsageError(f"{path} is not readable JSON ({e})") from e
 
 
-def _pooling(settings: dict[str, Any], folder: Path) -> Pool:
+def _pooling(settings: dict[str, Any], folder: Path) -> Pooling:
     wanted = [name for name, on in settings.items() if name.startswith("pooling_mode") and on is True]
     if not wanted:
         return "mean"

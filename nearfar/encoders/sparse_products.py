@@ -9,11 +9,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-Compressed = Sequence[Tensor]
+CSRArrays = Sequence[Tensor]
 """A sparse matrix by rows, as `nearfar.data.graphs.dataset` has it: where each begins, columns, values."""
 
 
-def multiply(matrix: Compressed, transposed: Compressed, dense: Float[Tensor, "m d"]) -> Float[Tensor, "n d"]:
+def multiply(matrix: CSRArrays, transposed: CSRArrays, dense: Float[Tensor, "m d"]) -> Float[Tensor, "n d"]:
     """matrix @ dense, (n, m) by (m, d); the gradient goes to `dense` only.
 
     `transposed`: the matrix's transpose, or the matrix itself if it is symmetric. Handed in, because torch would turn rows into
@@ -24,7 +24,7 @@ def multiply(matrix: Compressed, transposed: Compressed, dense: Float[Tensor, "m
 
 class _Multiply(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, matrix: Compressed, transposed: Compressed, dense: Tensor) -> Tensor:
+    def forward(ctx, matrix: CSRArrays, transposed: CSRArrays, dense: Tensor) -> Tensor:
         ctx.transposed = transposed
         return _product(matrix, dense)
 
@@ -33,18 +33,18 @@ class _Multiply(torch.autograd.Function):
         return None, None, _product(ctx.transposed, gradient)
 
 
-def _product(matrix: Compressed, dense: Tensor) -> Tensor:
-    exact = exactly(dense)
+def _product(matrix: CSRArrays, dense: Tensor) -> Tensor:
+    exact = promote_to_float32(dense)
     with torch.autocast(dense.device.type, enabled=False):
         return (as_csr(matrix, exact) @ exact).to(dense.dtype)
 
 
-def exactly(dense: Tensor) -> Tensor:
+def promote_to_float32(dense: Tensor) -> Tensor:
     """In single precision at least: not every device has sparse products in half."""
     return dense if dense.dtype == torch.float64 else dense.float()
 
 
-def as_csr(matrix: Compressed, dense: Float[Tensor, "m d"]) -> Tensor:
+def as_csr(matrix: CSRArrays, dense: Float[Tensor, "m d"]) -> Tensor:
     """The matrix as torch multiplies `dense` by it."""
     begins, columns, values = matrix
     with warnings.catch_warnings():

@@ -9,7 +9,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 
-class Standardise(nn.Module):
+class Standardize(nn.Module):
     """`(x - mean) / std` by channel; bytes are first divided by 255. Of grey images every mean makes a channel.
 
     Being a layer it travels with the weights: whoever loads an encoder needs not know what it was trained on.

@@ -19,13 +19,13 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.encoders.family import Architecture, Build, Family
-from nearfar.encoders.pretrained import is_pair, model_of, tau_of, transformers_for
+from nearfar.encoders.family import Architecture, EncoderBuilder, EncoderFamily
+from nearfar.encoders.pretrained import import_transformers, is_dual_encoder, load_transformers_model, read_temperature
 
-Pool = Literal["cls", "mean", "first-last"]
+Pooling = Literal["cls", "mean", "first-last"]
 """How a transformer's token vectors become one: the first token's, the mean, or the mean of the first and last layers' means."""
 
-BERTS = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512), "bert-base": (12, 768)}
+BERT_SHAPES = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512), "bert-base": (12, 768)}
 """Layers and width; a head is 64 wide, the inner layer four times the width (Turc et al. 2019, arXiv:1908.08962)."""
 
 
@@ -36,33 +36,33 @@ class TextEncoder(nn.Module):
 
     def __init__(self, sizes: Sizes):
         super().__init__()
-        self.pad = int(sizes["special"]["pad"])
-        self.pool: Pool = "mean"
+        self.pad_id = int(sizes["special"]["pad"])
+        self.pooling: Pooling = "mean"
 
-    def there(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
+    def compute_token_mask(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
         """Where there is a token and no padding."""
-        return ids != self.pad
+        return ids != self.pad_id
 
     @property
     @abstractmethod
-    def table(self) -> Float[Tensor, "w e"]:
+    def token_embeddings(self) -> Float[Tensor, "w e"]:
         """The vectors of all tokens, as they enter."""
 
-    def embed(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t e"]:
+    def embed_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t e"]:
         """The tokens' vectors as they enter."""
-        vectors = torch.nn.functional.embedding(ids, self.table, self.pad)
-        return vectors if kept is None else vectors * kept[:, None]
+        vectors = torch.nn.functional.embedding(ids, self.token_embeddings, self.pad_id)
+        return vectors if feature_mask is None else vectors * feature_mask[:, None]
 
     @abstractmethod
-    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
+    def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
         """A vector for each token; those of padding mean nothing. `kept` multiplies the token vectors as they enter, by column."""
 
     @abstractmethod
-    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]: ...
+    def forward(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]: ...
 
-    def set(self, pool: Pool, dropout: float) -> TextEncoder:
+    def configure(self, pooling: Pooling, dropout: float) -> TextEncoder:
         """Choose the pooling (transformers only) and the share of values that every dropout layer drops in training."""
-        self.pool = pool
+        self.pooling = pooling
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 module.p = dropout
@@ -71,39 +71,41 @@ class TextEncoder(nn.Module):
         return self
 
 
-class Transformer(TextEncoder):
+class HuggingFaceText(TextEncoder):
     """A model of transformers, without its own pooling layer."""
 
     def __init__(self, model: Any, sizes: Sizes):
         super().__init__(sizes)
-        self.model, self.reach = model, reach_of(model)
+        self.model, self.max_length = model, get_max_length(model)
         self.dim = int(model.config.hidden_size)
 
     @property
-    def table(self) -> Float[Tensor, "w e"]:
+    def token_embeddings(self) -> Float[Tensor, "w e"]:
         return self.model.get_input_embeddings().weight
 
-    def _outputs(self, ids: Tensor, kept: Tensor | None, hidden: bool = False) -> Any:
+    def _outputs(self, ids: Tensor, feature_mask: Tensor | None, hidden: bool = False) -> Any:
         # A row of nothing but padding would make attention divide zero by zero: its first token counts as there.
-        mask = self.there(ids)
+        mask = self.compute_token_mask(ids)
         mask = torch.cat([torch.ones_like(mask[:, :1]), mask[:, 1:]], 1)
-        enter = {"input_ids": ids} if kept is None else {"inputs_embeds": self.embed(ids, kept)}
+        enter = {"input_ids": ids} if feature_mask is None else {"inputs_embeds": self.embed_tokens(ids, feature_mask)}
         return self.model(**enter, attention_mask=mask.long(), output_hidden_states=hidden)
 
-    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
-        return self._outputs(ids[:, : self.reach], kept).last_hidden_state  # widths are rounded up, and only padding lies beyond
+    def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
+        return self._outputs(
+            ids[:, : self.max_length], feature_mask
+        ).last_hidden_state  # widths are rounded up, and only padding lies beyond
 
-    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
-        ids = ids[:, : self.reach]
-        if self.pool == "cls":
-            return self.states(ids, kept)[:, 0]
-        if self.pool == "mean":
-            return mean_of(self.states(ids, kept), self.there(ids))
-        hidden = self._outputs(ids, kept, hidden=True).hidden_states
-        return mean_of((hidden[1] + hidden[-1]) / 2, self.there(ids))
+    def forward(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        ids = ids[:, : self.max_length]
+        if self.pooling == "cls":
+            return self.encode_tokens(ids, feature_mask)[:, 0]
+        if self.pooling == "mean":
+            return pool_mean(self.encode_tokens(ids, feature_mask), self.compute_token_mask(ids))
+        hidden = self._outputs(ids, feature_mask, hidden=True).hidden_states
+        return pool_mean((hidden[1] + hidden[-1]) / 2, self.compute_token_mask(ids))
 
 
-class PairedText(TextEncoder):
+class CLIPTextEncoder(TextEncoder):
     """The text tower of CLIP with its projection: a text is the state of its first end token. Pooling is its own.
 
     Tokens see only those before them, so that what follows the end does not count: no mask is needed.
@@ -111,76 +113,76 @@ class PairedText(TextEncoder):
 
     def __init__(self, model: Any, name: str, sizes: Sizes):
         super().__init__(sizes)
-        self.space, self.tau = name, tau_of(model)
+        self.shared_space, self.temperature = name, read_temperature(model)
         self.model, self.projection = model.text_model, model.text_projection
-        self.dim, self.reach = self.projection.out_features, int(self.model.config.max_position_embeddings)
+        self.dim, self.max_length = self.projection.out_features, int(self.model.config.max_position_embeddings)
 
     @property
-    def table(self) -> Float[Tensor, "w e"]:
+    def token_embeddings(self) -> Float[Tensor, "w e"]:
         return self.model.get_input_embeddings().weight
 
-    def _outputs(self, ids: Tensor, kept: Tensor | None) -> Any:
-        if kept is not None:
-            raise UsageError(f"--encoder hf:{self.space} takes token vectors as they are: these views need another encoder")
-        return self.model(input_ids=ids[:, : self.reach])  # widths are rounded up, and only padding lies beyond
+    def _outputs(self, ids: Tensor, feature_mask: Tensor | None) -> Any:
+        if feature_mask is not None:
+            raise UsageError(f"--encoder hf:{self.shared_space} takes token vectors as they are: these views need another encoder")
+        return self.model(input_ids=ids[:, : self.max_length])  # widths are rounded up, and only padding lies beyond
 
-    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
-        return self._outputs(ids, kept).last_hidden_state
+    def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
+        return self._outputs(ids, feature_mask).last_hidden_state
 
-    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
-        return self.projection(self._outputs(ids, kept).pooler_output)
+    def forward(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        return self.projection(self._outputs(ids, feature_mask).pooler_output)
 
 
-class Gru(TextEncoder):
+class GRUEncoder(TextEncoder):
     """Token vectors through a gated recurrent unit; a text is the state after its last token."""
 
-    def __init__(self, sizes: Sizes, width: int = 128, dim: int = 256):
+    def __init__(self, sizes: Sizes, embedding_dim: int = 128, dim: int = 256):
         super().__init__(sizes)
-        self.embedding = nn.Embedding(sizes["vocabulary"], width, padding_idx=self.pad)
+        self.embedding = nn.Embedding(sizes["vocab_size"], embedding_dim, padding_idx=self.pad_id)
         self.dropout = nn.Dropout(0.1)
-        self.gru = nn.GRU(width, dim, batch_first=True)
+        self.gru = nn.GRU(embedding_dim, dim, batch_first=True)
         self.dim = dim
 
     @property
-    def table(self) -> Float[Tensor, "w e"]:
+    def token_embeddings(self) -> Float[Tensor, "w e"]:
         return self.embedding.weight
 
-    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
-        return self.gru(self.dropout(self.embed(ids, kept)))[0]
+    def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
+        return self.gru(self.dropout(self.embed_tokens(ids, feature_mask)))[0]
 
-    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+    def forward(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
         place = torch.arange(ids.shape[1], device=ids.device)
-        states, last = self.states(ids, kept), (self.there(ids) * place).amax(1)
+        states, last = self.encode_tokens(ids, feature_mask), (self.compute_token_mask(ids) * place).amax(1)
         return states.gather(1, last[:, None, None].expand(-1, -1, self.dim))[:, 0]
 
 
-class Bag(TextEncoder):
+class BagOfTokens(TextEncoder):
     """The mean of token vectors: what a text is without its order."""
 
     def __init__(self, sizes: Sizes, dim: int = 256):
         super().__init__(sizes)
-        self.embedding = nn.Embedding(sizes["vocabulary"], dim, padding_idx=self.pad)
+        self.embedding = nn.Embedding(sizes["vocab_size"], dim, padding_idx=self.pad_id)
         self.dropout = nn.Dropout(0.1)
         self.dim = dim
 
     @property
-    def table(self) -> Float[Tensor, "w e"]:
+    def token_embeddings(self) -> Float[Tensor, "w e"]:
         return self.embedding.weight
 
-    def states(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
-        return self.dropout(self.embed(ids, kept))
+    def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
+        return self.dropout(self.embed_tokens(ids, feature_mask))
 
-    def forward(self, ids: Int64[Tensor, "n t"], kept: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
-        return mean_of(self.states(ids, kept), self.there(ids))
+    def forward(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
+        return pool_mean(self.encode_tokens(ids, feature_mask), self.compute_token_mask(ids))
 
 
-def mean_of(states: Float[Tensor, "n t d"], there: Bool[Tensor, "n t"]) -> Float[Tensor, "n d"]:
+def pool_mean(states: Float[Tensor, "n t d"], mask: Bool[Tensor, "n t"]) -> Float[Tensor, "n d"]:
     """The mean over the tokens that are there; zero for a text without any."""
-    weight = there.to(states.dtype)[:, :, None]
+    weight = mask.to(states.dtype)[:, :, None]
     return (states * weight).sum(1) / weight.sum(1).clamp_min(1)
 
 
-def reach_of(model: Any) -> int | None:
+def get_max_length(model: Any) -> int | None:
     """How many tokens a model has places for; None: any number. RoBERTa's begin to count after the number of its padding."""
     places = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
@@ -188,36 +190,40 @@ def reach_of(model: Any) -> int | None:
     return places if places is None or first is None else places - first - 1
 
 
-def _bert(layers: int, width: int, sizes: Sizes) -> Transformer:
-    transformers = transformers_for("a BERT encoder")
+def _bert(layers: int, width: int, sizes: Sizes) -> HuggingFaceText:
+    transformers = import_transformers("a BERT encoder")
     config = transformers.BertConfig(
-        vocab_size=sizes["vocabulary"], hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
-        intermediate_size=4 * width, max_position_embeddings=max(512, sizes["length"]), pad_token_id=sizes["special"]["pad"],
+        vocab_size=sizes["vocab_size"], hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64,
+        intermediate_size=4 * width, max_position_embeddings=max(512, sizes["max_length"]), pad_token_id=sizes["special"]["pad"],
     )  # fmt: skip
-    return Transformer(transformers.BertModel(config, add_pooling_layer=False), sizes)
+    return HuggingFaceText(transformers.BertModel(config, add_pooling_layer=False), sizes)
 
 
-def pretrained_text(name: str, sizes: Sizes, architecture: Architecture | None = None) -> TextEncoder:
+def load_text_encoder(name: str, sizes: Sizes, architecture: Architecture | None = None) -> TextEncoder:
     """A text model of transformers, or the text tower of a pair: with its weights or, of a given architecture, with random ones."""
-    model = model_of(name, architecture)
+    model = load_transformers_model(name, architecture)
     config = model.config.get_text_config()
-    reach = config.max_position_embeddings if is_pair(model) else reach_of(model)
-    if reach is not None and sizes["length"] > reach:
-        raise UsageError(f"--encoder hf:{name} reads at most {reach} tokens: use --length {reach} or less")
-    if sizes["vocabulary"] > config.vocab_size:
-        raise UsageError(f"--encoder hf:{name} knows {config.vocab_size} tokens, the tokenizer has {sizes['vocabulary']}: use its own")
-    if is_pair(model):
-        return PairedText(model, name, sizes)
+    reach = config.max_position_embeddings if is_dual_encoder(model) else get_max_length(model)
+    if reach is not None and sizes["max_length"] > reach:
+        raise UsageError(f"--encoder hf:{name} reads at most {reach} tokens: use --max-length {reach} or less")
+    if sizes["vocab_size"] > config.vocab_size:
+        raise UsageError(f"--encoder hf:{name} knows {config.vocab_size} tokens, the tokenizer has {sizes['vocab_size']}: use its own")
+    if is_dual_encoder(model):
+        return CLIPTextEncoder(model, name, sizes)
     if getattr(model, "pooler", None) is not None:
         model.pooler = None
-    return Transformer(model, sizes)
+    return HuggingFaceText(model, sizes)
 
 
-TEXT_ENCODERS: dict[str, Build] = {**{name: partial(_bert, *shape) for name, shape in BERTS.items()}, "gru": Gru, "bag": Bag}
-TEXTS = Family(
-    of="texts",
-    mark="vocabulary",
-    encoders=TEXT_ENCODERS,
-    auto=lambda sizes: "bert-tiny",
-    pretrained=pretrained_text,
+TEXT_ENCODERS: dict[str, EncoderBuilder] = {
+    **{name: partial(_bert, *shape) for name, shape in BERT_SHAPES.items()},
+    "gru": GRUEncoder,
+    "bag": BagOfTokens,
+}
+TEXT_FAMILY = EncoderFamily(
+    modality_name="texts",
+    size_field="vocab_size",
+    builders=TEXT_ENCODERS,
+    choose_default=lambda sizes: "bert-tiny",
+    build_pretrained=load_text_encoder,
 )

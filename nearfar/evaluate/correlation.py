@@ -24,14 +24,14 @@ def spearman(
     for x, name in ((a, "spearman, first values"), (b, "spearman, second values")):
         require_finite(x, name)  # NaN would be the largest of all values
     weights = torch.ones(1, len(a), dtype=torch.float64, device=a.device) if counts is None else counts.double()
-    r, q = (_centred_ranks(x, weights) for x in (a, b))
+    r, q = (_center_ranks(x, weights) for x in (a, b))
     covariance, of_r, of_q = ((weights * product).sum(1) for product in (r * q, r * r, q * q))
     scale = (of_r * of_q).sqrt()
     rho = torch.where(scale > 0, covariance / scale.clamp_min(torch.finfo(scale.dtype).tiny), 0.0)
     return rho[0] if counts is None else rho
 
 
-def _centred_ranks(x: Float[Tensor, " n"], weights: Float[Tensor, "s n"]) -> Float[Tensor, "s n"]:
+def _center_ranks(x: Float[Tensor, " n"], weights: Float[Tensor, "s n"]) -> Float[Tensor, "s n"]:
     """Ranks less their mean, which is (total + 1) / 2 however many values are equal."""
     values, group = x.unique(return_inverse=True)
     share = weights.new_zeros(len(weights), len(values)).index_add_(1, group, weights)

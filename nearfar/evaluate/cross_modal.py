@@ -10,66 +10,68 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from nearfar.core import DataError, UsageError
-from nearfar.evaluate.input_checks import as_features
-from nearfar.evaluate.knn import nearest
-from nearfar.evaluate.ties import expected_hit, places
+from nearfar.evaluate.input_checks import check_features
+from nearfar.evaluate.knn import find_nearest_neighbors
+from nearfar.evaluate.tied_scores import compute_hit_probability, count_above_and_tied
 
 EncodeTexts = Callable[[list[str]], Tensor]
 """Texts to vectors in the space of the images."""
-AT_ONCE = 1024
+QUERIES_PER_BLOCK = 1024
 """Queries that are compared with all keys at a time."""
 
 
 def recall_at(
-    queries: Float[Tensor, "n d"], keys: Float[Tensor, "m d"], right: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
+    queries: Float[Tensor, "n d"], candidates: Float[Tensor, "m d"], correct_pairs: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
 ) -> dict[int, float]:
     """The share of queries that have a right key among the k nearest by cosine: the mean of `hits_at`."""
-    return {k: float(hits.mean()) for k, hits in hits_at(queries, keys, right, ks).items()}
+    return {k: float(hits.mean()) for k, hits in hits_at(queries, candidates, correct_pairs, ks).items()}
 
 
 def hits_at(
-    queries: Float[Tensor, "n d"], keys: Float[Tensor, "m d"], right: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
+    queries: Float[Tensor, "n d"], candidates: Float[Tensor, "m d"], correct_pairs: Int64[Tensor, "p 2"], ks: Sequence[int] = (1, 5, 10)
 ) -> dict[int, Float64[Tensor, " n"]]:
     """Whether each query has a right key among the k nearest by cosine; `right` are pairs (query, key), any of a query's counts.
 
     Equal scores count by the expectation over their orders (`expected_hit`). Vectors that are all alike therefore give chance, exactly.
     """
-    queries, keys = _directions(queries, "queries"), _directions(keys, "keys")
-    if len(torch.unique(right[:, 0])) != len(queries):
+    queries, candidates = _normalize_rows(queries, "queries"), _normalize_rows(candidates, "keys")
+    if len(torch.unique(correct_pairs[:, 0])) != len(queries):
         raise DataError("recall_at: every query needs a right key")
-    right = right[right[:, 0].argsort(stable=True)].to(queries.device)
+    correct_pairs = correct_pairs[correct_pairs[:, 0].argsort(stable=True)].to(queries.device)
     hits = {k: [] for k in ks}
-    for start in range(0, len(queries), AT_ONCE):
-        own = right[(right[:, 0] >= start) & (right[:, 0] < start + AT_ONCE)]
-        counts = places((queries[start : start + AT_ONCE] @ keys.T).float(), own - torch.tensor([start, 0], device=own.device))
+    for start in range(0, len(queries), QUERIES_PER_BLOCK):
+        own = correct_pairs[(correct_pairs[:, 0] >= start) & (correct_pairs[:, 0] < start + QUERIES_PER_BLOCK)]
+        counts = count_above_and_tied(
+            (queries[start : start + QUERIES_PER_BLOCK] @ candidates.T).float(), own - torch.tensor([start, 0], device=own.device)
+        )
         for k in ks:
-            hits[k].append(expected_hit(counts, k))
+            hits[k].append(compute_hit_probability(counts, k))
     return {k: torch.cat(found) for k, found in hits.items()}
 
 
-def _directions(x: Float[Tensor, "n d"], name: str) -> Float64[Tensor, "n d"]:
+def _normalize_rows(x: Float[Tensor, "n d"], name: str) -> Float64[Tensor, "n d"]:
     """Rows of unit length. Those with NaN are refused: no comparison with NaN is true, so that nothing would lie above them."""
-    as_features(x, name)
+    check_features(x, name)
     return F.normalize(x.double(), dim=1)
 
 
-def class_vectors(classes: Sequence[str], prompts: Sequence[str], encode: EncodeTexts) -> Float[Tensor, "c d"]:
+def encode_class_prompts(class_names: Sequence[str], prompts: Sequence[str], encode: EncodeTexts) -> Float[Tensor, "c d"]:
     """Each class as the mean of the unit vectors of its prompts ("a photo of a {}"), of unit length again."""
     if not prompts or not all("{}" in prompt for prompt in prompts):
         raise UsageError(f"--prompts {','.join(prompts)}: each needs a {{}}, where the name of the class goes")
-    vectors = encode([prompt.replace("{}", name) for prompt in prompts for name in classes])
-    return F.normalize(F.normalize(vectors, dim=1).unflatten(0, (len(prompts), len(classes))).mean(0), dim=1)
+    vectors = encode([prompt.replace("{}", name) for prompt in prompts for name in class_names])
+    return F.normalize(F.normalize(vectors, dim=1).unflatten(0, (len(prompts), len(class_names))).mean(0), dim=1)
 
 
-def zero_shot(images: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], classes: Float[Tensor, "c d"]) -> float:
+def zero_shot_accuracy(images: Float[Tensor, "n d"], labels: Int64[Tensor, " n"], class_embeddings: Float[Tensor, "c d"]) -> float:
     """The accuracy of naming the class whose vector is nearest by cosine; of k equal ones the right one counts 1 / k."""
-    scores = (_directions(images, "images") @ _directions(classes, "class vectors").T).float()
+    scores = (_normalize_rows(images, "images") @ _normalize_rows(class_embeddings, "class vectors").T).float()
     best = scores == scores.amax(1, keepdim=True)
     return float((best[torch.arange(len(labels), device=labels.device), labels].double() / best.sum(1)).mean())
 
 
-def borrowed_words(
-    pixels: Float[Tensor, "n d"], train_pixels: Float[Tensor, "m d"], train_captions: list[list[str]], neighbours: int = 10
+def build_neighbor_caption_baseline(
+    pixels: Float[Tensor, "n d"], train_pixels: Float[Tensor, "m d"], train_captions: list[list[str]], neighbors: int = 10
 ) -> tuple[Float[Tensor, "n w"], EncodeTexts]:
     """The floor that needs no learning: a picture is the words said of the training pictures nearest to it in raw pixels.
 
@@ -83,6 +85,6 @@ def borrowed_words(
     def encode(texts: list[str]) -> Tensor:
         return torch.from_numpy(counter.transform(texts).toarray()).float()
 
-    _, index = nearest(train_pixels, pixels, min(neighbours, len(train_pixels)))
+    _, index = find_nearest_neighbors(train_pixels, pixels, min(neighbors, len(train_pixels)))
     said = F.normalize(encode([" ".join(own) for own in train_captions]), dim=1)
     return said[index.cpu()].mean(1), encode

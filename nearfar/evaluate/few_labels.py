@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nearfar.core import DataError, Key
+from nearfar.core import DataError, RandomKey
 from nearfar.core.argument_checks import check_positive
-from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
+from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, check_features, check_labels, standardize_columns
 from nearfar.evaluate.probe import fit_linear
 
 
 @dataclass(frozen=True)
-class FewLabels:
+class FewLabelsResult:
     """Mean and standard deviation of the accuracy over the draws, and the protocol.
 
     `short_classes` counts the classes that have fewer than `per_class` training samples; all they have are used.
@@ -25,21 +25,21 @@ class FewLabels:
     per_class: int
     draws: int
     C: float
-    scale: bool
+    standardize: bool
     short_classes: int
 
 
-def draw(labels: np.ndarray, per_class: int, key: Key) -> np.ndarray:
+def draw_labeled_rows(labels: np.ndarray, per_class: int, rng_key: RandomKey) -> np.ndarray:
     """Indices of `per_class` samples of each class, in rising order. A function of labels and key only: equal for all representations."""
-    order = key.permutation(len(labels))
+    order = rng_key.permutation(len(labels))
     shuffled = labels[order]
     return np.sort(np.concatenate([order[shuffled == c][:per_class] for c in np.unique(labels)]))
 
 
-def few_labels(
-    train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, per_class: int = 5, draws: int = 10, C: float = 1.0, scale: bool = True,
-    *, key: Key,
-) -> FewLabels:  # fmt: skip
+def few_label_probe(
+    train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, per_class: int = 5, draws: int = 10, C: float = 1.0, standardize: bool = True,
+    *, rng_key: RandomKey,
+) -> FewLabelsResult:  # fmt: skip
     """Fit on `per_class` labelled samples a class, count on the whole test split; repeat for `draws` keyed draws.
 
     `scale` standardises by all training features: they are at hand without labels.
@@ -48,16 +48,16 @@ def few_labels(
         if count < 1:
             raise DataError(f"`{name}` must be at least 1, got {count}")
     check_positive(C=C)
-    train, test = as_features(train_x, "training features"), as_features(test_x, "test features")
-    y, truth = as_labels(train_y, train, "training labels"), as_labels(test_y, test, "test labels")
-    if scale:
-        train, test = standardised(train, test)
+    train, test = check_features(train_x, "training features"), check_features(test_x, "test features")
+    y, truth = check_labels(train_y, train, "training labels"), check_labels(test_y, test, "test labels")
+    if standardize:
+        train, test = standardize_columns(train, test)
     labels = y.cpu().numpy()
     accuracies = []
     for i in range(draws):
-        chosen = draw(labels, per_class, key("few labels", i))
+        chosen = draw_labeled_rows(labels, per_class, rng_key("few labels", i))
         fitted = fit_linear(train[chosen], y[chosen], C)
         accuracies.append(float((fitted.predict(test) == truth).double().mean()))
     spread = float(np.std(accuracies, ddof=1)) if draws > 1 else 0.0
     short = int((np.unique(labels, return_counts=True)[1] < per_class).sum())
-    return FewLabels(float(np.mean(accuracies)), spread, tuple(accuracies), per_class, draws, C, scale, short)
+    return FewLabelsResult(float(np.mean(accuracies)), spread, tuple(accuracies), per_class, draws, C, standardize, short)

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from nearfar.core.argument_checks import check_rows
 from nearfar.evaluate.input_checks import require_finite
 
-SAMPLES = 4096
+MAX_GEOMETRY_SAMPLES = 4096
 """Geometry is measured on at most this many samples; pairwise distances grow with their square."""
 
 

@@ -15,7 +15,7 @@ TestX = Float[Tensor, "m d"] | Float[np.ndarray, "m d"]
 TestY = Integer[Tensor, " m"] | Integer[np.ndarray, " m"]
 
 
-def as_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor, "n d"]:
+def check_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor, "n d"]:
     """Detached float32 rows on the device of the input; empty or non-finite ones are an error that names them."""
     rows = torch.as_tensor(x).detach().float()
     if rows.ndim != 2 or not rows.numel():
@@ -36,23 +36,23 @@ def require_finite(x: Float[Tensor, "n ..."], name: str) -> None:
     )
 
 
-def as_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> Integer[Tensor, " n"]:
+def check_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> Integer[Tensor, " n"]:
     """int64 labels on the device of `rows`, one for each of them."""
-    labels = _whole_numbers(y, name).to(rows.device).long()
+    labels = _check_integers(y, name).to(rows.device).long()
     if labels.shape != (len(rows),):
         raise DataError(f"{name}: {len(rows)} samples need {len(rows)} labels, got the shape {tuple(labels.shape)}")
     return labels
 
 
-def as_groups(groups: Tensor | np.ndarray, rows: Tensor, name: str = "groups") -> Bool[Tensor, "n g"]:
+def check_label_matrix(labels: Tensor | np.ndarray, rows: Tensor, name: str = "groups") -> Bool[Tensor, "n g"]:
     """Which of `rows` is in which group, on their device."""
-    found = _whole_numbers(groups, name).to(rows.device).bool()
+    found = _check_integers(labels, name).to(rows.device).bool()
     if found.ndim != 2 or len(found) != len(rows) or not found.shape[1]:
         raise DataError(f"{name}: expected a table of {len(rows)} samples x groups, got the shape {tuple(found.shape)}")
     return found
 
 
-def _whole_numbers(y: Tensor | np.ndarray, name: str) -> Tensor:
+def _check_integers(y: Tensor | np.ndarray, name: str) -> Tensor:
     try:
         found = torch.as_tensor(y)
     except (TypeError, ValueError):  # texts, or lists of different lengths
@@ -63,7 +63,7 @@ def _whole_numbers(y: Tensor | np.ndarray, name: str) -> Tensor:
     return found
 
 
-def standardised(train: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> tuple[Tensor, ...]:
+def standardize_columns(train: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> tuple[Tensor, ...]:
     """All tables shifted and scaled by the training rows' mean and standard deviation; constant columns are only shifted."""
     variance, mean = torch.var_mean(train, dim=0, correction=0)
     std = variance.sqrt()

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from nearfar.core import DataError
 from nearfar.evaluate.geometry import effective_rank, singular_values
-from nearfar.evaluate.input_checks import as_features, require_finite
+from nearfar.evaluate.input_checks import check_features, require_finite
 
 
 @dataclass(frozen=True)
@@ -24,14 +24,14 @@ class Isotropy:
 
     mean_cosine: float
     std_cosine: float
-    partition: float
-    first_share: float
+    partition_isotropy: float
+    first_component_share: float
     effective_rank: float
 
 
-def isotropy(x: Float[Tensor, "n d"]) -> Isotropy:
+def measure_isotropy(x: Float[Tensor, "n d"]) -> Isotropy:
     """All measures of a set of embeddings."""
-    x = as_features(x, "embeddings")
+    x = check_features(x, "embeddings")
     mean, std = cosine_moments(x)
     variance = singular_values(x - x.mean(0)).square()
     share = float(variance[0] / variance.sum().clamp_min(torch.finfo(variance.dtype).tiny))

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core import Key
-from nearfar.evaluate.sts import Encode
+from nearfar.core import RandomKey
+from nearfar.evaluate.sts import EncodeSentences
 
 _WORD = re.compile(r"\w+")
 
@@ -34,7 +34,7 @@ def _ngrams(text: str, n: int) -> set[str]:
     return {padded[i : i + n] for i in range(len(padded) - n + 1)}
 
 
-def random_words(key: Key, dim: int = 300) -> Encode:
+def build_random_word_encoder(rng_key: RandomKey, dim: int = 300) -> EncodeSentences:
     """Each word a random vector, a text the mean of its words' vectors: word overlap as an encoder of any width would see it.
 
     The vectors depend on the key and on the order in which words first occur in a call. A text without words is zero.
@@ -43,7 +43,7 @@ def random_words(key: Key, dim: int = 300) -> Encode:
     def encode(texts: list[str]) -> Float[Tensor, "n d"]:
         words = [_WORD.findall(text.lower()) for text in texts]
         number = {word: i for i, word in enumerate(dict.fromkeys(w for text in words for w in text))}
-        table = key("words").normal(torch.arange(len(number)), dim)
+        table = rng_key("words").normal(torch.arange(len(number)), dim)
         flat = torch.tensor([number[w] for text in words for w in text], dtype=torch.long)
         row = torch.repeat_interleave(torch.tensor([len(text) for text in words]))
         count = row.bincount(minlength=len(texts)).clamp_min(1)

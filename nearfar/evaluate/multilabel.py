@@ -16,52 +16,60 @@ from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import DataError, Key
+from nearfar.core import DataError, RandomKey
 from nearfar.core.argument_checks import check_positive
-from nearfar.evaluate.input_checks import as_features, as_groups
+from nearfar.evaluate.input_checks import check_features, check_label_matrix
 
-STEPS, TOLERANCE = 300, 1e-4
+MAX_LBFGS_STEPS, LBFGS_TOLERANCE = 300, 1e-4
 """Steps of the search, at most, and the largest entry of the gradient, in the coordinates of the search, at which it ends."""
 
 
 @dataclass(frozen=True)
-class F1:
+class MultilabelF1:
     """Means over the draws, and standard deviations."""
 
     macro: float
     micro: float
     macro_std: float
     micro_std: float
-    share: float
+    train_fraction: float
     draws: int
 
 
-def multilabel(
-    x: Float[Tensor, "n d"], groups: Bool[Tensor, "n g"], *, key: Key, share: float = 0.5, draws: int = 10, C: float = 1.0
-) -> F1:
+def multilabel_f1(
+    x: Float[Tensor, "n d"],
+    labels: Bool[Tensor, "n g"],
+    *,
+    rng_key: RandomKey,
+    train_fraction: float = 0.5,
+    draws: int = 10,
+    C: float = 1.0,
+) -> MultilabelF1:
     """F1 on what is left when a share of the samples that are in a group is drawn to learn from, `draws` times."""
-    x = as_features(x)
-    groups = as_groups(groups, x)
+    x = check_features(x)
+    labels = check_label_matrix(labels, x)
     if draws < 1:
         raise DataError(f"`draws` must be at least 1, got {draws}")
-    labelled = groups.any(1).nonzero()[:, 0]
-    count = round(share * len(labelled))
+    labelled = labels.any(1).nonzero()[:, 0]
+    count = round(train_fraction * len(labelled))
     if not 0 < count < len(labelled):
-        raise DataError(f"a share of {share:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about")
+        raise DataError(
+            f"a share of {train_fraction:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about"
+        )
     found = []
     for draw in range(draws):
-        order = labelled[torch.from_numpy(key("draw", draw).permutation(len(labelled))).to(labelled.device)]
+        order = labelled[torch.from_numpy(rng_key("draw", draw).permutation(len(labelled))).to(labelled.device)]
         train, test = order[:count], order[count:]
-        weight, bias = one_against_rest(x[train], groups[train], C)
-        found.append(top_k_f1(x[test].double() @ weight.T + bias, groups[test]))
+        weight, bias = fit_one_vs_rest(x[train], labels[train], C)
+        found.append(top_k_f1(x[test].double() @ weight.T + bias, labels[test]))
     macro, micro = np.array(found).T
     macro_std, micro_std = (float(v.std(ddof=1)) if draws > 1 else 0.0 for v in (macro, micro))
-    return F1(float(macro.mean()), float(micro.mean()), macro_std, micro_std, share, draws)
+    return MultilabelF1(float(macro.mean()), float(micro.mean()), macro_std, micro_std, train_fraction, draws)
 
 
 def top_k_f1(scores: Float[Tensor, "n g"], truth: Bool[Tensor, "n g"]) -> tuple[float, float]:
     """(macro, micro): each sample's best-scored groups are its answer, as many as it is in. A group nobody is in or assigned to has 0."""
-    as_features(scores, "scores of groups")
+    check_features(scores, "scores of groups")
     place = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     answer = place < truth.sum(1, keepdim=True)
     right, said, true = (m.sum(0).double() for m in (answer & truth, answer, truth))
@@ -69,8 +77,8 @@ def top_k_f1(scores: Float[Tensor, "n g"], truth: Bool[Tensor, "n g"]) -> tuple[
     return float(each.mean()), float(2 * right.sum() / (said + true).sum().clamp_min(1))
 
 
-def one_against_rest(
-    x: Float[Tensor, "n d"], groups: Bool[Tensor, "n g"], C: float = 1.0
+def fit_one_vs_rest(
+    x: Float[Tensor, "n d"], labels: Bool[Tensor, "n g"], C: float = 1.0
 ) -> tuple[Float64[Tensor, "g d"], Float64[Tensor, " g"]]:
     r"""All groups at once by L-BFGS: the minimisers of \(\sum_i \mathrm{softplus}(\mp (w^\top x_i + b)) + \lVert w \rVert^2 / 2C\),
     scikit-learn's `LogisticRegression(C)` for each group.
@@ -79,14 +87,16 @@ def one_against_rest(
     so nearly round is the problem there that some tens of steps do. Products with `x` are float32, all else is float64.
     """
     check_positive(C=C)
-    x = as_features(x)
+    x = check_features(x)
     mean = x.mean(0)
     variance, directions = torch.linalg.eigh((x - mean).double().T @ (x - mean).double())
-    rows, y = (x - mean) @ directions.float(), groups.double()
+    rows, y = (x - mean) @ directions.float(), labels.double()
     share = (y.mean(0) * (1 - y.mean(0))).clamp_min(1 / len(x) ** 2)[:, None]
     unit, unit_b = (share * variance.clamp_min(0) + 1 / C).rsqrt(), (share[:, 0] * len(x)).rsqrt()
     v, u = torch.zeros_like(unit, requires_grad=True), torch.zeros_like(unit_b, requires_grad=True)
-    search = torch.optim.LBFGS([v, u], max_iter=STEPS, tolerance_grad=TOLERANCE, tolerance_change=1e-12, line_search_fn="strong_wolfe")
+    search = torch.optim.LBFGS(
+        [v, u], max_iter=MAX_LBFGS_STEPS, tolerance_grad=LBFGS_TOLERANCE, tolerance_change=1e-12, line_search_fn="strong_wolfe"
+    )
 
     def objective() -> Tensor:
         search.zero_grad()

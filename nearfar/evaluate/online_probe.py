@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from nearfar.core.argument_checks import check_rows
-from nearfar.scores.relation import as_ids
+from nearfar.scores.candidate_roles import as_ids
 
 
 class OnlineProbe(nn.Module):
@@ -17,11 +17,11 @@ class OnlineProbe(nn.Module):
     It starts at zero, so nothing random is drawn, and no gradient reaches the encoder.
     """
 
-    def __init__(self, dim: int, classes: int, lr: float = 0.1):
+    def __init__(self, dim: int, num_classes: int, lr: float = 0.1):
         super().__init__()
         self.lr = lr
         self.norm = nn.BatchNorm1d(dim, affine=False)
-        self.linear = nn.Linear(dim, classes)
+        self.linear = nn.Linear(dim, num_classes)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 

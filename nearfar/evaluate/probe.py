@@ -10,23 +10,23 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import DataError, Key
+from nearfar.core import DataError, RandomKey
 from nearfar.core.argument_checks import check_positive
-from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, as_features, as_labels, standardised
+from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, check_features, check_labels, standardize_columns
 
-TOLERANCE = 1e-6
+GRADIENT_TOLERANCE = 1e-6
 """Largest entry of the gradient, in the coordinates of the search, at which a search stops. float32 products end most before: near 1e-5."""
-CONVERGED = 1e-3
+CONVERGENCE_TOLERANCE = 1e-3
 """Largest entry of the gradient, where the Hessian is about 1 and in units of the root of the loss, at which a fit counts as converged:
 each of the weights then adds at most about 5e-7 of the loss to it."""
-ROUNDS, ITERATIONS, EVALUATIONS = 40, 25, 25
+MAX_ROUNDS, ITERATIONS_PER_ROUND, EVALUATIONS_PER_ITERATION = 40, 25, 25
 """Rounds of a fit, iterations of a round and evaluations of an iteration, at most."""
-PENALTIES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
+PENALTY_CANDIDATES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 """What `chosen_penalty` tries."""
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearClassifier:
     """A fitted classifier: scores = x weight^T + bias; column c of the scores stands for `classes[c]`."""
 
     weight: Float[Tensor, "c d"]
@@ -37,51 +37,60 @@ class Linear:
     converged: bool
 
     def predict(self, x: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
-        x = as_features(x, "features to be classified")
+        x = check_features(x, "features to be classified")
         return self.classes[(x @ self.weight.T + self.bias).argmax(1)]
 
 
 @dataclass(frozen=True)
-class Probe:
+class ProbeResult:
     """Accuracy on both splits and the protocol: penalty `C` (as in scikit-learn) and whether features were scaled."""
 
     accuracy: float
     train_accuracy: float
     C: float
-    scale: bool
+    standardize: bool
     iterations: int
     converged: bool
 
 
-def linear_probe(train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, C: float = 1.0, scale: bool = True) -> Probe:
+def linear_probe(train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, C: float = 1.0, standardize: bool = True) -> ProbeResult:
     """Fit on the training split, count on the test split; `scale` standardises by the training split's mean and deviation.
 
     The penalty is fixed beforehand or chosen on training rows (`chosen_penalty`), never on the test split.
     """
-    train, test = as_features(train_x, "training features"), as_features(test_x, "test features")
-    y, truth = as_labels(train_y, train, "training labels"), as_labels(test_y, test, "test labels")
-    if scale:
-        train, test = standardised(train, test)
+    train, test = check_features(train_x, "training features"), check_features(test_x, "test features")
+    y, truth = check_labels(train_y, train, "training labels"), check_labels(test_y, test, "test labels")
+    if standardize:
+        train, test = standardize_columns(train, test)
     fitted = fit_linear(train, y, C)
-    return Probe(_share(fitted.predict(test) == truth), _share(fitted.predict(train) == y), C, scale, fitted.iterations, fitted.converged)
+    return ProbeResult(
+        _compute_accuracy(fitted.predict(test) == truth),
+        _compute_accuracy(fitted.predict(train) == y),
+        C,
+        standardize,
+        fitted.iterations,
+        fitted.converged,
+    )
 
 
-def chosen_penalty(x: TrainX, y: TrainY, key: Key, candidates: Sequence[float] = PENALTIES, scale: bool = True) -> float:
+def choose_penalty(
+    x: TrainX, y: TrainY, rng_key: RandomKey, candidates: Sequence[float] = PENALTY_CANDIDATES, standardize: bool = True
+) -> float:
     """The C that is best on a keyed fifth of the training rows after fitting the others; of equals the strongest penalty."""
-    rows = as_features(x, "training features")
-    labels = as_labels(y, rows, "training labels")
-    order = torch.as_tensor(key("held out").permutation(len(rows)), device=rows.device)
+    rows = check_features(x, "training features")
+    labels = check_labels(y, rows, "training labels")
+    order = torch.as_tensor(rng_key("held out").permutation(len(rows)), device=rows.device)
     if len(rows) < 5:
         raise DataError(f"chosen_penalty: a fifth of {len(rows)} rows is none: 5 are needed at least")
     held, kept = order[: len(rows) // 5], order[len(rows) // 5 :]
-    return max(sorted(candidates), key=lambda C: linear_probe(rows[kept], labels[kept], rows[held], labels[held], C, scale).accuracy)
+    return max(sorted(candidates), key=lambda C: linear_probe(rows[kept], labels[kept], rows[held], labels[held], C, standardize).accuracy)
 
 
-def _share(hits: Tensor) -> float:
+def _compute_accuracy(hits: Tensor) -> float:
     return float(hits.double().mean())
 
 
-def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, tolerance: float = TOLERANCE) -> Linear:
+def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, tolerance: float = GRADIENT_TOLERANCE) -> LinearClassifier:
     r"""The minimiser, by L-BFGS on all rows at once, of scikit-learn's `LogisticRegression` objective divided by C n:
 
     \[ \frac{1}{n} \sum_i -\log \mathrm{softmax}(W x_i + b)_{y_i} + \frac{1}{2 C n} \lVert W \rVert^2 \]
@@ -92,22 +101,22 @@ def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, to
     Products with `x` are float32, all else is float64.
     """
     check_positive(C=C)
-    x = as_features(x, "training features")
-    y = as_labels(y, x, "training labels")
+    x = check_features(x, "training features")
+    y = check_labels(y, x, "training labels")
     classes, target = y.unique(return_inverse=True)
     mean = x.mean(0)
     # The bias is not penalised, so centring changes nothing but the conditioning.
-    rows, basis = _within_span(x - mean)
+    rows, basis = _project_to_row_span(x - mean)
     w = torch.zeros(len(classes), rows.shape[1], dtype=torch.float64, device=x.device)
     b = torch.zeros(len(classes), dtype=torch.float64, device=x.device)
     last, iterations = _descend(rows, target, w, b, C, tolerance), 0
-    for _ in range(ROUNDS - 1):
-        if last.stalled or (last.converged and last.iterations < ITERATIONS):
+    for _ in range(MAX_ROUNDS - 1):
+        if last.stalled or (last.converged and last.iterations < ITERATIONS_PER_ROUND):
             break
         iterations += last.iterations
         last = _descend(rows, target, last.w, last.b, C, tolerance)
     w = last.w.float() if basis is None else last.w.float() @ basis.T
-    return Linear(w, last.b.float() - w @ mean, classes, last.loss, iterations + last.iterations, last.converged)
+    return LinearClassifier(w, last.b.float() - w @ mean, classes, last.loss, iterations + last.iterations, last.converged)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +134,7 @@ class _Round:
     def converged(self) -> bool:
         """The coordinates are those of the start. The Hessian shrinks about as the loss does, its root as the root: in coordinates of the
         end the gradient is larger by sqrt(before / loss), and that is compared with sqrt(loss)."""
-        return self.steepest * self.before**0.5 <= CONVERGED * self.loss
+        return self.steepest * self.before**0.5 <= CONVERGENCE_TOLERANCE * self.loss
 
     @property
     def stalled(self) -> bool:
@@ -135,15 +144,15 @@ class _Round:
 
 def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, tolerance: float) -> _Round:
     """One round of L-BFGS from (w, b) in the coordinates that suit the curvature there."""
-    factor, unit = _curvature(rows, w, b, C)
+    factor, unit = _factor_curvature(rows, w, b, C)
     v, u = (w @ factor).requires_grad_(), (b * unit).requires_grad_()
     optimizer = torch.optim.LBFGS(
         [v, u],
-        max_iter=ITERATIONS,
-        max_eval=ITERATIONS * EVALUATIONS,
+        max_iter=ITERATIONS_PER_ROUND,
+        max_eval=ITERATIONS_PER_ROUND * EVALUATIONS_PER_ITERATION,
         tolerance_grad=tolerance,
         tolerance_change=1e-13,
-        history_size=ITERATIONS,
+        history_size=ITERATIONS_PER_ROUND,
         line_search_fn="strong_wolfe",
     )
 
@@ -167,7 +176,7 @@ def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, toler
     return _Round(w, b, before, loss, steepest, int(optimizer.state[v]["n_iter"]))
 
 
-def _within_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:
+def _project_to_row_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:
     """More columns than rows: the solution lies in the span of the rows, so n coordinates in it say all that d do."""
     if rows.shape[1] <= len(rows):
         return rows, None
@@ -175,7 +184,7 @@ def _within_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:
     return rows @ basis, basis
 
 
-def _curvature(rows: Tensor, w: Tensor, b: Tensor, C: float) -> tuple[Tensor, Tensor]:
+def _factor_curvature(rows: Tensor, w: Tensor, b: Tensor, C: float) -> tuple[Tensor, Tensor]:
     """Cholesky factor of one class's share of the Hessian, averaged over the classes, and the square root of the bias's.
 
     A trace of ridge covers the rounding of the float32 product.

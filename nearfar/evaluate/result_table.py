@@ -8,17 +8,17 @@ from typing import Any
 
 from nearfar.core import NearfarError
 
-ACCURACIES = {
+ACCURACY_COLUMNS = {
     "few_labels": "few labels", "linear": "all labels", "knn": "kNN",
     "mrr": "MRR", "hits1": "hits@1", "hits3": "hits@3", "hits10": "hits@10",
     "macro_f1": "macro-F1", "micro_f1": "micro-F1",
 }  # fmt: skip
 """Columns that have a best value. Geometry has none: a collapsed encoder aligns perfectly."""
-GEOMETRY = {"alignment": "alignment", "uniformity": "uniformity", "effective_rank": "eff. rank", "spread": "spread"}
+GEOMETRY_COLUMNS = {"alignment": "alignment", "uniformity": "uniformity", "effective_rank": "eff. rank", "spread": "spread"}
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultTable:
     """`results`: one dict a representation; `protocol`: what all of them share. `rows` joins both: each row stands alone.
 
     A protocol may bring columns of its own ("accuracies": title by key) and say itself what was measured ("notes": lines).
@@ -35,38 +35,38 @@ class Table:
         return json.dumps({"protocol": self.protocol, "results": self.results}, indent=2) + "\n"
 
     @staticmethod
-    def from_json(text: str) -> Table:
+    def from_json(text: str) -> ResultTable:
         try:
             value = json.loads(text)
-            return Table(list(value["results"]), dict(value["protocol"]))
+            return ResultTable(list(value["results"]), dict(value["protocol"]))
         except (json.JSONDecodeError, KeyError, TypeError, ValueError) as e:
             raise NearfarError(f"not a table of results: {e}") from e
 
     @property
-    def accuracies(self) -> dict[str, str]:
+    def accuracy_columns(self) -> dict[str, str]:
         """Columns that have a best value, measured or not."""
-        return ACCURACIES | self.protocol.get("accuracies", {})
+        return ACCURACY_COLUMNS | self.protocol.get("accuracies", {})
 
     @property
     def columns(self) -> dict[str, str]:
         """Measured columns, by key and heading, in the order they are shown."""
-        return {key: title for key, title in (self.accuracies | GEOMETRY).items() if any(key in r for r in self.results)}
+        return {key: title for key, title in (self.accuracy_columns | GEOMETRY_COLUMNS).items() if any(key in r for r in self.results)}
 
-    def best(self, column: str) -> list[int]:
+    def find_best_rows(self, column: str) -> list[int]:
         """Rows that show the best value of an accuracy column (several on a tie); none for geometry."""
-        if column not in self.accuracies:
+        if column not in self.accuracy_columns:
             return []
         shown = [round(r[column], 4) if column in r else -1.0 for r in self.results]
         return [i for i, value in enumerate(shown) if value == max(shown)]
 
-    def cell(self, row: int, column: str) -> str:
+    def format_cell(self, row: int, column: str) -> str:
         """A value as it is shown: accuracies in per cent, with their deviation over draws where there were several."""
         result = self.results[row]
         if column not in result:
             return "–"
         if f"{column}_std" in result:
             return f"{100 * result[column]:.1f} ± {100 * result[f'{column}_std']:.1f}"
-        return f"{100 * result[column] if column in self.accuracies else result[column]:.2f}".replace("-", "−")
+        return f"{100 * result[column] if column in self.accuracy_columns else result[column]:.2f}".replace("-", "−")
 
     @property
     def verdict(self) -> str:
@@ -74,13 +74,13 @@ class Table:
         trained = [i for i, r in enumerate(self.results) if not r["baseline"]]
         lost = []
         for column in self.columns:
-            winners = self.best(column)
+            winners = self.find_best_rows(column)
             if not trained or not winners or not all(self.results[i]["baseline"] for i in winners):
                 continue
             ours = max(trained, key=lambda i: self.results[i].get(column, -1.0))
             winner, loser = self.results[winners[0]]["representation"], self.results[ours]["representation"]
             lost.append(
-                f"{winner} beat {loser} on {self.accuracies[column]} ({self.cell(winners[0], column)} against {self.cell(ours, column)})"
+                f"{winner} beat {loser} on {self.accuracy_columns[column]} ({self.format_cell(winners[0], column)} against {self.format_cell(ours, column)})"
             )
         return f"Training did not pay everywhere: {'; '.join(lost)}." if lost else ""
 
@@ -101,7 +101,7 @@ class Table:
                 f"mean ± standard deviation over {p['draws']} draws, the same for every row.",
                 f"All labels: linear probe on the training split. Probes: offline logistic regression, C = {p['C']:g}, "
                 f"{'' if converged else 'NOT all '}to convergence; features standardised over the training split, baselines as named.",
-                f"kNN: cosine, k = {p['k']}{clipped}, weights exp(s / {p['tau']:g}).",
+                f"kNN: cosine, k = {p['k']}{clipped}, weights exp(s / {p['temperature']:g}).",
             ]
         lines.append(
             f"Features: {p['checkpoint']}, {p['split']} split; nothing was chosen by these numbers. "
@@ -113,7 +113,13 @@ class Table:
         """The table as text; an asterisk marks the best of a column, the verdict and the protocol follow."""
         rows = [["representation", *(f"{title} " for title in self.columns.values()), ""]]
         for i, result in enumerate(self.results):
-            rows.append([result["representation"], *(f"{self.cell(i, c)}{'*' if i in self.best(c) else ' '}" for c in self.columns), ""])
+            rows.append(
+                [
+                    result["representation"],
+                    *(f"{self.format_cell(i, c)}{'*' if i in self.find_best_rows(c) else ' '}" for c in self.columns),
+                    "",
+                ]
+            )
         widths = [max(len(row[j]) for row in rows) for j in range(len(rows[0]))]
         lines = [
             "  ".join(c.ljust(w) if j == 0 else c.rjust(w) for j, (c, w) in enumerate(zip(row, widths, strict=True))).rstrip()

@@ -11,46 +11,52 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from nearfar.core import DataError, Key
+from nearfar.core import DataError, RandomKey
 from nearfar.evaluate.input_checks import require_finite
-from nearfar.evaluate.sts import Difference
+from nearfar.evaluate.sts import BootstrapDifference
 
-DRAWS_AT_ONCE = 500
+RESAMPLES_PER_BLOCK = 500
 
 
-def top_k(found: Bool[Tensor, "q k"], at: int) -> Float64[Tensor, " q"]:
+def top_k_accuracy(is_relevant: Bool[Tensor, "q k"], k: int) -> Float64[Tensor, " q"]:
     """1 for a question with an answering passage among its first `at`, else 0. The mean is the top-k accuracy."""
-    if not 1 <= at <= found.shape[1]:
-        raise DataError(f"top-{at} accuracy needs a search of at least {max(at, 1)} passages, this one gave {found.shape[1]}")
-    return found[:, :at].any(1).double()
+    if not 1 <= k <= is_relevant.shape[1]:
+        raise DataError(f"top-{k} accuracy needs a search of at least {max(k, 1)} passages, this one gave {is_relevant.shape[1]}")
+    return is_relevant[:, :k].any(1).double()
 
 
-def reciprocal_rank(found: Bool[Tensor, "q k"]) -> Float64[Tensor, " q"]:
+def reciprocal_rank(is_relevant: Bool[Tensor, "q k"]) -> Float64[Tensor, " q"]:
     """1 / rank of the first answering passage; 0 where none was found. The mean is the MRR."""
-    rank = 1 + found.double().argmax(1)
-    return torch.where(found.any(1), 1 / rank.double(), 0.0)
+    rank = 1 + is_relevant.double().argmax(1)
+    return torch.where(is_relevant.any(1), 1 / rank.double(), 0.0)
 
 
-def average_precision(found: Bool[Tensor, "q k"], relevant: Int64[Tensor, " q"]) -> Float64[Tensor, " q"]:
+def average_precision(is_relevant: Bool[Tensor, "q k"], relevant_counts: Int64[Tensor, " q"]) -> Float64[Tensor, " q"]:
     r"""\( \frac1R \sum_{r: \text{found}} \text{precision at } r \), R the number of `relevant` passages there are (trec_eval's map).
 
     0 for a question that nothing answers: leave such questions out before taking the mean.
     """
-    hits = found.double()
-    precision = hits.cumsum(1) / torch.arange(1, found.shape[1] + 1, dtype=torch.float64, device=found.device)
-    return (precision * hits).sum(1) / relevant.double().clamp_min(1)
+    hits = is_relevant.double()
+    precision = hits.cumsum(1) / torch.arange(1, is_relevant.shape[1] + 1, dtype=torch.float64, device=is_relevant.device)
+    return (precision * hits).sum(1) / relevant_counts.double().clamp_min(1)
 
 
-def summary(found: Bool[Tensor, "q k"], relevant: Int64[Tensor, " q"], at: Sequence[int] = (1, 5, 20)) -> dict[str, float]:
+def summarize_retrieval(
+    is_relevant: Bool[Tensor, "q k"], relevant_counts: Int64[Tensor, " q"], ks: Sequence[int] = (1, 5, 20)
+) -> dict[str, float]:
     """The means over questions."""
-    measured = {f"top-{k}": top_k(found, k) for k in at if k <= found.shape[1]}
-    measured |= {"MRR": reciprocal_rank(found), "MAP": average_precision(found, relevant)}
+    measured = {f"top-{k}": top_k_accuracy(is_relevant, k) for k in ks if k <= is_relevant.shape[1]}
+    measured |= {"MRR": reciprocal_rank(is_relevant), "MAP": average_precision(is_relevant, relevant_counts)}
     return {name: float(values.mean()) for name, values in measured.items()}
 
 
 def paired_bootstrap(
-    ours: Float[Tensor, " q"], theirs: Float[Tensor, " q"], key: Key, draws: int = 10_000, groups: Int64[Tensor, " q"] | None = None
-) -> Difference:
+    ours: Float[Tensor, " q"],
+    theirs: Float[Tensor, " q"],
+    rng_key: RandomKey,
+    draws: int = 10_000,
+    groups: Int64[Tensor, " q"] | None = None,
+) -> BootstrapDifference:
     """How much better one measure is than another on the same questions, with its error and 95 % interval.
 
     Questions are drawn with replacement, the same for both. `groups`: whole groups are drawn instead (questions about one
@@ -66,9 +72,9 @@ def paired_bootstrap(
     empty = torch.zeros(n, dtype=torch.float64, device=ours.device)
     total, size = empty.index_add(0, group, difference), empty.index_add(0, group, torch.ones_like(difference))
     means = []
-    for slots in torch.arange(draws, device=ours.device).split(DRAWS_AT_ONCE):
-        chosen = key("bootstrap").integers(slots, n, n)
+    for slots in torch.arange(draws, device=ours.device).split(RESAMPLES_PER_BLOCK):
+        chosen = rng_key("bootstrap").integers(slots, n, n)
         means.append(total[chosen].sum(1) / size[chosen].sum(1))
     drawn = torch.cat(means)
     low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=drawn.dtype, device=drawn.device)).tolist()
-    return Difference(float(difference.mean()), float(drawn.std()), low, high)
+    return BootstrapDifference(float(difference.mean()), float(drawn.std()), low, high)

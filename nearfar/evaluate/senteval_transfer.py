@@ -20,122 +20,132 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core import Key, NearfarError, UsageError
-from nearfar.data.text.senteval import Classified, ClassifiedPairs, read_mrpc, read_polar, read_sst, read_trec
-from nearfar.evaluate.input_checks import as_features
+from nearfar.core import NearfarError, RandomKey, UsageError
+from nearfar.data.text.senteval import LabeledPairs, LabeledSentences, read_binary_task, read_mrpc, read_sst, read_trec
+from nearfar.evaluate.input_checks import check_features
 from nearfar.evaluate.probe import fit_linear
-from nearfar.evaluate.sts import Encode
+from nearfar.evaluate.sts import EncodeSentences
 
 TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC")
 FOLDS = 10
-PENALTIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+SENTEVAL_PENALTIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Inverse strengths C that are tried: SentEval's for tasks without a test split, and for SST."""
-PENALTIES_OFFICIAL = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+TREC_MRPC_PENALTIES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """SentEval's for TREC and MRPC."""
 
 
 @dataclass(frozen=True)
-class Transfer:
+class TransferResult:
     """Accuracy on test rows; `f1` of class 1 for MRPC; `std` over outer folds where there are such; the C chosen in each fit."""
 
     task: str
     accuracy: float
     f1: float | None
-    std: float | None
+    fold_std: float | None
     penalties: tuple[float, ...]
-    majority: float
+    majority_accuracy: float
     """Accuracy of always guessing the most frequent class: the floor."""
 
 
 def measure_transfer(
-    folder: str | Path, encode: Encode, key: Key, tasks: Sequence[str] = TRANSFER_TASKS, folds: int = FOLDS
-) -> list[Transfer]:
+    folder: str | Path, encode: EncodeSentences, rng_key: RandomKey, tasks: Sequence[str] = TRANSFER_TASKS, folds: int = FOLDS
+) -> list[TransferResult]:
     """The tasks of SentEval's folder, in the order asked for. `folds` is used for the outer and for the inner folds."""
     unknown = [task for task in tasks if task not in TRANSFER_TASKS]
     if unknown:
         raise UsageError(f"there is no transfer task {unknown[0]!r}: use {', '.join(TRANSFER_TASKS)}")
-    return [_measure(Path(folder), task, encode, key("transfer", task), folds) for task in tasks]
+    return [_measure(Path(folder), task, encode, rng_key("transfer", task), folds) for task in tasks]
 
 
-def _measure(folder: Path, task: str, encode: Encode, key: Key, folds: int) -> Transfer:
+def _measure(folder: Path, task: str, encode: EncodeSentences, rng_key: RandomKey, folds: int) -> TransferResult:
     if task == "SST":
-        train, dev, test = (_table(read_sst(folder, split), encode) for split in ("train", "dev", "test"))
-        scores = torch.tensor([_accuracy(*train, *dev, C) for C in PENALTIES])
-        return _official(task, train, test, PENALTIES[int(scores.argmax())])
+        train, dev, test = (_encode_task(read_sst(folder, split), encode) for split in ("train", "dev", "test"))
+        scores = torch.tensor([_accuracy(*train, *dev, C) for C in SENTEVAL_PENALTIES])
+        return _evaluate_official_split(task, train, test, SENTEVAL_PENALTIES[int(scores.argmax())])
     if task in ("TREC", "MRPC"):
         read = read_trec if task == "TREC" else read_mrpc
-        train, test = _table(read(folder, "train"), encode), _table(read(folder, "test"), encode)
-        return _official(task, train, test, choose_penalty(*train, PENALTIES_OFFICIAL, key, folds))
-    return cross_validated(task, *_table(read_polar(folder, task), encode), key, folds)
+        train, test = _encode_task(read(folder, "train"), encode), _encode_task(read(folder, "test"), encode)
+        return _evaluate_official_split(task, train, test, cross_validate_penalty(*train, TREC_MRPC_PENALTIES, rng_key, folds))
+    return cross_validate_task(task, *_encode_task(read_binary_task(folder, task), encode), rng_key, folds)
 
 
-def _official(task: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], C: float) -> Transfer:
+def _evaluate_official_split(task: str, train: tuple[Tensor, Tensor], test: tuple[Tensor, Tensor], C: float) -> TransferResult:
     predicted = fit_linear(*train, C).predict(test[0])
-    f1 = f1_score(predicted, test[1]) if task == "MRPC" else None
-    return Transfer(task, _share(predicted == test[1]), f1, None, (C,), _majority(test[1]))
+    f1 = binary_f1(predicted, test[1]) if task == "MRPC" else None
+    return TransferResult(task, _compute_accuracy(predicted == test[1]), f1, None, (C,), _compute_majority_accuracy(test[1]))
 
 
-def cross_validated(
-    task: str, x: Float[Tensor, "n d"], y: Int[Tensor, " n"], key: Key, folds: int = FOLDS, penalties: Sequence[float] = PENALTIES
-) -> Transfer:
+def cross_validate_task(
+    task: str,
+    x: Float[Tensor, "n d"],
+    y: Int[Tensor, " n"],
+    rng_key: RandomKey,
+    folds: int = FOLDS,
+    penalties: Sequence[float] = SENTEVAL_PENALTIES,
+) -> TransferResult:
     """Every row is a test row once; of each outer fold the penalty is chosen within its training rows."""
-    fold = stratified_folds(y, key("outer"), folds)
+    fold = assign_stratified_folds(y, rng_key("outer"), folds)
     accuracies, chosen = [], []
     for i in range(folds):
         train, test = fold != i, fold == i
-        C = choose_penalty(x[train], y[train], penalties, key("inner", i), folds)
+        C = cross_validate_penalty(x[train], y[train], penalties, rng_key("inner", i), folds)
         accuracies.append(_accuracy(x[train], y[train], x[test], y[test], C))
         chosen.append(C)
-    return Transfer(task, float(np.mean(accuracies)), None, float(np.std(accuracies)), tuple(chosen), _majority(y))
+    return TransferResult(task, float(np.mean(accuracies)), None, float(np.std(accuracies)), tuple(chosen), _compute_majority_accuracy(y))
 
 
-def choose_penalty(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], penalties: Sequence[float], key: Key, folds: int = FOLDS) -> float:
+def cross_validate_penalty(
+    x: Float[Tensor, "n d"], y: Int[Tensor, " n"], penalties: Sequence[float], rng_key: RandomKey, folds: int = FOLDS
+) -> float:
     """The C with the best mean accuracy over folds of these rows; of equals the first."""
-    fold = stratified_folds(y, key, folds)
-    scores = [np.mean([_accuracy(x[fold != i], y[fold != i], x[fold == i], y[fold == i], C) for i in range(folds)]) for C in penalties]
-    return penalties[int(np.argmax(scores))]
+    fold = assign_stratified_folds(y, rng_key, folds)
+    mean_accuracies = []
+    for C in penalties:
+        accuracies = [_accuracy(x[fold != i], y[fold != i], x[fold == i], y[fold == i], C) for i in range(folds)]
+        mean_accuracies.append(float(np.mean(accuracies)))
+    return penalties[int(np.argmax(mean_accuracies))]
 
 
-def stratified_folds(y: Int[Tensor, " n"], key: Key, folds: int) -> Int[Tensor, " n"]:
+def assign_stratified_folds(y: Int[Tensor, " n"], rng_key: RandomKey, folds: int) -> Int[Tensor, " n"]:
     """The fold of every row, keyed: fold sizes and the number of each class in a fold differ by one at most."""
     if not 2 <= folds <= len(y):
         raise NearfarError(f"{len(y)} rows cannot be cut into {folds} folds")
-    shuffled = torch.from_numpy(key.permutation(len(y))).to(y.device)
+    shuffled = torch.from_numpy(rng_key.permutation(len(y))).to(y.device)
     by_class = shuffled[y[shuffled].argsort(stable=True)]
     fold = torch.empty_like(by_class)
     fold[by_class] = torch.arange(len(y), device=y.device) % folds
     return fold
 
 
-def pair_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+def build_pair_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
     """(|u - v|, u * v): the same for (u, v) and (v, u), as a paraphrase is."""
     return torch.cat([(u - v).abs(), u * v], dim=1)
 
 
-def f1_score(predicted: Int[Tensor, " n"], truth: Int[Tensor, " n"]) -> float:
+def binary_f1(predicted: Int[Tensor, " n"], truth: Int[Tensor, " n"]) -> float:
     """Harmonic mean of precision and recall of class 1; 0 if it is neither predicted nor there."""
     hits = ((predicted == 1) & (truth == 1)).sum()
     named = (predicted == 1).sum() + (truth == 1).sum()
     return float(2 * hits / named.clamp_min(1))
 
 
-def _table(data: Classified | ClassifiedPairs, encode: Encode) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+def _encode_task(data: LabeledSentences | LabeledPairs, encode: EncodeSentences) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
     """Features and labels of a task; each distinct text is encoded once."""
-    sides = [data.texts] if isinstance(data, Classified) else [data.first, data.second]
+    sides = [data.texts] if isinstance(data, LabeledSentences) else [data.first, data.second]
     texts = list(dict.fromkeys(text for side in sides for text in side))
     row = {text: i for i, text in enumerate(texts)}
-    vectors = as_features(encode(texts), "embeddings")
+    vectors = check_features(encode(texts), "embeddings")
     x = [vectors[torch.tensor([row[text] for text in side], device=vectors.device)] for side in sides]
-    return pair_features(*x) if len(x) == 2 else x[0], torch.from_numpy(data.labels).to(vectors.device)
+    return build_pair_features(*x) if len(x) == 2 else x[0], torch.from_numpy(data.labels).to(vectors.device)
 
 
 def _accuracy(x: Tensor, y: Tensor, test_x: Tensor, test_y: Tensor, C: float) -> float:
-    return _share(fit_linear(x, y, C).predict(test_x) == test_y)
+    return _compute_accuracy(fit_linear(x, y, C).predict(test_x) == test_y)
 
 
-def _majority(y: Tensor) -> float:
+def _compute_majority_accuracy(y: Tensor) -> float:
     return float(y.bincount().max() / len(y))
 
 
-def _share(hits: Tensor) -> float:
+def _compute_accuracy(hits: Tensor) -> float:
     return float(hits.double().mean())

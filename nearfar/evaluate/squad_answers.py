@@ -21,22 +21,22 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 class AnswerScores:
     """For each question, 0 to 1."""
 
-    exact: Float64[np.ndarray, " q"]
+    exact_match: Float64[np.ndarray, " q"]
     f1: Float64[np.ndarray, " q"]
 
 
-def normalised(answer: str) -> str:
+def normalize_answer(answer: str) -> str:
     """ "The  Normans'" becomes "normans"."""
     return " ".join(_ARTICLES.sub(" ", answer.lower().translate(_PUNCTUATION)).split())
 
 
 def exact_match(predicted: str, answer: str) -> float:
-    return float(normalised(predicted) == normalised(answer))
+    return float(normalize_answer(predicted) == normalize_answer(answer))
 
 
-def f1(predicted: str, answer: str) -> float:
+def token_f1(predicted: str, answer: str) -> float:
     """The harmonic mean of precision and recall of words, each counted as often as it occurs."""
-    said, right = normalised(predicted).split(), normalised(answer).split()
+    said, right = normalize_answer(predicted).split(), normalize_answer(answer).split()
     common = sum((Counter(said) & Counter(right)).values())
     return 2 * common / (len(said) + len(right)) if common else 0.0
 
@@ -47,5 +47,8 @@ def score_answers(predicted: Sequence[str], answers: Sequence[Sequence[str]]) ->
         raise NearfarError(f"score_answers: {len(predicted)} predictions, but answers of {len(answers)} questions")
     if not all(answers):
         raise NearfarError(f"score_answers: question {[bool(a) for a in answers].index(False)} has no accepted answer")
-    best = [[max(measure(said, a) for a in right) for said, right in zip(predicted, answers, strict=True)] for measure in (exact_match, f1)]
+    best = [
+        [max(measure(said, a) for a in right) for said, right in zip(predicted, answers, strict=True)]
+        for measure in (exact_match, token_f1)
+    ]
     return AnswerScores(*(np.array(values, dtype=np.float64) for values in best))

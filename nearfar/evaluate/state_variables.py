@@ -14,18 +14,18 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from nearfar.core import Key
-from nearfar.evaluate.atari_probe import fit_probes
-from nearfar.evaluate.input_checks import standardised
+from nearfar.core import RandomKey
+from nearfar.evaluate.atari_probe import fit_atari_probes
+from nearfar.evaluate.input_checks import standardize_columns
 from nearfar.evaluate.probe import fit_linear
 
-LEAST_ENTROPY = 0.6
-TOLERANCE = 1e-4
+MIN_ENTROPY_NATS = 0.6
+PROBE_TOLERANCE = 1e-4
 """At which a probe counts as fitted: variables have up to 256 values, and the F1 of a closer fit is the same."""
 
 
 @dataclass(frozen=True)
-class Told:
+class StateVariableScores:
     """F1 and accuracy of every variable, by name."""
 
     f1: dict[str, float]
@@ -33,9 +33,9 @@ class Told:
     converged: bool = True
 
 
-def informative(values: Int64[np.ndarray, "n v"], variables: tuple[str, ...], least: float = LEAST_ENTROPY) -> list[int]:
+def select_informative(values: Int64[np.ndarray, "n v"], variables: tuple[str, ...], min_entropy: float = MIN_ENTROPY_NATS) -> list[int]:
     """The columns that change enough to be asked for."""
-    return [i for i in range(len(variables)) if entropy(values[:, i]) >= least]
+    return [i for i in range(len(variables)) if entropy(values[:, i]) >= min_entropy]
 
 
 def entropy(values: Int64[np.ndarray, " n"]) -> float:
@@ -44,38 +44,42 @@ def entropy(values: Int64[np.ndarray, " n"]) -> float:
     return float(-(share * np.log(share)).sum())
 
 
-def told_by_probes(
-    teach_x: Float[Tensor, "n d"], teach: Int64[np.ndarray, "n v"], test_x: Float[Tensor, "m d"], test: Int64[np.ndarray, "m v"],
+def evaluate_converged_probes(
+    train_x: Float[Tensor, "n d"], train_y: Int64[np.ndarray, "n v"], test_x: Float[Tensor, "m d"], test_y: Int64[np.ndarray, "m v"],
     variables: tuple[str, ...], C: float = 1.0,
-) -> Told:  # fmt: skip
+) -> StateVariableScores:  # fmt: skip
     """A logistic regression for each variable on standardised features, to convergence, on the device that these are on."""
-    x, asked = standardised(teach_x, test_x)
+    x, asked = standardize_columns(train_x, test_x)
     answers, converged = [], True
-    for column in teach.T:
-        fitted = fit_linear(x, torch.from_numpy(column.copy()).to(x.device), C, TOLERANCE)
+    for column in train_y.T:
+        fitted = fit_linear(x, torch.from_numpy(column.copy()).to(x.device), C, PROBE_TOLERANCE)
         answers.append(fitted.predict(asked).cpu().numpy())
         converged &= fitted.converged
-    return _scored(np.stack(answers, axis=1), test, variables, converged)
+    return _score_answers(np.stack(answers, axis=1), test_y, variables, converged)
 
 
-def told_as_published(
-    teach_x: Float[Tensor, "n d"], teach: Int64[np.ndarray, "n v"], apart: Bool[np.ndarray, " n"], test_x: Float[Tensor, "m d"],
-    test: Int64[np.ndarray, "m v"], variables: tuple[str, ...], key: Key,
-) -> Told:  # fmt: skip
+def evaluate_atari_probes(
+    train_x: Float[Tensor, "n d"], train_y: Int64[np.ndarray, "n v"], is_validation: Bool[np.ndarray, " n"], test_x: Float[Tensor, "m d"],
+    test_y: Int64[np.ndarray, "m v"], variables: tuple[str, ...], rng_key: RandomKey,
+) -> StateVariableScores:  # fmt: skip
     """By the benchmark's own probes (see `atari_probe`), which the rows `apart` stop."""
-    return _scored(fit_probes(teach_x, teach, apart, test_x, key), test, variables)
+    return _score_answers(fit_atari_probes(train_x, train_y, is_validation, test_x, rng_key), test_y, variables)
 
 
-def told_by_majority(teach: Int64[np.ndarray, "n v"], test: Int64[np.ndarray, "m v"], variables: tuple[str, ...]) -> Told:
+def evaluate_majority_baseline(
+    train_y: Int64[np.ndarray, "n v"], test_y: Int64[np.ndarray, "m v"], variables: tuple[str, ...]
+) -> StateVariableScores:
     """The most frequent value of each variable, always."""
-    most = [values[counts.argmax()] for values, counts in (np.unique(column, return_counts=True) for column in teach.T)]
-    return _scored(np.tile(most, (len(test), 1)), test, variables)
+    most = [values[counts.argmax()] for values, counts in (np.unique(column, return_counts=True) for column in train_y.T)]
+    return _score_answers(np.tile(most, (len(test_y), 1)), test_y, variables)
 
 
-def _scored(answers: Int64[np.ndarray, "m v"], truth: Int64[np.ndarray, "m v"], variables: tuple[str, ...], converged: bool = True) -> Told:
+def _score_answers(
+    answers: Int64[np.ndarray, "m v"], truth: Int64[np.ndarray, "m v"], variables: tuple[str, ...], converged: bool = True
+) -> StateVariableScores:
     from sklearn.metrics import f1_score
 
     how: Any = {"average": "weighted", "zero_division": 0.0}
     f1 = [float(f1_score(t, a, **how)) for t, a in zip(truth.T, answers.T, strict=True)]
     accuracy = (answers == truth).mean(axis=0).tolist()
-    return Told(dict(zip(variables, f1, strict=True)), dict(zip(variables, accuracy, strict=True)), converged)
+    return StateVariableScores(dict(zip(variables, f1, strict=True)), dict(zip(variables, accuracy, strict=True)), converged)

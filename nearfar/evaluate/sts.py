@@ -23,57 +23,59 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Key, NearfarError
+from nearfar.core import NearfarError, RandomKey
 from nearfar.data.text.senteval import STS_SETS, GradedPairs, read_sts
 from nearfar.evaluate.correlation import spearman
-from nearfar.evaluate.input_checks import as_features, require_finite
+from nearfar.evaluate.input_checks import check_features, require_finite
 
-Encode = Callable[[list[str]], Tensor]
+EncodeSentences = Callable[[list[str]], Tensor]
 """An encoder of sentences: a list of n texts to (n, d)."""
-PairScore = Callable[[list[str], list[str]], Tensor]
+PairScorer = Callable[[list[str], list[str]], Tensor]
 """How alike the texts of two equally long lists are, row by row: (n,)."""
 StsData = Mapping[str, Mapping[str, GradedPairs]]
-Protocol = Literal["all", "mean", "wmean"]
+StsProtocol = Literal["all", "mean", "wmean"]
 
-DRAWS_AT_ONCE = 64
+STS_RESAMPLES_PER_BLOCK = 64
 
 
 @dataclass(frozen=True)
-class Sts:
+class StsResult:
     """What was measured: the gold scores and the predicted ones, by set and by file."""
 
     data: StsData
     predicted: Mapping[str, Mapping[str, Float[Tensor, " n"]]]
 
-    def of(self, name: str, protocol: Protocol = "all") -> float:
+    def compute_correlation(self, name: str, protocol: StsProtocol = "all") -> float:
         """Spearman's correlation on one set."""
         if protocol == "all":
-            return float(spearman(*self.joined(name)))
-        parts = self.parts(name)
+            return float(spearman(*self.concatenate_scores(name)))
+        parts = self.compute_file_correlations(name)
         weights = [len(self.data[name][part]) if protocol == "wmean" else 1 for part in parts]
         return float(np.average(list(parts.values()), weights=weights))
 
-    def average(self, protocol: Protocol = "all") -> float:
+    def compute_average(self, protocol: StsProtocol = "all") -> float:
         """The mean over the sets, each counting alike."""
-        return float(np.mean([self.of(name, protocol) for name in self.data]))
+        return float(np.mean([self.compute_correlation(name, protocol) for name in self.data]))
 
-    def parts(self, name: str) -> dict[str, float]:
+    def compute_file_correlations(self, name: str) -> dict[str, float]:
         """Spearman's correlation on each file of a set."""
-        return {part: float(spearman(p, _gold(self.data[name][part], p))) for part, p in self.predicted[name].items()}
+        return {part: float(spearman(p, _get_gold_scores(self.data[name][part], p))) for part, p in self.predicted[name].items()}
 
-    def joined(self, name: str) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    def concatenate_scores(self, name: str) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Predicted and gold scores of all files of a set together."""
         predicted = torch.cat(list(self.predicted[name].values()))
-        return predicted, torch.cat([_gold(pairs, predicted) for pairs in self.data[name].values()])
+        return predicted, torch.cat([_get_gold_scores(pairs, predicted) for pairs in self.data[name].values()])
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: by set its pairs, its number under each protocol and its files'; the averages."""
-        protocols: tuple[Protocol, ...] = ("all", "mean", "wmean")
+        protocols: tuple[StsProtocol, ...] = ("all", "mean", "wmean")
         sets = {
-            name: {"pairs": sum(map(len, parts.values()))} | {p: self.of(name, p) for p in protocols} | {"parts": self.parts(name)}
+            name: {"pairs": sum(map(len, parts.values()))}
+            | {p: self.compute_correlation(name, p) for p in protocols}
+            | {"parts": self.compute_file_correlations(name)}
             for name, parts in self.data.items()
         }
-        return {"sets": sets, "average": {p: self.average(p) for p in protocols}}
+        return {"sets": sets, "average": {p: self.compute_average(p) for p in protocols}}
 
 
 def read_sts_sets(folder: str | Path) -> dict[str, dict[str, GradedPairs]]:
@@ -81,7 +83,7 @@ def read_sts_sets(folder: str | Path) -> dict[str, dict[str, GradedPairs]]:
     return {name: read_sts(folder, name) for name in STS_SETS}
 
 
-def measure_sts(data: StsData, score: PairScore) -> Sts:
+def measure_sts(data: StsData, score: PairScorer) -> StsResult:
     """Score all pairs of all sets in one call; `cosine_of(encode)` makes an encoder a score."""
     parts = [(name, part, pairs) for name, files in data.items() for part, pairs in files.items()]
     first, second = ([text for *_, pairs in parts for text in side(pairs)] for side in (lambda p: p.first, lambda p: p.second))
@@ -93,16 +95,16 @@ def measure_sts(data: StsData, score: PairScore) -> Sts:
     predicted: dict[str, dict[str, Tensor]] = {name: {} for name in data}
     for (name, part, _), values in zip(parts, cut, strict=True):
         predicted[name][part] = values
-    return Sts(data, predicted)
+    return StsResult(data, predicted)
 
 
-def cosine_of(encode: Encode) -> PairScore:
+def build_cosine_scorer(encode: EncodeSentences) -> PairScorer:
     """The cosine of two texts' vectors; each distinct text is encoded once. A zero vector has cosine 0 with everything."""
 
     def score(first: list[str], second: list[str]) -> Float[Tensor, " n"]:
         texts = list(dict.fromkeys(first + second))
         row = {text: i for i, text in enumerate(texts)}
-        x = as_features(encode(texts), "embeddings")
+        x = check_features(encode(texts), "embeddings")
         if len(x) != len(texts):
             raise NearfarError(f"the encoder gave {len(x)} vectors for {len(texts)} texts")
         x = F.normalize(x.double(), dim=1)
@@ -113,16 +115,16 @@ def cosine_of(encode: Encode) -> PairScore:
 
 
 @dataclass(frozen=True)
-class Difference:
+class BootstrapDifference:
     """How much better one score is than another (Spearman, "all"), with its bootstrap error and 95 % interval."""
 
     difference: float
-    error: float
-    low: float
-    high: float
+    standard_error: float
+    interval_low: float
+    interval_high: float
 
 
-def compare_sts(ours: Sts, theirs: Sts, key: Key, draws: int = 1000) -> dict[str, Difference]:
+def compare_sts(ours: StsResult, theirs: StsResult, rng_key: RandomKey, draws: int = 1000) -> dict[str, BootstrapDifference]:
     """Paired bootstrap of `ours - theirs`: pairs of each set are drawn with replacement, the same for both. By set, and "average".
 
     Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
@@ -133,20 +135,20 @@ def compare_sts(ours: Sts, theirs: Sts, key: Key, draws: int = 1000) -> dict[str
         raise NearfarError(f"compare_sts: an error needs at least 2 draws, got {draws}")
     drawn = {}
     for name in ours.data:
-        (a, gold), (b, other) = ours.joined(name), theirs.joined(name)
+        (a, gold), (b, other) = ours.concatenate_scores(name), theirs.concatenate_scores(name)
         if gold.shape != other.shape or not torch.equal(gold, other.to(gold.device)):
             raise NearfarError(f"compare_sts: {name} has other pairs in one measurement than in the other")
-        drawn[name] = _bootstrap(a, b.to(a.device), gold, key("sts", name), draws)
-    points = {name: ours.of(name) - theirs.of(name) for name in drawn}
+        drawn[name] = _bootstrap(a, b.to(a.device), gold, rng_key("sts", name), draws)
+    points = {name: ours.compute_correlation(name) - theirs.compute_correlation(name) for name in drawn}
     drawn["average"] = torch.stack(list(drawn.values())).mean(0)
     points["average"] = float(np.mean(list(points.values())))
     return {name: _difference(points[name], values) for name, values in drawn.items()}
 
 
-def _bootstrap(a: Tensor, b: Tensor, gold: Tensor, key: Key, draws: int) -> Float[Tensor, " draws"]:
+def _bootstrap(a: Tensor, b: Tensor, gold: Tensor, rng_key: RandomKey, draws: int) -> Float[Tensor, " draws"]:
     n, found = len(gold), []
-    for slots in torch.arange(draws, device=gold.device).split(DRAWS_AT_ONCE):
-        chosen = key.integers(slots, n, n)
+    for slots in torch.arange(draws, device=gold.device).split(STS_RESAMPLES_PER_BLOCK):
+        chosen = rng_key.integers(slots, n, n)
         counts = torch.zeros(len(slots), n, dtype=gold.dtype, device=gold.device).scatter_add_(
             1, chosen, torch.ones_like(chosen, dtype=gold.dtype)
         )
@@ -154,21 +156,29 @@ def _bootstrap(a: Tensor, b: Tensor, gold: Tensor, key: Key, draws: int) -> Floa
     return torch.cat(found)
 
 
-def _difference(point: float, drawn: Tensor) -> Difference:
+def _difference(point: float, drawn: Tensor) -> BootstrapDifference:
     low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=drawn.dtype, device=drawn.device)).tolist()
-    return Difference(point, float(drawn.std()), low, high)
+    return BootstrapDifference(point, float(drawn.std()), low, high)
 
 
-def _gold(pairs: GradedPairs, like: Tensor) -> Float[Tensor, " n"]:
+def _get_gold_scores(pairs: GradedPairs, like: Tensor) -> Float[Tensor, " n"]:
     return torch.from_numpy(pairs.score).to(like)
 
 
-def render_sts(results: Mapping[str, Sts], protocol: Protocol = "all") -> str:
+def render_sts(results: Mapping[str, StsResult], protocol: StsProtocol = "all") -> str:
     """A table as text: one row an encoder, the seven sets and their average, times 100."""
     names = list(next(iter(results.values())).data)
     rows = [["", *names, "average"]]
     for title, sts in results.items():
-        rows.append([title, *(f"{100 * value:.2f}" for value in (*(sts.of(n, protocol) for n in names), sts.average(protocol)))])
+        rows.append(
+            [
+                title,
+                *(
+                    f"{100 * value:.2f}"
+                    for value in (*(sts.compute_correlation(n, protocol) for n in names), sts.compute_average(protocol))
+                ),
+            ]
+        )
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
         "  ".join(cell.rjust(width) if j else cell.ljust(width) for j, (cell, width) in enumerate(zip(row, widths, strict=True)))

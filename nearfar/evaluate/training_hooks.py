@@ -7,59 +7,59 @@ import logging
 import torch
 from torch import Tensor
 
-from nearfar.core import Embedded
+from nearfar.core import Embeddings
 from nearfar.evaluate.geometry import effective_rank, spread
 from nearfar.evaluate.knn import knn
 from nearfar.train.encode import encode_all
-from nearfar.train.fit import Hook
-from nearfar.train.session import Session
+from nearfar.train.session import TrainingSession
+from nearfar.train.training_loop import Hook
 
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
-SPREAD = 0.1
+MIN_HEALTHY_SPREAD = 0.1
 """Below this the rows point nearly the same way; an even sphere has 1."""
-RANK = 1.5
+MIN_HEALTHY_RANK = 1.5
 """Below this effective rank nearly all variation lies along one line."""
-ROWS = 256
+MAX_INSPECTED_ROWS = 256
 """How many rows of the batch are looked at."""
 
 
 class CollapseWatch(Hook):
     """Warns once when the embeddings at the cut fall together, and records spread and effective rank every `every` steps."""
 
-    def __init__(self, every: int = 50):
-        self.every = every
+    def __init__(self, every_n_steps: int = 50):
+        self.every_n_steps = every_n_steps
         self.warned = False
 
     @torch.no_grad()
-    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
+    def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
         tables = [v for v in z.values() if v.ndim == 2 and v.is_floating_point() and len(v) > 1 and v.shape[1] > 1]
-        if not tables or not (session.step % self.every == 0 or session.step == session.steps):
+        if not tables or not (session.step % self.every_n_steps == 0 or session.step == session.steps):
             return
-        rows = tables[0][:ROWS]
+        rows = tables[0][:MAX_INSPECTED_ROWS]
         if not bool(torch.isfinite(rows).all()):  # LossGuard ends the run; on CUDA it learns of it a few steps later
             return
         found = {"spread": spread(rows), "effective_rank": effective_rank(rows)}
-        session.record(found)
-        if not self.warned and (found["spread"] < SPREAD or found["effective_rank"] < RANK):
+        session.record_metrics(found)
+        if not self.warned and (found["spread"] < MIN_HEALTHY_SPREAD or found["effective_rank"] < MIN_HEALTHY_RANK):
             self.warned = True
-            log.warning(
+            logger.warning(
                 "the representation is collapsing at step %d: spread %.3f (healthy: about 1), effective rank %.1f of %d. "
                 "Try a lower learning rate, stronger views, a larger batch, or a recipe with negatives",
                 session.step, found["spread"], found["effective_rank"], rows.shape[1],
             )  # fmt: skip
 
 
-class EvaluateEvery(Hook):
+class KnnWatch(Hook):
     """kNN accuracy on the test split every so many steps. Looks only: nothing is chosen by it."""
 
-    def __init__(self, every: int, train, test, k: int = 20, tau: float = 0.07):
-        self.every, self.train, self.test, self.k, self.tau = every, train, test, k, tau
+    def __init__(self, every_n_steps: int, train, test, k: int = 20, temperature: float = 0.07):
+        self.every_n_steps, self.train, self.test, self.k, self.temperature = every_n_steps, train, test, k, temperature
 
-    def step(self, session: Session, values: dict[str, Tensor], z: Embedded) -> None:
-        if session.step % self.every and session.step != session.steps:
+    def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
+        if session.step % self.every_n_steps and session.step != session.steps:
             return
         features = [encode_all(session.recipe, session.net, data, session.device) for data in (self.train, self.test)]
-        found = knn(features[0], self.train.labels, features[1], self.test.labels, self.k, self.tau)
-        session.record({"knn": found.accuracy, "knn_k": found.k, "knn_tau": found.tau})
-        log.info("step %d: kNN %.2f %% (k = %d)", session.step, 100 * found.accuracy, found.k)
+        found = knn(features[0], self.train.labels, features[1], self.test.labels, self.k, self.temperature)
+        session.record_metrics({"knn": found.accuracy, "knn_k": found.k, "knn_tau": found.temperature})
+        logger.info("step %d: kNN %.2f %% (k = %d)", session.step, 100 * found.accuracy, found.k)

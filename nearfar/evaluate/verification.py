@@ -7,12 +7,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.core import UsageError
-from nearfar.core.argument_checks import check_flags, check_rows
-from nearfar.evaluate.input_checks import as_labels, require_finite
-from nearfar.evaluate.ties import expected_hit, places
+from nearfar.core.argument_checks import check_masks, check_rows
+from nearfar.evaluate.input_checks import check_labels, require_finite
+from nearfar.evaluate.tied_scores import compute_hit_probability, count_above_and_tied
 from nearfar.scores import Score, cosine
 
-CHUNK = 1024
+QUERIES_PER_BLOCK = 1024
 """Queries compared at a time."""
 
 
@@ -23,38 +23,38 @@ def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = co
     """
     check_rows(x=x)
     require_finite(x, "features")
-    y = as_labels(y, x)
+    y = check_labels(y, x)
     _, inverse, size = y.unique(return_inverse=True, return_counts=True)
     asked = torch.nonzero(size[inverse] > 1)[:, 0]
     if not len(asked):
         raise UsageError("recall at 1: no class has two samples")
     hits = 0.0
-    for rows in asked.split(CHUNK):
+    for rows in asked.split(QUERIES_PER_BLOCK):
         table, place = score(x[rows], x), torch.arange(len(rows), device=x.device)
         table[place, rows] = -torch.inf
         same = y[rows][:, None] == y
         same[place, rows] = False
-        hits += float(expected_hit(places(table, same.nonzero()), 1).sum())
+        hits += float(compute_hit_probability(count_above_and_tied(table, same.nonzero()), 1).sum())
     return hits / len(asked)
 
 
-def equal_error_rate(scores: Float[Tensor, " n"], same: Bool[Tensor, " n"]) -> float:
+def equal_error_rate(scores: Float[Tensor, " n"], same_class: Bool[Tensor, " n"]) -> float:
     """Return the error rate at the threshold where both kinds of error are equally frequent.
 
     Pairs whose score reaches the threshold are taken for the same class. At the threshold as large a share of the different pairs
     is accepted as of the same pairs is rejected. Between two thresholds it is interpolated; 0 is perfect, 1/2 is chance.
     """
     check_rows(1, scores=scores)
-    check_flags(scores.shape, same=same)
+    check_masks(scores.shape, same_class=same_class)
     require_finite(scores, "scores of pairs")
-    if not same.any() or same.all():
+    if not same_class.any() or same_class.all():
         raise UsageError("equal error rate: pairs of the same class and pairs of different ones are needed")
     ordered, order = scores.sort(descending=True)
     last = torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool)])  # equal scores are accepted together
-    hits, accepted = same[order].double().cumsum(0)[last], torch.arange(1, len(scores) + 1)[last]
+    hits, accepted = same_class[order].double().cumsum(0)[last], torch.arange(1, len(scores) + 1)[last]
     nothing = torch.zeros(1, dtype=torch.float64)
-    refused = 1 - torch.cat([nothing, hits / same.sum()])
-    false = torch.cat([nothing, (accepted - hits) / (~same).sum()])
+    refused = 1 - torch.cat([nothing, hits / same_class.sum()])
+    false = torch.cat([nothing, (accepted - hits) / (~same_class).sum()])
     gap = false - refused  # rises from -1 to 1
     i = int((gap >= 0).nonzero()[0])
     share = float(-gap[i - 1] / (gap[i] - gap[i - 1]))

@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from nearfar.core import UsageError
-from nearfar.core.errors import did_you_mean
+from nearfar.core.errors import suggest_similar_names
 from nearfar.core.files import flush_folder
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
 
 Target = Literal["onnx", "torch", "transformers", "sentence-transformers"]
 TARGETS = {target: f"nearfar.export.to_{target.replace('-', '_')}" for target in get_args(Target)}
 
-__all__ = ["TARGETS", "Target", "export"]
+__all__ = ["TARGETS", "Target", "export_encoder"]
 
 
-def export(trained: Trained, to: str, out: str | os.PathLike) -> Path:
+def export_encoder(model: Model, target: str, out: str | os.PathLike) -> Path:
     """Write the encoder into a new folder, in the form that `to` names. Returns the folder."""
-    if to not in TARGETS:
-        raise UsageError(f"--to {to!r} is unknown: use one of {', '.join(TARGETS)}.{did_you_mean(to, TARGETS)}")
-    if hasattr(trained.recipe, "spans"):
+    if target not in TARGETS:
+        raise UsageError(f"--to {target!r} is unknown: use one of {', '.join(TARGETS)}.{suggest_similar_names(target, TARGETS)}")
+    if hasattr(model.recipe, "score_spans"):
         raise UsageError("a reader marks answers in passages and has no vectors to export: nearfar ask INDEX QUESTION --reader RUN uses it")
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -42,7 +42,7 @@ def export(trained: Trained, to: str, out: str | os.PathLike) -> Path:
     unfinished = folder.absolute().parent / f".{folder.name}.{os.getpid()}"
     try:
         unfinished.mkdir()
-        import_module(TARGETS[to]).write(trained, unfinished)
+        import_module(TARGETS[target]).write_encoder(model, unfinished)
         unfinished.replace(folder)  # a folder of that name is whole
         flush_folder(folder.absolute().parent)
     except PermissionError as e:

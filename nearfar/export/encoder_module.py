@@ -13,32 +13,32 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.core import Net, UsageError
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
 
-SHORTEST = 3
+MIN_TOKENS = 3
 """Tokens of the shortest text that an exported program takes; attention over fewer is a special case of its own."""
 
 
-class Encode(nn.Module):
+class EncoderModule(nn.Module):
     """From what the run's data read to vectors, as `Trained.encode` computes them, in fp32 on the CPU."""
 
-    def __init__(self, trained: Trained, signature: Signature):
+    def __init__(self, model: Model, signature: Signature):
         super().__init__()
-        self.recipe, self.tower = trained.recipe, signature.tower
-        self.net = _slim(trained, signature)
+        self.recipe, self.tower = model.recipe, signature.tower
+        self.net = _copy_used_parts(model, signature)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.recipe.encode(self.net, x, self.tower).float()
 
 
-def _slim(trained: Trained, signature: Signature) -> Net:
+def _copy_used_parts(model: Model, signature: Signature) -> Net:
     """The net without the parts that encoding does not use."""
-    net, example, tower = copy.deepcopy(trained.net).cpu().eval().requires_grad_(False), signature.example, signature.tower
-    vectors = trained.recipe.encode(net, example, tower)
+    net, example, tower = copy.deepcopy(model.net).cpu().eval().requires_grad_(False), signature.example, signature.tower
+    vectors = model.recipe.encode(net, example, tower)
     for name, part in list(net.named_children()):
         delattr(net, name)
         try:
-            needed = not torch.equal(trained.recipe.encode(net, example, tower), vectors)
+            needed = not torch.equal(model.recipe.encode(net, example, tower), vectors)
         except AttributeError:
             needed = True
         if needed:
@@ -52,32 +52,32 @@ class Signature:
 
     name: str
     example: Tensor
-    axes: dict[int, str]
+    dynamic_axes: dict[int, str]
     """Axes of any length, by their names."""
-    longest: int | None
+    max_length: int | None
     """The largest length of the axis t, if there is one."""
-    words: dict[str, Any]
+    preprocessing: dict[str, Any]
     """What preprocessing.json says."""
     tower: str = "encoder"
     """Which of the run's encoders it is, as `Trained.encode` names them."""
 
 
-def signatures_of(trained: Trained) -> dict[str, Signature]:
+def build_signatures(model: Model) -> dict[str, Signature]:
     """The inputs of all encoders of a run, by the names of the files they are written to."""
-    if trained.recipe.card.modality == "image-text":
-        return {"image": _images(trained.net.sizes), "text": _texts(trained.net.sizes["text"])}
-    signature, towers = signature_of(trained), text_towers(trained)
+    if model.recipe.card.modality == "image-text":
+        return {"image": _images(model.net.sizes), "text": _texts(model.net.sizes["text"])}
+    signature, towers = build_signature(model), get_text_towers(model)
     return {tower: replace(signature, tower=tower) for tower in towers} if len(towers) > 1 else {"model": signature}
 
 
-def text_towers(trained: Trained) -> tuple[str, ...]:
+def get_text_towers(model: Model) -> tuple[str, ...]:
     """The parts of the net that take texts: two of them where questions and passages have an encoder each."""
-    return ("question", "passage") if hasattr(trained.net, "question") and hasattr(trained.net, "passage") else ("encoder",)
+    return ("question", "passage") if hasattr(model.net, "question") and hasattr(model.net, "passage") else ("encoder",)
 
 
-def signature_of(trained: Trained) -> Signature:
+def build_signature(model: Model) -> Signature:
     """The input of a run's only encoder, or of either where two take the same."""
-    modality, sizes = trained.recipe.card.modality, trained.net.sizes
+    modality, sizes = model.recipe.card.modality, model.net.sizes
     if modality == "image":
         return _images(sizes)
     if modality == "text":
@@ -115,9 +115,9 @@ def _sounds(sizes: Any) -> Signature:
         "input": "samples",
         "dtype": "int16",
         "shape": ["n", samples],
-        "rate": sizes["rate"],
+        "rate": sizes["sample_rate"],
         "channels": "one: the mean of all",
-        "length": f"{samples / sizes['rate']:g} s; shorter clips have zeros at their end",
+        "length": f"{samples / sizes['sample_rate']:g} s; shorter clips have zeros at their end",
     }
     wave = 8000 * torch.sin(torch.arange(3 * samples).view(3, samples) * torch.tensor([[0.05], [0.2], [0.8]]))
     return Signature("samples", wave.to(torch.int16), {0: "n"}, None, words)
@@ -131,39 +131,39 @@ def _frames(sizes: Any) -> Signature:
 
 
 def _texts(sizes: Any) -> Signature:
-    longest, special = max(SHORTEST, -(-sizes["length"] // 8) * 8), sizes["special"]
+    longest, special = max(MIN_TOKENS, -(-sizes["max_length"] // 8) * 8), sizes["special"]
     words = {
         "input": "ids",
         "dtype": "int64",
         "shape": ["n", "t"],
         "tokenizer": "tokenizer.json, for the package tokenizers",
-        "cut_off_after": sizes["length"],
+        "cut_off_after": sizes["max_length"],
         "pad_on_the_right_with": special["pad"],
-        "t": [SHORTEST, longest],
+        "t": [MIN_TOKENS, longest],
     }
-    ids = torch.arange(3 * longest).view(3, longest) * 7 % sizes["vocabulary"]
+    ids = torch.arange(3 * longest).view(3, longest) * 7 % sizes["vocab_size"]
     return Signature("ids", ids, {0: "n", 1: "t"}, longest, words)
 
 
-def write_words(trained: Trained, signatures: dict[str, Signature], folder: Path, load: str) -> None:
+def write_preprocessing(model: Model, signatures: dict[str, Signature], folder: Path, loading_code: str) -> None:
     """preprocessing.json, the tokenizer, and a README with the lines that load the model, or both of them."""
     output = {"output": {"name": "vectors", "dtype": "float32", "shape": ["n", "d"]}}
-    words = {name: signature.words | output for name, signature in signatures.items()}
+    words = {name: signature.preprocessing | output for name, signature in signatures.items()}
     (folder / "preprocessing.json").write_text(json.dumps(words.get("model", words), indent=2) + "\n")
-    if trained.tokenizer is not None and not (folder / "tokenizer.json").exists():
-        (folder / "tokenizer.json").write_text(trained.tokenizer.definition, encoding="utf-8")
-    text = f"preprocessing.json describes input and output.\n\n```python\n{load}```"
+    if model.tokenizer is not None and not (folder / "tokenizer.json").exists():
+        (folder / "tokenizer.json").write_text(model.tokenizer.definition, encoding="utf-8")
+    text = f"preprocessing.json describes input and output.\n\n```python\n{loading_code}```"
     if len(signatures) > 1:
-        write_readme(trained, folder, f"{one_space(*signatures)} {text}", "Two encoders")
+        write_readme(model, folder, f"{describe_shared_space(*signatures)} {text}", "Two encoders")
     else:
-        write_readme(trained, folder, text)
+        write_readme(model, folder, text)
 
 
-def one_space(first: str, second: str) -> str:
+def describe_shared_space(first: str, second: str) -> str:
     return f"`{first}` and `{second}` lead into one space: a vector of the one is compared with a vector of the other by their dot product."
 
 
-def write_readme(trained: Trained, folder: Path, text: str, what: str = "An encoder") -> None:
-    card = trained.recipe.card
-    title = f"# {card.title}, {trained.run.encoder}, {trained.step:,} steps on {Path(trained.run.data).name or 'an array'}"
-    (folder / "README.md").write_text(f"{title}\n\n{what} trained with nearfar ({card.paper}).\n\n{text}\n", encoding="utf-8")
+def write_readme(model: Model, folder: Path, text: str, subject: str = "An encoder") -> None:
+    card = model.recipe.card
+    title = f"# {card.title}, {model.config.encoder}, {model.step:,} steps on {Path(model.config.data).name or 'an array'}"
+    (folder / "README.md").write_text(f"{title}\n\n{subject} trained with nearfar ({card.paper}).\n\n{text}\n", encoding="utf-8")

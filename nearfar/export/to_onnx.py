@@ -9,27 +9,29 @@ from typing import Any
 import torch
 
 from nearfar.core import MissingExtra
-from nearfar.export.encoder_module import Encode, signatures_of, write_words
-from nearfar.export.to_torch import quiet
-from nearfar.train.model import Trained
+from nearfar.export.encoder_module import EncoderModule, build_signatures, write_preprocessing
+from nearfar.export.to_torch import suppress_export_warnings
+from nearfar.train.model import Model
 
-LOAD = """import onnxruntime
+ONNX_LOADING_CODE = """import onnxruntime
 
 session = onnxruntime.InferenceSession("{file}.onnx")
 (vectors,) = session.run(None, {{"{input}": {input}}})
 """
 
 
-def write(trained: Trained, folder: Path) -> None:
+def write_encoder(model: Model, folder: Path) -> None:
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package, "export", "--to onnx")
-    signatures = signatures_of(trained)
+    signatures = build_signatures(model)
     for name, signature in signatures.items():
-        shapes: Any = {"x": signature.axes}
-        with quiet():
+        shapes: Any = {"x": signature.dynamic_axes}
+        with suppress_export_warnings():
             torch.onnx.export(
-                Encode(trained, signature), (signature.example,), folder / f"{name}.onnx", dynamo=True, dynamic_shapes=shapes,
+                EncoderModule(model, signature), (signature.example,), folder / f"{name}.onnx", dynamo=True, dynamic_shapes=shapes,
                 input_names=[signature.name], output_names=["vectors"], external_data=False, verbose=False,
             )  # fmt: skip
-    write_words(trained, signatures, folder, "\n".join(LOAD.format(file=name, input=s.name) for name, s in signatures.items()))
+    write_preprocessing(
+        model, signatures, folder, "\n".join(ONNX_LOADING_CODE.format(file=name, input=s.name) for name, s in signatures.items())
+    )

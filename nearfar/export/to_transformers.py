@@ -13,11 +13,11 @@ from torch import nn
 from nearfar.core import UsageError
 from nearfar.data import Tokenizer
 from nearfar.encoders import HuggingFaceImage
-from nearfar.encoders.text import Transformer
-from nearfar.export.encoder_module import one_space, signature_of, text_towers, write_readme, write_words
-from nearfar.train.model import Trained
+from nearfar.encoders.text import HuggingFaceText
+from nearfar.export.encoder_module import build_signature, describe_shared_space, get_text_towers, write_preprocessing, write_readme
+from nearfar.train.model import Model
 
-POOLING = {
+POOLING_CODE = {
     "cls": "model(**batch).last_hidden_state[:, 0]",
     "mean": "(states * mask).sum(1) / mask.sum(1)  # states = model(**batch).last_hidden_state; mask = batch.attention_mask[..., None]",
     "first-last": "the mean over tokens, as attention_mask has them, of (hidden[1] + hidden[-1]) / 2; "
@@ -25,80 +25,86 @@ POOLING = {
 }
 
 
-def write(trained: Trained, folder: Path) -> None:
-    write_towers(trained, folder, _write)
+def write_encoder(model: Model, folder: Path) -> None:
+    write_towers(model, folder, _write_tower)
 
 
-def write_towers(trained: Trained, folder: Path, write_one: Callable[[Trained, str, Path], None]) -> None:
+def write_towers(model: Model, folder: Path, write_tower: Callable[[Model, str, Path], None]) -> None:
     """The run's encoder into the folder; where questions and passages have one each, into folders of these names within it."""
-    towers = text_towers(trained)
+    towers = get_text_towers(model)
     if len(towers) == 1:
-        return write_one(trained, towers[0], folder)
+        return write_tower(model, towers[0], folder)
     for tower in towers:
         (folder / tower).mkdir()
-        write_one(trained, tower, folder / tower)
-    text = f"{one_space(*towers)} Each is a folder with a whole model; its README.md shows how it is loaded."
-    write_readme(trained, folder, text, "Two encoders")
+        write_tower(model, tower, folder / tower)
+    text = f"{describe_shared_space(*towers)} Each is a folder with a whole model; its README.md shows how it is loaded."
+    write_readme(model, folder, text, "Two encoders")
 
 
-def of_texts(tower: str) -> str:
+def describe_text_encoder(tower: str) -> str:
     return "An encoder" if tower == "encoder" else f"An encoder of {tower}s,"
 
 
-def _write(trained: Trained, tower: str, folder: Path) -> None:
-    encoder = getattr(trained.net, tower)
-    if isinstance(encoder, Transformer):
-        if head_of(trained, tower) is not None:
+def _write_tower(model: Model, tower: str, folder: Path) -> None:
+    encoder = getattr(model.net, tower)
+    if isinstance(encoder, HuggingFaceText):
+        if find_head_layer(model, tower) is not None:
             raise UsageError(
                 "--to transformers: this run's vectors come from a layer after the encoder, which AutoModel has no place for: "
                 "--to sentence-transformers keeps it"
             )
-        write_text_model(trained, tower, folder)
-        text = f"`AutoModel.from_pretrained` and `AutoTokenizer.from_pretrained` load it. Vectors are\n\n    {POOLING[encoder.pool]}"
-        write_readme(trained, folder, text, of_texts(tower))
+        write_text_model(model, tower, folder)
+        text = (
+            f"`AutoModel.from_pretrained` and `AutoTokenizer.from_pretrained` load it. Vectors are\n\n    {POOLING_CODE[encoder.pooling]}"
+        )
+        write_readme(model, folder, text, describe_text_encoder(tower))
     elif isinstance(encoder, nn.Sequential) and isinstance(body := encoder[-1], HuggingFaceImage):
-        _write_image_model(trained, body, folder)
+        _write_image_model(model, body, folder)
     else:
         raise UsageError(
-            f"--to transformers: the encoder {trained.run.encoder} is no model of transformers; --to onnx and --to torch take it"
+            f"--to transformers: the encoder {model.config.encoder} is no model of transformers; --to onnx and --to torch take it"
         )
 
 
-def write_text_model(trained: Trained, tower: str, folder: Path) -> None:
+def write_text_model(model: Model, tower: str, folder: Path) -> None:
     """Weights as safetensors, the configuration, and the tokenizer."""
-    copy.deepcopy(getattr(trained.net, tower).model).cpu().save_pretrained(folder)
-    assert trained.tokenizer is not None
-    _fast_tokenizer(trained.tokenizer, trained.net.sizes["length"]).save_pretrained(folder)
+    copy.deepcopy(getattr(model.net, tower).model).cpu().save_pretrained(folder)
+    assert model.tokenizer is not None
+    _fast_tokenizer(model.tokenizer, model.net.sizes["max_length"]).save_pretrained(folder)
 
 
-def _fast_tokenizer(tokenizer: Tokenizer, length: int) -> Any:
+def _fast_tokenizer(tokenizer: Tokenizer, max_length: int) -> Any:
     import tokenizers
     from transformers import PreTrainedTokenizerFast
 
     engine = tokenizers.Tokenizer.from_str(tokenizer.definition)
-    special: dict[str, Any] = {f"{name}_token": engine.id_to_token(i) for name, i in tokenizer.special.items()}
+    special: dict[str, Any] = {f"{name}_token": engine.id_to_token(i) for name, i in tokenizer.special_ids.items()}
     return PreTrainedTokenizerFast(
-        tokenizer_object=engine, model_max_length=length, model_input_names=["input_ids", "attention_mask"], padding_side="right", **special
+        tokenizer_object=engine,
+        model_max_length=max_length,
+        model_input_names=["input_ids", "attention_mask"],
+        padding_side="right",
+        **special,
     )
 
 
 @torch.no_grad()
-def head_of(trained: Trained, tower: str) -> nn.Linear | None:
+def find_head_layer(model: Model, tower: str) -> nn.Linear | None:
     """The layer that this run's vectors come from, before a tanh; None where they are the encoder's own. Another way is refused."""
-    net, ids = trained.net, signature_of(trained).example.to(trained.device)
-    plain, vectors = getattr(net, tower)(ids), trained.recipe.encode(net, ids, tower)
+    net, ids = model.net, build_signature(model).example.to(model.device)
+    plain, vectors = getattr(net, tower)(ids), model.recipe.encode(net, ids, tower)
     if plain.shape == vectors.shape and torch.equal(plain, vectors):
         return None
     head = getattr(net, "head", None)
     if isinstance(head, nn.Sequential) and [type(layer) for layer in head] == [nn.Linear, nn.Tanh] and torch.equal(head(plain), vectors):
         return cast(nn.Linear, head[0])
     raise UsageError(
-        f"{type(trained.recipe).__name__} makes its vectors in a way of its own after the encoder; --to onnx and --to torch take it"
+        f"{type(model.recipe).__name__} makes its vectors in a way of its own after the encoder; --to onnx and --to torch take it"
     )
 
 
-def _write_image_model(trained: Trained, body: HuggingFaceImage, folder: Path) -> None:
-    signature, standard = signature_of(trained), trained.net.sizes.get("standardised", trained.net.sizes)
+def _write_image_model(model: Model, body: HuggingFaceImage, folder: Path) -> None:
+    signature, standard = build_signature(model), model.net.sizes.get("standardised", model.net.sizes)
     if body.projection is not None:
         raise UsageError(
             "--to transformers: a tower of CLIP has no place for its projection in AutoModel; --to onnx and --to torch take it"
@@ -113,4 +119,4 @@ def _write_image_model(trained: Trained, body: HuggingFaceImage, folder: Path) -
         "found = model(pixel_values=pixels)\n"
         "vectors = found.pooler_output.flatten(1)  # a model without one: found.last_hidden_state.mean(1)\n"
     )
-    write_words(trained, {"model": signature}, folder, load)
+    write_preprocessing(model, {"model": signature}, folder, load)

@@ -28,21 +28,21 @@ class MaskedTransformer(nn.Module):
     Reference: Baevski et al., wav2vec 2.0, arXiv:2006.11477.
     """
 
-    def __init__(self, width: int, dim: int, depth: int = 2, heads: int = 4, reach: int = 15):
+    def __init__(self, width: int, dim: int, depth: int = 2, num_heads: int = 4, kernel_size: int = 15):
         super().__init__()
         self.dim = dim
         self.hidden = nn.Parameter(torch.empty(width).uniform_())
         self.project = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, dim))
-        self.place = nn.Sequential(nn.Conv1d(dim, dim, reach, padding=reach // 2, groups=heads), nn.GELU())
-        layer = nn.TransformerEncoderLayer(dim, heads, 2 * dim, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+        self.place = nn.Sequential(nn.Conv1d(dim, dim, kernel_size, padding=kernel_size // 2, groups=num_heads), nn.GELU())
+        layer = nn.TransformerEncoderLayer(dim, num_heads, 2 * dim, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, depth, nn.LayerNorm(dim), enable_nested_tensor=False)
 
     def forward(
-        self, z: Float[Tensor, "n t w"], heard: Bool[Tensor, "n t"], hidden: Bool[Tensor, "n t"] | None = None
+        self, z: Float[Tensor, "n t w"], frame_mask: Bool[Tensor, "n t"], hidden_mask: Bool[Tensor, "n t"] | None = None
     ) -> Float[Tensor, "n t d"]:
         """`heard`: frames that count at all; `hidden`: those among them that it must not see."""
-        if hidden is not None:
-            z = torch.where(hidden[:, :, None], self.hidden.to(z.dtype), z)
-        x = self.project(z) * heard[:, :, None]
+        if hidden_mask is not None:
+            z = torch.where(hidden_mask[:, :, None], self.hidden.to(z.dtype), z)
+        x = self.project(z) * frame_mask[:, :, None]
         x = x + self.place(x.transpose(1, 2)).transpose(1, 2)
-        return self.layers(x, src_key_padding_mask=~heard)
+        return self.layers(x, src_key_padding_mask=~frame_mask)

@@ -30,11 +30,11 @@ def mlp(*dims: int, norm: HeadNorm = "none", last_norm: bool = False) -> nn.Sequ
     return nn.Sequential(*layers)
 
 
-def _norm(kind: HeadNorm, width: int, affine: bool) -> nn.Module:
-    return nn.BatchNorm1d(width, affine=affine) if kind == "batch" else nn.LayerNorm(width, elementwise_affine=affine)
+def _norm(norm: HeadNorm, width: int, affine: bool) -> nn.Module:
+    return nn.BatchNorm1d(width, affine=affine) if norm == "batch" else nn.LayerNorm(width, elementwise_affine=affine)
 
 
-class Normalise(nn.Module):
+class Normalize(nn.Module):
     """Rows to unit length; a zero row stays zero."""
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

@@ -7,17 +7,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Key
+from nearfar.core import RandomKey
 
-LOUDER = 3.0
+INITIAL_LOGIT_STD = 3.0
 """Deviation of the logits at the beginning; the noise has 1.3, so that codes say something of the frames from the first step on."""
-QUIET = 0.1
+FEATURE_STD_FLOOR = 0.1
 """Features that deviate less than this count less: one that hardly ever speaks would otherwise drown the others when it does."""
-MEMORY = 10
+MOVING_AVERAGE_STEPS = 10
 """Steps that the mean and the deviation of the frames are taken over, about."""
 
 
-class GumbelQuantiser(nn.Module):
+class GumbelQuantizer(nn.Module):
     r"""For each of `groups` codebooks g the entry of the largest \(l_{gv} + n_v\), with Gumbel noise
     \(n = -\log(-\log u)\); the entries are joined and mapped linearly. The gradient is that of
 
@@ -36,29 +36,39 @@ class GumbelQuantiser(nn.Module):
     square: Tensor
     followed: Tensor
 
-    def __init__(self, width: int, dim: int, groups: int = 2, codes: int = 64, hottest: float = 2.0, coldest: float = 0.5):
+    def __init__(
+        self,
+        width: int,
+        dim: int,
+        num_codebooks: int = 2,
+        codebook_size: int = 64,
+        max_temperature: float = 2.0,
+        min_temperature: float = 0.5,
+    ):
         super().__init__()
-        self.hottest, self.coldest = hottest, coldest
-        self.logits = nn.Sequential(nn.LayerNorm(width, elementwise_affine=False), nn.Linear(width, groups * codes, bias=False))
-        nn.init.normal_(self.logits[1].weight, std=LOUDER / width**0.5)  # type: ignore[arg-type]
-        self.book = nn.Parameter(torch.empty(groups, codes, dim).uniform_(-1, 1))
-        self.out = nn.Linear(groups * dim, dim)
-        self.register_buffer("temperature", torch.tensor(hottest))
+        self.max_temperature, self.min_temperature = max_temperature, min_temperature
+        self.logits = nn.Sequential(
+            nn.LayerNorm(width, elementwise_affine=False), nn.Linear(width, num_codebooks * codebook_size, bias=False)
+        )
+        nn.init.normal_(self.logits[1].weight, std=INITIAL_LOGIT_STD / width**0.5)  # type: ignore[arg-type]
+        self.book = nn.Parameter(torch.empty(num_codebooks, codebook_size, dim).uniform_(-1, 1))
+        self.out = nn.Linear(num_codebooks * dim, dim)
+        self.register_buffer("temperature", torch.tensor(max_temperature))
         self.register_buffer("mean", torch.zeros(width))
         self.register_buffer("square", torch.ones(width))
         self.register_buffer("followed", torch.tensor(0.0))
 
     def forward(
-        self, z: Float[Tensor, "n t w"], slots: Int[Tensor, " n"] | None = None, key: Key | None = None
+        self, z: Float[Tensor, "n t w"], slots: Int[Tensor, " n"] | None = None, rng_key: RandomKey | None = None
     ) -> tuple[Float[Tensor, "n t d"], Float[Tensor, "n t g v"]]:
         """The quantised frames, and how likely each code was without noise."""
         groups, codes, _ = self.book.shape
-        deviation = (self.square - self.mean.square()).clamp_min(0).add(QUIET**2).sqrt()
+        deviation = (self.square - self.mean.square()).clamp_min(0).add(FEATURE_STD_FLOOR**2).sqrt()
         logits = self.logits((z - self.mean) / deviation).unflatten(2, (groups, codes))
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         noisy = logits
-        if key is not None and slots is not None:
-            u = key("gumbel").uniform(slots, z.shape[1], groups, codes)
+        if rng_key is not None and slots is not None:
+            u = rng_key("gumbel").uniform(slots, z.shape[1], groups, codes)
             noisy = logits - (-u.clamp_min(2.0**-25).log()).log()  # u is a multiple of 2^-24 below 1: only 0 has no logarithm
         soft = (noisy / self.temperature).softmax(3)
         hard = F.one_hot(noisy.argmax(3), codes).to(soft.dtype)
@@ -66,20 +76,20 @@ class GumbelQuantiser(nn.Module):
         return self.out(picked.flatten(2)), logits.softmax(3)
 
     @torch.no_grad()
-    def cool(self, progress: float) -> None:
+    def anneal_temperature(self, progress: float) -> None:
         """From the hottest temperature at 0 to the coldest at 1, by equal factors."""
-        self.temperature.fill_(self.hottest * (self.coldest / self.hottest) ** progress)
+        self.temperature.fill_(self.max_temperature * (self.min_temperature / self.max_temperature) ** progress)
 
     @torch.no_grad()
-    def follow(self, mean: Float[Tensor, " w"], square: Float[Tensor, " w"]) -> None:
+    def update_statistics(self, mean: Float[Tensor, " w"], square: Float[Tensor, " w"]) -> None:
         """Move towards the mean of the frames and of their squares in this step: all the way at first, then by a share."""
         self.followed += 1
-        share = 1 / self.followed.clamp_max(MEMORY)
+        share = 1 / self.followed.clamp_max(MOVING_AVERAGE_STEPS)
         self.mean.lerp_(mean, share)
         self.square.lerp_(square, share)
 
 
-def unused_codes(share: Float[Tensor, "g v"]) -> Float[Tensor, ""]:
+def compute_unused_code_share(code_frequencies: Float[Tensor, "g v"]) -> Float[Tensor, ""]:
     r"""The share of the codebooks that is not used, from how often each code is: with the entropy \(H\) of each codebook,
 
     \[ 1 - \frac{1}{GV} \sum_g \exp H(\bar p_g) \]
@@ -87,5 +97,5 @@ def unused_codes(share: Float[Tensor, "g v"]) -> Float[Tensor, ""]:
     0 when all codes are equally frequent, nearly 1 when a single one is. This is how the authors of wav2vec 2.0 compute their
     diversity loss; the paper prints its logarithm's relative, the mean negative entropy.
     """
-    entropy = -torch.special.xlogy(share, share).sum(1)
-    return 1 - entropy.exp().sum() / share.numel()
+    entropy = -torch.special.xlogy(code_frequencies, code_frequencies).sum(1)
+    return 1 - entropy.exp().sum() / code_frequencies.numel()

@@ -22,10 +22,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from nearfar.core.errors import UsageError
 
-PLAIN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+BATCH_NORM_TYPES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-class OwnStatistics(_BatchNorm):
+class BatchNormBase(_BatchNorm):
     """A BatchNorm of any number of axes that computes its statistics itself."""
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -33,7 +33,7 @@ class OwnStatistics(_BatchNorm):
             raise ValueError(f"expected at least 2 axes (rows, channels, …), got shape {tuple(input.shape)}")
 
     @torch.no_grad()
-    def remember(self, mean: Tensor, variance: Tensor) -> None:
+    def update_running_stats(self, mean: Tensor, variance: Tensor) -> None:
         """Running statistics as torch keeps them: the variance without bias; with momentum None the plain average of all steps."""
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
@@ -44,24 +44,24 @@ class OwnStatistics(_BatchNorm):
         self.running_var.lerp_(variance.to(self.running_var.dtype), share)
 
 
-class SplitBatchNorm(OwnStatistics):
+class SplitBatchNorm(BatchNormBase):
     """BatchNorm1d, 2d or 3d whose statistics in training are those of `groups` equal parts of the batch, in its order."""
 
-    groups: int
+    num_groups: int
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
             return super().forward(input)
         self._check_input_dim(input)
-        n, odd = divmod(len(input), self.groups)
+        n, odd = divmod(len(input), self.num_groups)
         if odd or input[0, 0].numel() * n < 2:
-            problem = f"{len(input)} images do not make {self.groups} equal groups with statistics of their own"
+            problem = f"{len(input)} images do not make {self.num_groups} equal groups with statistics of their own"
             raise UsageError(f"{problem}: change the batch or the groups")
-        x = (input if input.dtype == torch.float64 else input.float()).unflatten(0, (self.groups, n))
+        x = (input if input.dtype == torch.float64 else input.float()).unflatten(0, (self.num_groups, n))
         axes = [axis for axis in range(x.dim()) if axis not in (0, 2)]
         variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
         count = x[0, :, 0].numel()
-        self.remember(mean.mean(0).flatten(), variance.mean(0).flatten() * (count / (count - 1)))
+        self.update_running_stats(mean.mean(0).flatten(), variance.mean(0).flatten() * (count / (count - 1)))
         y = (x - mean) * (variance + self.eps).rsqrt()
         if self.affine:
             channels = (-1, *[1] * (x.dim() - 3))
@@ -69,9 +69,9 @@ class SplitBatchNorm(OwnStatistics):
         return y.flatten(0, 1).to(input.dtype)
 
 
-def split_batch_norm(module: nn.Module, groups: int) -> None:
+def split_batch_norm(module: nn.Module, num_groups: int) -> None:
     """Let every BatchNorm within normalise by groups. Parameters, buffers and their names stay as they are."""
     for part in module.modules():
-        if type(part) in PLAIN:
+        if type(part) in BATCH_NORM_TYPES:
             part.__class__ = SplitBatchNorm  # the object stays the one that parents and hooks hold
-            cast(SplitBatchNorm, part).groups = groups
+            cast(SplitBatchNorm, part).num_groups = num_groups

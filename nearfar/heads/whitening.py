@@ -8,11 +8,11 @@ from torch import Tensor, nn
 
 from nearfar.core import UsageError
 
-RANK = 1e-10
+MIN_VARIANCE_RATIO = 1e-10
 """Directions whose variance is below this share of the largest are rounding errors of float32 and carry nothing."""
 
 
-def fit_whitening(x: Float[Tensor, "n d"], k: int | None = None) -> tuple[Float[Tensor, " d"], Float[Tensor, "d k"]]:
+def fit_whitening(x: Float[Tensor, "n d"], num_components: int | None = None) -> tuple[Float[Tensor, " d"], Float[Tensor, "d k"]]:
     r"""Mean \(\mu\) and \(W = U_k \Lambda_k^{-1/2}\) of the k largest eigenvalues of the covariance \(\Sigma = U \Lambda U^\top\).
 
     \((x - \mu) W\) then has mean 0 and covariance I. \(\Sigma\) is only semi-definite: with n <= d rows, constant or
@@ -22,20 +22,20 @@ def fit_whitening(x: Float[Tensor, "n d"], k: int | None = None) -> tuple[Float[
     Eigenvectors are turned so that their largest entry is positive: one W for one set of rows.
     """
     n, d = x.shape
-    k = d if k is None else k
+    num_components = d if num_components is None else num_components
     if n < 2:
         raise UsageError(f"whitening: a covariance needs at least 2 rows, got {n}")
-    if not 1 <= k <= d:
-        raise UsageError(f"whitening: k, the directions kept, must lie between 1 and the width {d}, got {k}")
+    if not 1 <= num_components <= d:
+        raise UsageError(f"whitening: k, the directions kept, must lie between 1 and the width {d}, got {num_components}")
     if not torch.isfinite(x).all():
         raise UsageError("whitening: the embeddings hold NaN or infinity")
     mean = x.double().mean(0)
     centred = x.double() - mean
     values, vectors = torch.linalg.eigh(centred.T @ centred / (n - 1))
-    values, vectors = values.flip(0)[:k], vectors.flip(1)[:, :k]
+    values, vectors = values.flip(0)[:num_components], vectors.flip(1)[:, :num_components]
     vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
     # A column that is constant up to the rounding of its mean must not count as the largest direction of all.
-    floor = torch.maximum(RANK * values[0], (torch.finfo(values.dtype).eps * mean.abs().max()) ** 2 * d)
+    floor = torch.maximum(MIN_VARIANCE_RATIO * values[0], (torch.finfo(values.dtype).eps * mean.abs().max()) ** 2 * d)
     scale = torch.where(values > floor, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
     dtype = torch.promote_types(x.dtype, torch.float32)  # bf16 has not the digits that a mean far from 0 needs
     return mean.to(dtype), (vectors * scale).to(dtype)
@@ -53,11 +53,11 @@ class Whiten(nn.Module):
     mean: Tensor
     weight: Tensor
 
-    def __init__(self, dim: int, k: int | None = None):
+    def __init__(self, dim: int, num_components: int | None = None):
         super().__init__()
-        if k is not None and not 1 <= k <= dim:
-            raise UsageError(f"whitening: k, the directions kept, must lie between 1 and the width {dim}, got {k}")
-        self.dim = dim if k is None else k
+        if num_components is not None and not 1 <= num_components <= dim:
+            raise UsageError(f"whitening: k, the directions kept, must lie between 1 and the width {dim}, got {num_components}")
+        self.dim = dim if num_components is None else num_components
         self.register_buffer("mean", torch.zeros(dim))
         self.register_buffer("weight", torch.eye(dim, self.dim))
 

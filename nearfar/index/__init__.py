@@ -8,30 +8,30 @@ index.items(hits.rows[0])                           what those rows are called
 
 from __future__ import annotations
 
-from nearfar.index.build import build, check_target, open_index
+from nearfar.index.base_index import Hits, Index
 from nearfar.index.distance_metric import METRICS
-from nearfar.index.engines import KINDS
-from nearfar.index.interface import Hits, Index
-from nearfar.index.model_identity import Model, model_of
-from nearfar.index.queries import Query, read_query
-from nearfar.index.row_table import Items, items_of
-from nearfar.index.run_index import add_data, answers, index_data, search
+from nearfar.index.faiss_engines import INDEX_TYPES
+from nearfar.index.index_factory import build_index, check_index_target, open_index
+from nearfar.index.model_identity import ModelIdentity, identify_model
+from nearfar.index.queries import SearchQuery, read_query
+from nearfar.index.row_table import RowTable, build_row_table
+from nearfar.index.run_index import add_data, describe_hits, index_data, search
 
 __all__ = [
-    "KINDS",
+    "INDEX_TYPES",
     "METRICS",
     "Hits",
     "Index",
-    "Items",
-    "Model",
-    "Query",
+    "ModelIdentity",
+    "RowTable",
+    "SearchQuery",
     "add_data",
-    "answers",
-    "build",
-    "check_target",
+    "build_index",
+    "build_row_table",
+    "check_index_target",
+    "describe_hits",
+    "identify_model",
     "index_data",
-    "items_of",
-    "model_of",
     "open_index",
     "read_query",
     "search",

@@ -19,34 +19,34 @@ Metric = Literal["cosine", "dot", "l2"]
 METRICS: tuple[Metric, ...] = ("cosine", "dot", "l2")
 
 
-def checked_metric(name: str) -> Metric:
+def parse_metric(name: str) -> Metric:
     for metric in METRICS:
         if name == metric:
             return metric
     raise UsageError(f"--metric is {', '.join(METRICS)}; got {name!r}")
 
 
-def prepared(vectors: Any, metric: Metric, dim: int | None = None, what: str = "vectors") -> Float32[np.ndarray, "n d"]:
+def prepare_vectors(vectors: Any, metric: Metric, dim: int | None = None, name: str = "vectors") -> Float32[np.ndarray, "n d"]:
     """A table of vectors as the index holds it: fp32, row after row, of length 1 where the metric is cosine (a zero vector stays
     zero: it is alike to nothing). `dim`: how wide they must be."""
     found = vectors.detach().cpu().numpy() if isinstance(vectors, Tensor) else np.asarray(vectors)
     if found.ndim != 2 or found.dtype.kind not in "fiu":
-        raise UsageError(f"{what} must be a table (n, d) of numbers; got shape {found.shape} of {found.dtype}")
+        raise UsageError(f"{name} must be a table (n, d) of numbers; got shape {found.shape} of {found.dtype}")
     if dim is not None and found.shape[1] != dim:
-        raise UsageError(f"{what} have {found.shape[1]} values each; the vectors of this index have {dim}")
+        raise UsageError(f"{name} have {found.shape[1]} values each; the vectors of this index have {dim}")
     found = np.ascontiguousarray(found, dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if bad.size:
-        raise UsageError(f"{what}: row {bad[0]} has a value that is no finite number ({bad.size} such rows)")
-    return _unit(found) if metric == "cosine" else found
+        raise UsageError(f"{name}: row {bad[0]} has a value that is no finite number ({bad.size} such rows)")
+    return _normalize_rows(found) if metric == "cosine" else found
 
 
-def _unit(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+def _normalize_rows(vectors: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Lengths in fp64: squares of large values would overflow."""
     lengths = np.sqrt(np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64))
     return (vectors / np.where(lengths > 0, lengths, 1)[:, None]).astype(np.float32)
 
 
-def scores_of(found: Float[np.ndarray, "q k"], squared: bool) -> Float32[np.ndarray, "q k"]:
+def convert_to_scores(raw_scores: Float[np.ndarray, "q k"], squared: bool) -> Float32[np.ndarray, "q k"]:
     """Turn what a library found into scores. `squared`: distances without their root."""
-    return np.sqrt(np.maximum(found, 0)).astype(np.float32) if squared else found.astype(np.float32)
+    return np.sqrt(np.maximum(raw_scores, 0)).astype(np.float32) if squared else raw_scores.astype(np.float32)

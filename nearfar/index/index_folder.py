@@ -2,7 +2,7 @@
 
     manifest.json          what the index is, the names of its files, the SHA-256 of each and of itself
     vectors-3.faiss        the vectors, as FAISS writes them          (3: the third state of the index)
-    items-3.arrow          names, labels, texts, paths, pictures
+    rows-3.arrow           names, labels, texts, paths, pictures
     deleted-3.npy          rows that were deleted
     lock                   held by whoever changes it
 
@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.core.files import flush_folder, only_one, write_json
+from nearfar.core.files import flush_folder, hold_file_lock, write_json
 
-FORMAT = 1
-Writers = Mapping[str, Callable[[Path], None]]
-"""What writes each file, by its name without the number: {"items.arrow": …}."""
+INDEX_FOLDER_FORMAT = 2
+FileWriters = Mapping[str, Callable[[Path], None]]
+"""What writes each file, by its name without the number: {"rows.arrow": …}."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,16 @@ class Manifest:
     """A verified index folder."""
 
     folder: Path
-    state: int
+    revision: int
     """How many times it was written."""
-    about: dict[str, Any]
+    metadata: dict[str, Any]
     sha256: dict[str, str]
 
-    def path(self, name: str) -> Path:
-        return self.folder / _numbered(name, self.state)
+    def get_path(self, name: str) -> Path:
+        return self.folder / _add_revision(name, self.revision)
 
 
-def check_new(out: str | os.PathLike, overwrite: bool = False) -> Path:
+def check_new_folder(out: str | os.PathLike, overwrite: bool = False) -> Path:
     """A place where an index may be built."""
     target = Path(out)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
@@ -59,17 +59,17 @@ def check_new(out: str | os.PathLike, overwrite: bool = False) -> Path:
     return target
 
 
-def create(out: str | os.PathLike, about: dict[str, Any], writers: Writers, overwrite: bool = False) -> Manifest:
+def create_index_folder(out: str | os.PathLike, metadata: dict[str, Any], writers: FileWriters, overwrite: bool = False) -> Manifest:
     """Write a new index; it appears under its name whole, or not at all."""
-    target = check_new(out, overwrite)
+    target = check_new_folder(out, overwrite)
     if overwrite and (target / "manifest.json").exists():
-        with locked(target):
-            return _write(target, _state_of(target) + 1, about, writers)
+        with lock_index_folder(target):
+            return _write(target, _read_revision(target) + 1, metadata, writers)
     temporary = target.absolute().parent / f".{target.name}.{os.getpid()}"
     try:
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
-        _write(temporary, 1, about, writers)
+        _write(temporary, 1, metadata, writers)
         if target.is_dir():  # empty: a rename replaces only such a one, and only where the system allows it
             target.rmdir()
         temporary.rename(target)
@@ -78,21 +78,21 @@ def create(out: str | os.PathLike, about: dict[str, Any], writers: Writers, over
         raise NearfarError(f"cannot write the index {target}: {e.strerror or e}") from e
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    return verify(target)
+    return verify_index_folder(target)
 
 
-def replace(manifest: Manifest, about: dict[str, Any], writers: Writers) -> Manifest:
+def write_next_revision(manifest: Manifest, metadata: dict[str, Any], writers: FileWriters) -> Manifest:
     """Write the next state. Refused where somebody else wrote one in the meantime."""
-    with locked(manifest.folder):
-        if _state_of(manifest.folder) != manifest.state:
+    with lock_index_folder(manifest.folder):
+        if _read_revision(manifest.folder) != manifest.revision:
             raise NearfarError(f"{manifest.folder} was changed by another process since it was opened: open it again")
         try:
-            return _write(manifest.folder, manifest.state + 1, about, writers)
+            return _write(manifest.folder, manifest.revision + 1, metadata, writers)
         except OSError as e:
             raise NearfarError(f"cannot write the index {manifest.folder}: {e.strerror or e}; it is as it was") from e
 
 
-def verify(folder: str | os.PathLike) -> Manifest:
+def verify_index_folder(folder: str | os.PathLike) -> Manifest:
     """Read every byte and compare it with the manifest."""
     path = Path(folder)
     if not (path / "manifest.json").is_file():
@@ -100,32 +100,32 @@ def verify(folder: str | os.PathLike) -> Manifest:
     manifest = _read_manifest(path)
     for name, digest in manifest.sha256.items():
         try:
-            if _sha256(manifest.path(name)) != digest:
-                raise NearfarError(f"{manifest.path(name)} is damaged: its bytes are not those that were written. Build the index anew")
+            if _sha256(manifest.get_path(name)) != digest:
+                raise NearfarError(f"{manifest.get_path(name)} is damaged: its bytes are not those that were written. Build the index anew")
         except OSError as e:
-            if _read_manifest(path).state != manifest.state:  # another process replaced the files while these were read
-                return verify(path)
-            raise NearfarError(f"the index {path} is damaged: {manifest.path(name).name}: {e.strerror}. Build it anew") from e
+            if _read_manifest(path).revision != manifest.revision:  # another process replaced the files while these were read
+                return verify_index_folder(path)
+            raise NearfarError(f"the index {path} is damaged: {manifest.get_path(name).name}: {e.strerror}. Build it anew") from e
     return manifest
 
 
-def locked(folder: Path) -> AbstractContextManager[None]:
+def lock_index_folder(folder: Path) -> AbstractContextManager[None]:
     """Only one process changes an index."""
-    return only_one(folder / "lock", f"cannot change {folder}", f"another process is changing {folder}: try again when it is done")
+    return hold_file_lock(folder / "lock", f"cannot change {folder}", f"another process is changing {folder}: try again when it is done")
 
 
-def _write(folder: Path, state: int, about: dict[str, Any], writers: Writers) -> Manifest:
+def _write(folder: Path, revision: int, metadata: dict[str, Any], writers: FileWriters) -> Manifest:
     sums = {}
     for name, write in writers.items():
-        path = folder / _numbered(name, state)
+        path = folder / _add_revision(name, revision)
         write(path)
         with open(path, "rb") as f:
             os.fsync(f.fileno())
         sums[name] = _sha256(path)
-    body = {"format": FORMAT, "state": state, "sha256": sums, **about}
-    write_json(folder / "manifest.json", {"sha256": hashlib.sha256(_canonical(body)).hexdigest(), "body": body})
-    _remove_others(folder, {_numbered(name, state) for name in writers})
-    return Manifest(folder, state, about, sums)
+    body = {"format": INDEX_FOLDER_FORMAT, "revision": revision, "sha256": sums, **metadata}
+    write_json(folder / "manifest.json", {"sha256": hashlib.sha256(_encode_canonically(body)).hexdigest(), "body": body})
+    _remove_others(folder, {_add_revision(name, revision) for name in writers})
+    return Manifest(folder, revision, metadata, sums)
 
 
 def _remove_others(folder: Path, kept: set[str]) -> None:
@@ -133,7 +133,7 @@ def _remove_others(folder: Path, kept: set[str]) -> None:
     with suppress(OSError):
         for path in folder.iterdir():
             if path.name not in {*kept, "manifest.json", "lock"} and path.name.startswith(
-                ("vectors-", "items-", "deleted-", ".manifest.json.")
+                ("vectors-", "rows-", "deleted-", ".manifest.json.")
             ):
                 path.unlink(missing_ok=True)
 
@@ -142,27 +142,29 @@ def _read_manifest(folder: Path) -> Manifest:
     try:
         sealed = json.loads((folder / "manifest.json").read_text())
         body = sealed["body"]
-        whole = sealed["sha256"] == hashlib.sha256(_canonical(body)).hexdigest()
+        whole = sealed["sha256"] == hashlib.sha256(_encode_canonically(body)).hexdigest()
         names = {name: Path(name).name == name for name in body["sha256"]}
         if not whole or not all(names.values()):
             raise ValueError("its checksum does not match")
-        if body["format"] != FORMAT:
-            raise NearfarError(f"{folder} is an index of format {body['format']}; this version of nearfar reads format {FORMAT}")
-        return Manifest(folder, body["state"], body, body["sha256"])
+        if body["format"] != INDEX_FOLDER_FORMAT:
+            raise NearfarError(
+                f"{folder} was built by another version of nearfar (format {body['format']}; this version reads format {INDEX_FOLDER_FORMAT}): build it again"
+            )
+        return Manifest(folder, body["revision"], body, body["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise NearfarError(f"{folder / 'manifest.json'} is damaged ({e}): build the index anew") from e
 
 
-def _state_of(folder: Path) -> int:
-    return _read_manifest(folder).state
+def _read_revision(folder: Path) -> int:
+    return _read_manifest(folder).revision
 
 
-def _numbered(name: str, state: int) -> str:
+def _add_revision(name: str, revision: int) -> str:
     stem, suffix = name.split(".")
-    return f"{stem}-{state}.{suffix}"
+    return f"{stem}-{revision}.{suffix}"
 
 
-def _canonical(body: dict[str, Any]) -> bytes:
+def _encode_canonically(body: dict[str, Any]) -> bytes:
     return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -14,141 +14,149 @@ from jaxtyping import Float32, Int64
 
 from nearfar.core.errors import NearfarError
 from nearfar.index import index_folder as folder
+from nearfar.index.base_index import Hits, Index
 from nearfar.index.distance_metric import Metric
-from nearfar.index.engines import ENGINES, Engine, read_engine
-from nearfar.index.interface import Hits, Index
-from nearfar.index.model_identity import Model
-from nearfar.index.row_table import SCHEMA, Items
+from nearfar.index.faiss_engines import ENGINE_CLASSES, FaissEngine, read_engine
+from nearfar.index.model_identity import ModelIdentity
+from nearfar.index.row_table import ROW_SCHEMA, RowTable
 
 
 class LocalIndex(Index):
     def __init__(
         self,
-        engine: Engine,
-        items: Items,
+        engine: FaissEngine,
+        row_table: RowTable,
         *,
-        kind: str,
+        index_type: str,
         metric: Metric,
         dim: int,
-        model: Model | None = None,
-        deleted: Int64[np.ndarray, " n"] | None = None,
+        model_identity: ModelIdentity | None = None,
+        deleted_rows: Int64[np.ndarray, " n"] | None = None,
     ):
-        self.engine, self.kind, self.metric, self.dim, self.model = engine, kind, metric, dim, model
-        self.table = items
-        self.deleted = np.zeros(0, dtype=np.int64) if deleted is None else deleted
+        self.engine, self.index_type, self.metric, self.dim, self.model_identity = engine, index_type, metric, dim, model_identity
+        self.row_table = row_table
+        self.deleted_rows = np.zeros(0, dtype=np.int64) if deleted_rows is None else deleted_rows
         self.manifest: folder.Manifest | None = None
-        self.where = "the index in memory"
+        self.location = "the index in memory"
 
     @classmethod
     def create(
         cls,
         vectors: Float32[np.ndarray, "n d"],
-        items: Items,
+        row_table: RowTable,
         out: str | os.PathLike | None,
         *,
-        kind: str,
+        index_type: str,
         metric: Metric,
-        model: Model | None,
+        model_identity: ModelIdentity | None,
         overwrite: bool = False,
     ) -> LocalIndex:
-        engine = ENGINES[kind].empty(vectors, metric)
+        engine = ENGINE_CLASSES[index_type].create_empty(vectors, metric)
         engine.add(vectors, np.arange(len(vectors)))
-        index = cls(engine, items, kind=kind, metric=metric, dim=vectors.shape[1], model=model)
+        index = cls(engine, row_table, index_type=index_type, metric=metric, dim=vectors.shape[1], model_identity=model_identity)
         if out is not None:
-            index.where = os.fspath(out)
-            index.manifest = folder.create(out, index._about(), index._writers(), overwrite)
+            index.location = os.fspath(out)
+            index.manifest = folder.create_index_folder(out, index._build_metadata(), index._writers(), overwrite)
         return index
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> LocalIndex:
-        found = folder.verify(path)
+        found = folder.verify_index_folder(path)
         try:
-            about = {name: found.about[name] for name in ("kind", "metric", "dim")}
-            model = found.about["model"] and Model(**found.about["model"])
-            deleted = np.load(found.path("deleted.npy"), allow_pickle=False)
-            items = _read_items(found.path("items.arrow"))
+            about = {name: found.metadata[name] for name in ("index_type", "metric", "dim")}
+            identity = found.metadata["model_identity"] and ModelIdentity(**found.metadata["model_identity"])
+            deleted = np.load(found.get_path("deleted.npy"), allow_pickle=False)
+            items = _read_row_table(found.get_path("rows.arrow"))
         except (OSError, KeyError, TypeError, ValueError) as e:  # checksums match, hence another program wrote it
             raise NearfarError(f"{path} is no index of this version of nearfar: {e}") from e
-        engine = read_engine(about["kind"], found.path("vectors.faiss"), deleted)
-        index = cls(engine, items, **about, model=model, deleted=deleted)
-        index.where, index.manifest = os.fspath(path), found
+        engine = read_engine(about["index_type"], found.get_path("vectors.faiss"), deleted)
+        index = cls(engine, items, **about, model_identity=identity, deleted_rows=deleted)
+        index.location, index.manifest = os.fspath(path), found
         return index
 
     @property
-    def ever(self) -> int:  # type: ignore[override]
-        return len(self.table)
+    def next_row(self) -> int:  # type: ignore[override]
+        return len(self.row_table)
 
     def __len__(self) -> int:
-        return self.ever - len(self.deleted)
+        return self.next_row - len(self.deleted_rows)
 
     def _search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Hits:
         if not k or not len(queries):
             return Hits(np.zeros((len(queries), k), np.float32), np.zeros((len(queries), k), np.int64))
         return Hits(*self.engine.search(queries, k))
 
-    def items(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
-        return self.table.describe(self._checked(rows))
+    def describe_rows(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
+        return self.row_table.describe(self._check_rows(rows))
 
-    def pictures(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[bytes | None]:
-        return self.table.pictures(self._checked(rows))
+    def read_thumbnails(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[bytes | None]:
+        return self.row_table.read_thumbnails(self._check_rows(rows))
 
-    def vectors(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
-        return self.engine.vectors(self._checked(rows))
+    def read_vectors(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
+        return self.engine.read_vectors(self._check_rows(rows))
 
-    def _add(self, vectors: Float32[np.ndarray, "n d"], items: Items, rows: Int64[np.ndarray, " n"]) -> None:
+    def _add(self, vectors: Float32[np.ndarray, "n d"], row_table: RowTable, rows: Int64[np.ndarray, " n"]) -> None:
         engine = self._engine_to_change()
         engine.add(vectors, rows)
-        self._become(engine, self.table + items, self.deleted)
+        self._commit(engine, self.row_table + row_table, self.deleted_rows)
 
     def _delete(self, rows: Int64[np.ndarray, " n"]) -> None:
         engine = self._engine_to_change()
         engine.remove(rows)
-        self._become(engine, self.table.blanked(rows), np.union1d(self.deleted, rows))
+        self._commit(engine, self.row_table.blank_rows(rows), np.union1d(self.deleted_rows, rows))
 
-    def _engine_to_change(self) -> Engine:
+    def _engine_to_change(self) -> FaissEngine:
         """A copy, where the change has to be kept first and that may fail."""
         return self.engine if self.manifest is None else self.engine.copy()
 
-    def _become(self, engine: Engine, items: Items, deleted: Int64[np.ndarray, " n"]) -> None:
+    def _commit(self, engine: FaissEngine, row_table: RowTable, deleted_rows: Int64[np.ndarray, " n"]) -> None:
         """The next state: on the disk first, then in memory."""
         if self.manifest is not None:
-            following = LocalIndex(engine, items, kind=self.kind, metric=self.metric, dim=self.dim, model=self.model, deleted=deleted)
-            self.manifest = folder.replace(self.manifest, following._about(), following._writers())
-        self.engine, self.table, self.deleted = engine, items, deleted
+            following = LocalIndex(
+                engine,
+                row_table,
+                index_type=self.index_type,
+                metric=self.metric,
+                dim=self.dim,
+                model_identity=self.model_identity,
+                deleted_rows=deleted_rows,
+            )
+            self.manifest = folder.write_next_revision(self.manifest, following._build_metadata(), following._writers())
+        self.engine, self.row_table, self.deleted_rows = engine, row_table, deleted_rows
 
-    def _checked(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    def _check_rows(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
         found = np.asarray(rows, dtype=np.int64)
-        wrong = (found < 0) | (found >= self.ever) | np.isin(found, self.deleted)
+        wrong = (found < 0) | (found >= self.next_row) | np.isin(found, self.deleted_rows)
         if wrong.any():
-            self.row_of(int(found[wrong][0]))  # says what is the matter
+            self.resolve_row(int(found[wrong][0]))  # says what is the matter
         return found
 
-    def _holds(self, row: int) -> bool:
-        return 0 <= row < self.ever and row not in self.deleted
+    def _has_row(self, row: int) -> bool:
+        return 0 <= row < self.next_row and row not in self.deleted_rows
 
-    def _rows_called(self, name: str) -> list[int]:
-        return self.table.rows_called(name).tolist()
+    def _find_rows_by_name(self, name: str) -> list[int]:
+        return self.row_table.find_rows_by_name(name).tolist()
 
-    def _about(self) -> dict[str, Any]:
-        model = None if self.model is None else asdict(self.model)
-        return {"kind": self.kind, "metric": self.metric, "dim": self.dim, "rows": len(self), "model": model}
+    def _build_metadata(self) -> dict[str, Any]:
+        identity = None if self.model_identity is None else asdict(self.model_identity)
+        return {"index_type": self.index_type, "metric": self.metric, "dim": self.dim, "rows": len(self), "model_identity": identity}
 
     def _writers(self) -> dict[str, Callable[[Path], None]]:
         return {
             "vectors.faiss": self.engine.write,
-            "items.arrow": lambda path: _write_items(self.table, path),
-            "deleted.npy": lambda path: np.save(path, self.deleted, allow_pickle=False),
+            "rows.arrow": lambda path: _write_row_table(self.row_table, path),
+            "deleted.npy": lambda path: np.save(path, self.deleted_rows, allow_pickle=False),
         }
 
 
-def _write_items(items: Items, path: Path) -> None:
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, SCHEMA) as writer:
-        writer.write_table(items.table)
+def _write_row_table(row_table: RowTable, path: Path) -> None:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, ROW_SCHEMA) as writer:
+        writer.write_table(row_table.arrow_table)
 
 
-def _read_items(path: Path) -> Items:
+def _read_row_table(path: Path) -> RowTable:
     """Mapped, not read: of a million items a search shows ten."""
     table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-    if table.schema != SCHEMA:
+    if table.schema != ROW_SCHEMA:
         raise ValueError(f"{path.name} has other columns: {', '.join(table.schema.names)}")
-    return Items(table)
+    return RowTable(table)

@@ -14,15 +14,15 @@ from urllib.parse import urlsplit
 
 from nearfar.core.errors import UsageError
 
-COLLECTION = "nearfar"
+DEFAULT_COLLECTION = "nearfar"
 
 
 @dataclass(frozen=True)
-class Store:
+class MilvusStore:
     """Where a collection is kept."""
 
     uri: str
-    collection: str = COLLECTION
+    collection: str = DEFAULT_COLLECTION
     token: str = ""
     """USER:PASSWORD."""
 
@@ -31,19 +31,19 @@ class Store:
         return "://" not in self.uri
 
 
-def is_store(name: str | os.PathLike) -> bool:
+def is_milvus_store(name: str | os.PathLike) -> bool:
     text = os.fspath(name)
     return text.startswith(("http://", "https://")) or text.endswith(".db")
 
 
-def parse_store(name: str) -> Store:
+def parse_milvus_store(name: str) -> MilvusStore:
     if "://" not in name:
-        return Store(name)
+        return MilvusStore(name)
     parts = urlsplit(name)
-    collection = parts.path.strip("/") or COLLECTION
+    collection = parts.path.strip("/") or DEFAULT_COLLECTION
     if not parts.hostname:
         raise UsageError(f"--store {name}: a server is named as http://host:19530")
     if not re.fullmatch(r"[A-Za-z_]\w{0,200}", collection, re.ASCII):
         raise UsageError(f"--store {name}: {collection!r} is no name of a collection (letters, digits and _)")
     address, _, host = parts.netloc.rpartition("@")
-    return Store(f"{parts.scheme}://{host}", collection, address)
+    return MilvusStore(f"{parts.scheme}://{host}", collection, address)

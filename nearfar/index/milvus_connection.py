@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from nearfar.core.errors import MissingExtra, NearfarError
-from nearfar.index.milvus_address import Store, parse_store
+from nearfar.index.milvus_address import MilvusStore, parse_milvus_store
 
 
-def package() -> Any:
+def import_pymilvus() -> Any:
     try:
         import pymilvus
     except ImportError as e:
@@ -20,43 +20,45 @@ def package() -> Any:
     return pymilvus
 
 
-def connect(name: str) -> tuple[Store, Any]:
-    pymilvus = package()
+def connect_to_milvus(name: str) -> tuple[MilvusStore, Any]:
+    pymilvus = import_pymilvus()
     logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it would say at length is said once, by `explained`
-    store = parse_store(name)
-    with explained(name):
+    store = parse_milvus_store(name)
+    with report_milvus_errors(name):
         return store, pymilvus.MilvusClient(store.uri, token=store.token, timeout=20)
 
 
 @contextlib.contextmanager
-def explained(name: str) -> Iterator[None]:
+def report_milvus_errors(name: str) -> Iterator[None]:
     """Errors of Milvus as one line."""
     try:
         yield
-    except package().MilvusException as e:
+    except import_pymilvus().MilvusException as e:
         raise NearfarError(f"the Milvus store {name}: {str(e.message).splitlines()[0]}") from e
 
 
-def make_collection(client: Any, name: str, dim: int, texts: Sequence[str], engine: str, settings: dict[str, int], distance: str) -> None:
+def create_collection(
+    client: Any, name: str, dim: int, text_fields: Sequence[str], milvus_index_type: str, index_settings: dict[str, int], metric_type: str
+) -> None:
     """A collection of ids, vectors and some fields of text, ready to be searched."""
-    kinds = package().DataType
+    kinds = import_pymilvus().DataType
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     schema.add_field("id", kinds.INT64, is_primary=True)
     schema.add_field("vector", kinds.FLOAT_VECTOR, dim=dim)
-    for field in texts:
+    for field in text_fields:
         schema.add_field(field, kinds.VARCHAR, max_length=65_535)
     index = client.prepare_index_params()
-    index.add_index("vector", index_type=engine, metric_type=distance, params=settings)
+    index.add_index("vector", index_type=milvus_index_type, metric_type=metric_type, params=index_settings)
     client.create_collection(name, schema=schema, index_params=index, consistency_level="Strong")
 
 
-def read_state(client: Any, store: Store) -> dict[str, Any] | None:
-    if not client.has_collection(state_name(store)):
+def read_index_state(client: Any, store: MilvusStore) -> dict[str, Any] | None:
+    if not client.has_collection(get_state_collection_name(store)):
         return None
-    client.load_collection(state_name(store))
-    found = client.get(state_name(store), ids=[0], output_fields=["body"])
+    client.load_collection(get_state_collection_name(store))
+    found = client.get(get_state_collection_name(store), ids=[0], output_fields=["body"])
     return json.loads(found[0]["body"]) if found else None
 
 
-def state_name(store: Store) -> str:
+def get_state_collection_name(store: MilvusStore) -> str:
     return f"{store.collection}_state"

@@ -19,87 +19,104 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.index.distance_metric import Metric, scores_of
-from nearfar.index.engines import BREADTH, BREADTH_BUILT, LINKS, PROBED, cells
-from nearfar.index.interface import Hits, Index
-from nearfar.index.milvus_address import Store, parse_store
-from nearfar.index.milvus_connection import connect, explained, make_collection, package, read_state, state_name
-from nearfar.index.model_identity import Model
-from nearfar.index.row_table import Items, shown
+from nearfar.index.base_index import Hits, Index
+from nearfar.index.distance_metric import Metric, convert_to_scores
+from nearfar.index.faiss_engines import HNSW_BUILD_CANDIDATES, HNSW_LINKS, HNSW_SEARCH_CANDIDATES, PROBED_CELL_FRACTION, compute_cell_count
+from nearfar.index.milvus_address import MilvusStore, parse_milvus_store
+from nearfar.index.milvus_connection import (
+    connect_to_milvus,
+    create_collection,
+    get_state_collection_name,
+    import_pymilvus,
+    read_index_state,
+    report_milvus_errors,
+)
+from nearfar.index.model_identity import ModelIdentity
+from nearfar.index.row_table import RowTable, format_row
 
-FORMAT = 1
-ROWS_AT_ONCE, QUERIES_AT_ONCE = 500, 1000
+MILVUS_FORMAT = 2
+ROWS_PER_MESSAGE, QUERIES_PER_MESSAGE = 500, 1000
 """What fits into one message, with the longest texts that are kept."""
-MOST_HITS = 16_384
+MAX_HITS = 16_384
 """A limit of Milvus."""
-TEXT_KEPT = 8_000
+MAX_TEXT_CHARACTERS = 8_000
 """Characters of a text that are kept to be shown: a field holds 65,535 bytes, and a character may take six."""
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
 
 class MilvusIndex(Index):
-    def __init__(self, client: Any, store: Store, state: dict[str, Any]):
+    def __init__(self, client: Any, store: MilvusStore, state: dict[str, Any]):
         self.client, self.store, self.state = client, store, state
-        self.where = f"{store.uri}" if store.is_file else f"{store.uri}/{store.collection}"
-        self.kind, self.metric, self.dim = state["kind"], state["metric"], state["dim"]
-        self.model = state["model"] and Model(**state["model"])
+        self.location = f"{store.uri}" if store.is_file else f"{store.uri}/{store.collection}"
+        self.index_type, self.metric, self.dim = state["index_type"], state["metric"], state["dim"]
+        self.model_identity = state["model_identity"] and ModelIdentity(**state["model_identity"])
 
     @classmethod
     def create(
         cls,
         vectors: Float32[np.ndarray, "n d"],
-        items: Items,
+        row_table: RowTable,
         name: str,
         *,
-        kind: str,
+        index_type: str,
         metric: Metric,
-        model: Model | None,
+        model_identity: ModelIdentity | None,
         overwrite: bool = False,
     ) -> MilvusIndex:
         check_new_store(name, overwrite)
-        store, client = connect(name)
-        about = {"format": FORMAT, "kind": kind, "metric": metric, "dim": vectors.shape[1], "cells": cells(len(vectors))}
-        state = {**about, "model": None if model is None else asdict(model), "ever": 0, "whole": False}
-        with explained(name):
-            if not client.has_collection(state_name(store)):
-                make_collection(client, state_name(store), 2, ("body",), "FLAT", {}, "L2")
+        store, client = connect_to_milvus(name)
+        about = {
+            "format": MILVUS_FORMAT,
+            "index_type": index_type,
+            "metric": metric,
+            "dim": vectors.shape[1],
+            "num_cells": compute_cell_count(len(vectors)),
+        }
+        state = {**about, "model_identity": None if model_identity is None else asdict(model_identity), "next_row": 0, "complete": False}
+        with report_milvus_errors(name):
+            if not client.has_collection(get_state_collection_name(store)):
+                create_collection(client, get_state_collection_name(store), 2, ("body",), "FLAT", {}, "L2")
             index = cls(client, store, state)
             index._write_state()
             if client.has_collection(store.collection):
                 client.drop_collection(store.collection)
-            make_collection(client, store.collection, vectors.shape[1], ("name", "item"), *_engine(state), _distance(metric))
-            index._insert(vectors, items, np.arange(len(vectors)))
-            index._write_state(ever=len(vectors), whole=True)
+            create_collection(
+                client, store.collection, vectors.shape[1], ("name", "row_json"), *_get_milvus_index_type(state), _get_metric_type(metric)
+            )
+            index._insert(vectors, row_table, np.arange(len(vectors)))
+            index._write_state(next_row=len(vectors), complete=True)
         return index
 
     @classmethod
     def open(cls, name: str) -> MilvusIndex:
-        store = parse_store(name)
+        store = parse_milvus_store(name)
         if store.is_file and not os.path.exists(store.uri):
             raise UsageError(f"{name} is not an index: there is no such file")
-        store, client = connect(name)
-        with explained(name):
-            state = read_state(client, store)
+        store, client = connect_to_milvus(name)
+        with report_milvus_errors(name):
+            state = read_index_state(client, store)
             if state is None:
                 raise UsageError(f"{name} holds no index of nearfar in the collection {store.collection!r}")
-            if state.get("format") != FORMAT:
-                raise NearfarError(f"{name} is an index of format {state.get('format')}; this version of nearfar reads format {FORMAT}")
-            if not state["whole"]:
+            if state.get("format") != MILVUS_FORMAT:
+                raise NearfarError(
+                    f"{name} was built by another version of nearfar (format {state.get('format')}; this version reads format {MILVUS_FORMAT}): build it again"
+                )
+            if not state["complete"]:
                 raise NearfarError(f"{name} was never finished: it was interrupted while it was built. Build it anew (--overwrite)")
             client.load_collection(store.collection)
         if state.get("adding"):
-            log.warning("%s: an addition was interrupted; rows %d to %d may be missing", name, *state["adding"])
+            logger.warning("%s: an addition was interrupted; rows %d to %d may be missing", name, *state["adding"])
         return cls(client, store, state)
 
     @property
-    def ever(self) -> int:  # type: ignore[override]
+    def next_row(self) -> int:  # type: ignore[override]
         """Asked anew: another process may have added rows."""
-        with explained(self.where):
-            self.state = read_state(self.client, self.store) or self.state
-        return self.state["ever"]
+        with report_milvus_errors(self.location):
+            self.state = read_index_state(self.client, self.store) or self.state
+        return self.state["next_row"]
 
     def __len__(self) -> int:
-        with explained(self.where):
+        with report_milvus_errors(self.location):
             return int(self.client.query(self.store.collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def close(self) -> None:
@@ -108,19 +125,23 @@ class MilvusIndex(Index):
     def _search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Hits:
         if not k or not len(queries):
             return Hits(np.zeros((len(queries), k), np.float32), np.zeros((len(queries), k), np.int64))
-        if k > MOST_HITS:
-            raise UsageError(f"--k is at most {MOST_HITS:,} with Milvus, got {k:,}")
-        found = [self._ask(queries[i : i + QUERIES_AT_ONCE], k) for i in range(0, len(queries), QUERIES_AT_ONCE)]
+        if k > MAX_HITS:
+            raise UsageError(f"--k is at most {MAX_HITS:,} with Milvus, got {k:,}")
+        found = [self._search_batch(queries[i : i + QUERIES_PER_MESSAGE], k) for i in range(0, len(queries), QUERIES_PER_MESSAGE)]
         width = min(scores.shape[1] for scores, _ in found)
         scores, rows = (np.concatenate([part[i][:, :width] for part in found]) for i in (0, 1))
-        return Hits(scores_of(scores, self.metric == "l2"), rows.astype(np.int64))
+        return Hits(convert_to_scores(scores, self.metric == "l2"), rows.astype(np.int64))
 
-    def _ask(self, queries: Float32[np.ndarray, "q d"], k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _search_batch(self, queries: Float32[np.ndarray, "q d"], k: int) -> tuple[np.ndarray, np.ndarray]:
         """One message; again, and more thoroughly, if a walk or the cells it looked into found fewer than k."""
         for thorough in (False, True):
-            with explained(self.where):
+            with report_milvus_errors(self.location):
                 found = self.client.search(
-                    self.store.collection, data=list(queries), limit=k, output_fields=["id"], search_params=self._how(k, thorough)
+                    self.store.collection,
+                    data=list(queries),
+                    limit=k,
+                    output_fields=["id"],
+                    search_params=self._build_search_params(k, thorough),
                 )
             fewest = min(len(hits.ids) for hits in found)
             if fewest == k:
@@ -128,89 +149,91 @@ class MilvusIndex(Index):
         scores, rows = ([getattr(hits, name)[:fewest] for hits in found] for name in ("distances", "ids"))
         return np.array(scores, dtype=np.float32), np.array(rows, dtype=np.int64)
 
-    def _how(self, k: int, thorough: bool) -> dict[str, Any]:
-        divided = self.state["cells"]
-        ef = max(BREADTH, 2 * k)
+    def _build_search_params(self, k: int, thorough: bool) -> dict[str, Any]:
+        divided = self.state["num_cells"]
+        ef = max(HNSW_SEARCH_CANDIDATES, 2 * k)
         params = {
             "exact": {},
             "hnsw": {"ef": 16 * ef if thorough else ef},
-            "ivf": {"nprobe": divided if thorough else max(min(8, divided), round(PROBED * divided))},
+            "ivf": {"nprobe": divided if thorough else max(min(8, divided), round(PROBED_CELL_FRACTION * divided))},
         }
-        return {"metric_type": _distance(self.metric), "params": params[self.kind]}
+        return {"metric_type": _get_metric_type(self.metric), "params": params[self.index_type]}
 
-    def items(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
-        return [shown(_item(record), record["id"]) for record in self._records(rows, ["name", "item"])]
+    def describe_rows(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
+        return [format_row(_unpack_row(record), record["id"]) for record in self._read_records(rows, ["name", "row_json"])]
 
-    def pictures(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[bytes | None]:
-        found = [_item(record)["picture"] for record in self._records(rows, ["name", "item"])]
+    def read_thumbnails(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[bytes | None]:
+        found = [_unpack_row(record)["picture"] for record in self._read_records(rows, ["name", "row_json"])]
         return [None if picture is None else base64.b64decode(picture) for picture in found]
 
-    def vectors(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
-        found = [record["vector"] for record in self._records(rows, ["vector"])]
+    def read_vectors(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
+        found = [record["vector"] for record in self._read_records(rows, ["vector"])]
         return np.array(found, dtype=np.float32).reshape(len(found), self.dim)
 
-    def _records(self, rows: Sequence[int] | Int64[np.ndarray, " n"], fields: list[str]) -> list[dict[str, Any]]:
+    def _read_records(self, rows: Sequence[int] | Int64[np.ndarray, " n"], fields: list[str]) -> list[dict[str, Any]]:
         """In the order of `rows`; Milvus answers in its own."""
         asked = [int(row) for row in rows]
         found: dict[int, dict[str, Any]] = {}
-        for start in range(0, len(asked), ROWS_AT_ONCE):
-            with explained(self.where):
-                part = self.client.get(self.store.collection, ids=asked[start : start + ROWS_AT_ONCE], output_fields=["id", *fields])
+        for start in range(0, len(asked), ROWS_PER_MESSAGE):
+            with report_milvus_errors(self.location):
+                part = self.client.get(self.store.collection, ids=asked[start : start + ROWS_PER_MESSAGE], output_fields=["id", *fields])
             found |= {record["id"]: record for record in part}
         for row in asked:
             if row not in found:
-                self.row_of(row)  # says what is the matter
+                self.resolve_row(row)  # says what is the matter
         return [found[row] for row in asked]
 
-    def _add(self, vectors: Float32[np.ndarray, "n d"], items: Items, rows: Int64[np.ndarray, " n"]) -> None:
+    def _add(self, vectors: Float32[np.ndarray, "n d"], row_table: RowTable, rows: Int64[np.ndarray, " n"]) -> None:
         """Numbers are taken before they are used: nobody else gets them, even if this is interrupted."""
         span = [int(rows[0]), int(rows[-1])]
-        with explained(self.where):
-            self._write_state(ever=span[1] + 1, adding=span)
-            self._insert(vectors, items, rows)
+        with report_milvus_errors(self.location):
+            self._write_state(next_row=span[1] + 1, adding=span)
+            self._insert(vectors, row_table, rows)
             self._write_state(adding=None)
 
     def _delete(self, rows: Int64[np.ndarray, " n"]) -> None:
-        with explained(self.where):
+        with report_milvus_errors(self.location):
             self.client.delete(self.store.collection, ids=rows.tolist())
 
-    def _holds(self, row: int) -> bool:
-        with explained(self.where):
+    def _has_row(self, row: int) -> bool:
+        with report_milvus_errors(self.location):
             return bool(self.client.get(self.store.collection, ids=[row], output_fields=["id"]))
 
-    def _rows_called(self, name: str) -> list[int]:
-        with explained(self.where):
-            found = self.client.query(self.store.collection, filter=f"name == {_quoted(name)}", output_fields=["id"], limit=MOST_HITS)
+    def _find_rows_by_name(self, name: str) -> list[int]:
+        with report_milvus_errors(self.location):
+            found = self.client.query(
+                self.store.collection, filter=f"name == {_quote_filter_string(name)}", output_fields=["id"], limit=MAX_HITS
+            )
         return sorted(record["id"] for record in found)
 
-    def _insert(self, vectors: Float32[np.ndarray, "n d"], items: Items, rows: Int64[np.ndarray, " n"]) -> None:
-        for start in range(0, len(rows), ROWS_AT_ONCE):
-            part = items.table.slice(start, ROWS_AT_ONCE).to_pylist()
+    def _insert(self, vectors: Float32[np.ndarray, "n d"], row_table: RowTable, rows: Int64[np.ndarray, " n"]) -> None:
+        for start in range(0, len(rows), ROWS_PER_MESSAGE):
+            part = row_table.arrow_table.slice(start, ROWS_PER_MESSAGE).to_pylist()
             records = [
-                {"id": int(rows[start + i]), "vector": vectors[start + i], "name": item["name"], "item": _packed(item)}
+                {"id": int(rows[start + i]), "vector": vectors[start + i], "name": item["name"], "row_json": _pack_row(item)}
                 for i, item in enumerate(part)
             ]
             self.client.insert(self.store.collection, records)
 
     def _write_state(self, **changes: Any) -> None:
         self.state = {**self.state, **changes}
-        self.client.upsert(state_name(self.store), [{"id": 0, "vector": [0.0, 0.0], "body": json.dumps(self.state)}])
+        self.client.upsert(get_state_collection_name(self.store), [{"id": 0, "vector": [0.0, 0.0], "body": json.dumps(self.state)}])
 
 
 def check_new_store(name: str, overwrite: bool = False) -> None:
     """A store that an index may be built in."""
-    store = parse_store(name)
+    store = parse_milvus_store(name)
     if store.is_file:
         folder = os.path.dirname(os.path.abspath(store.uri))
         if not os.path.isdir(folder):
             raise UsageError(f"cannot make {name}: there is no folder {folder}")
     if store.is_file and not os.path.exists(store.uri):
-        package()
+        import_pymilvus()
         return
-    store, client = connect(name)
-    with explained(name):
+    store, client = connect_to_milvus(name)
+    with report_milvus_errors(name):
         taken = client.has_collection(store.collection)
-        ours = taken and read_state(client, store) is not None
+        ours = taken and read_index_state(client, store) is not None
     client.close()
     if taken and not ours:
         raise UsageError(f"{name} has a collection {store.collection!r} that nearfar did not make: name another (http://host:19530/NAME)")
@@ -218,38 +241,38 @@ def check_new_store(name: str, overwrite: bool = False) -> None:
         raise UsageError(f"{name} already holds an index: add to it (`nearfar index --add DATA {name}`) or give --overwrite")
 
 
-def _engine(state: dict[str, Any]) -> tuple[str, dict[str, int]]:
-    """Milvus' name of a kind of search, and its settings: those of `nearfar.index.engines`."""
+def _get_milvus_index_type(state: dict[str, Any]) -> tuple[str, dict[str, int]]:
+    """Milvus' name of a kind of search, and its settings: those of `nearfar.index.faiss_engines`."""
     known = {
         "exact": ("FLAT", {}),
-        "hnsw": ("HNSW", {"M": LINKS, "efConstruction": BREADTH_BUILT}),
-        "ivf": ("IVF_FLAT", {"nlist": state["cells"]}),
+        "hnsw": ("HNSW", {"M": HNSW_LINKS, "efConstruction": HNSW_BUILD_CANDIDATES}),
+        "ivf": ("IVF_FLAT", {"nlist": state["num_cells"]}),
     }
-    return known[state["kind"]]
+    return known[state["index_type"]]
 
 
-def _distance(metric: Metric) -> str:
+def _get_metric_type(metric: Metric) -> str:
     return "L2" if metric == "l2" else "IP"
 
 
-def _packed(item: dict[str, Any]) -> str:
+def _pack_row(item: dict[str, Any]) -> str:
     """Everything of an item but its name, as ASCII."""
     picture, path, text = item["picture"], item["path"], item["text"]
     return json.dumps(
         {
             "label": item["label"],
-            "text": text if text is None or len(text) <= TEXT_KEPT else text[:TEXT_KEPT] + "…",
+            "text": text if text is None or len(text) <= MAX_TEXT_CHARACTERS else text[:MAX_TEXT_CHARACTERS] + "…",
             "path": None if path is None else os.fsdecode(path),
             "picture": None if picture is None else base64.b64encode(picture).decode(),
         }
     )
 
 
-def _item(record: dict[str, Any]) -> dict[str, Any]:
-    item = json.loads(record["item"])
+def _unpack_row(record: dict[str, Any]) -> dict[str, Any]:
+    item = json.loads(record["row_json"])
     return {**item, "name": record["name"], "path": None if item["path"] is None else os.fsencode(item["path"])}
 
 
-def _quoted(text: str) -> str:
+def _quote_filter_string(text: str) -> str:
     """A string of Milvus' filter language."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -23,16 +23,16 @@ from jaxtyping import Float
 
 from nearfar.core.errors import UsageError
 from nearfar.data.image_text.dataset import as_texts
-from nearfar.index.interface import NAME, ROW, Index
+from nearfar.index.base_index import NAME_PREFIX, ROW_PATTERN, Index
 from nearfar.train.encode import encode_all
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
 
-OF_FILES = {"image": "an image", "audio": "a sound"}
+FILE_MODALITIES = {"image": "an image", "audio": "a sound"}
 """Modalities whose samples are files."""
 
 
 @dataclass(frozen=True)
-class Query:
+class SearchQuery:
     """What was asked, as vectors, and how to show it."""
 
     vectors: Float[np.ndarray, "q d"]
@@ -47,43 +47,45 @@ class Query:
         return self.text or self.path or f"{len(self.vectors)} vector{'' if len(self.vectors) == 1 else 's'}"
 
 
-def read_query(asked: str, index: Index, trained: Callable[[], Trained], stdin: BinaryIO | None = None) -> Query:
+def read_query(query: str, index: Index, load_model: Callable[[], Model], stdin: BinaryIO | None = None) -> SearchQuery:
     """`trained` is called only if something has to be encoded: rows and vectors need no model."""
-    if asked == "-":
-        return Query(read_vectors((stdin or sys.stdin.buffer).read()))
-    if ROW.fullmatch(asked) or asked.startswith(NAME):
-        row = index.row_of(asked)
-        return Query(index.vectors([row]), row=row)
-    model = trained()
+    if query == "-":
+        return SearchQuery(parse_vectors((stdin or sys.stdin.buffer).read()))
+    if ROW_PATTERN.fullmatch(query) or query.startswith(NAME_PREFIX):
+        row = index.resolve_row(query)
+        return SearchQuery(index.read_vectors([row]), row=row)
+    model = load_model()
     modality = model.recipe.card.modality
-    if os.path.isfile(asked) and modality not in ("text", "words"):
-        return Query(_encoded(model, [asked]), path=asked)
-    if modality in OF_FILES:
-        raise UsageError(f"there is no file {asked!r}: this index is searched with {OF_FILES[modality]}, with row:N, or with vectors (-)")
-    text = asked.removeprefix("text:")
-    return Query(_encoded(model, as_texts([text]) if modality == "image-text" and asked != text else [text]), text=text)
+    if os.path.isfile(query) and modality not in ("text", "words"):
+        return SearchQuery(_encode_query(model, [query]), path=query)
+    if modality in FILE_MODALITIES:
+        raise UsageError(
+            f"there is no file {query!r}: this index is searched with {FILE_MODALITIES[modality]}, with row:N, or with vectors (-)"
+        )
+    text = query.removeprefix("text:")
+    return SearchQuery(_encode_query(model, as_texts([text]) if modality == "image-text" and query != text else [text]), text=text)
 
 
-def _encoded(trained: Trained, samples: Any) -> Float[np.ndarray, "q d"]:
+def _encode_query(model: Model, samples: Any) -> Float[np.ndarray, "q d"]:
     """A run that tells questions from passages (DPR) has a tower for each; an index holds passages."""
-    if not hasattr(trained.net, "question"):
-        return trained.encode(samples).numpy()
-    parts = trained.inputs.accept(samples)
-    return torch.cat([encode_all(trained.recipe, trained.net, part, trained.device, tower="question") for part in parts]).numpy()
+    if not hasattr(model.net, "question"):
+        return model.encode(samples).numpy()
+    parts = model.inputs.adapt(samples)
+    return torch.cat([encode_all(model.recipe, model.net, part, model.device, tower="question") for part in parts]).numpy()
 
 
-def read_vectors(data: bytes) -> Float[np.ndarray, "q d"]:
+def parse_vectors(data: bytes) -> Float[np.ndarray, "q d"]:
     """A .npy of one vector or a table, or lines of JSON: lists of numbers, or objects with "vector"."""
     if not data.strip():
         raise UsageError("no vectors came on stdin: send a .npy, or JSON, one list of numbers a line")
-    found = _from_npy(data) if data.startswith(b"\x93NUMPY") else _from_lines(data)
+    found = _parse_npy(data) if data.startswith(b"\x93NUMPY") else _parse_lines(data)
     found = found[None] if found.ndim == 1 else found
     if found.ndim != 2 or not found.size:
         raise UsageError(f"stdin: a vector or a table of vectors was expected, not numbers of shape {found.shape}")
     return found
 
 
-def _from_npy(data: bytes) -> np.ndarray:
+def _parse_npy(data: bytes) -> np.ndarray:
     try:
         found = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as e:
@@ -93,17 +95,17 @@ def _from_npy(data: bytes) -> np.ndarray:
     return found.astype(np.float32)
 
 
-def _from_lines(data: bytes) -> np.ndarray:
+def _parse_lines(data: bytes) -> np.ndarray:
     rows: list[np.ndarray] = []
     for number, line in enumerate(data.splitlines(), 1):
         if line.strip():
-            rows.append(_from_line(line, number))
+            rows.append(_parse_line(line, number))
             if len(rows[-1]) != len(rows[0]):
                 raise UsageError(f"stdin, line {number}: a list of {len(rows[0])} numbers was expected, as on the first line")
     return np.stack(rows)
 
 
-def _from_line(line: bytes, number: int) -> np.ndarray:
+def _parse_line(line: bytes, number: int) -> np.ndarray:
     try:
         value = json.loads(line)
         found = np.array(value["vector"] if isinstance(value, dict) else value, dtype=np.float32)

@@ -21,12 +21,12 @@ from torch import Tensor
 from nearfar.core import NearfarError, UsageError
 from nearfar.data.questions.dataset import Questions
 from nearfar.evaluate.retrieval import reciprocal_rank
+from nearfar.index.base_index import Hits, Index
 from nearfar.index.bm25 import BM25
-from nearfar.index.interface import Hits, Index
 from nearfar.train.encode import encode_all
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
 
-DEPTH = 100
+FUSION_DEPTH = 100
 """Passages that each retriever hands to a fusion."""
 RANK_OFFSET = 60
 """Of reciprocal rank fusion: how little the first ranks differ (Cormack, Clarke & Büttcher, SIGIR 2009)."""
@@ -41,31 +41,31 @@ class Retriever(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class Lexical(Retriever):
+class LexicalRetriever(Retriever):
     """By the words that question and passage have in common. `rows`: the number of each passage, if they are not 0, 1, 2, …"""
 
-    words: BM25
-    rows: Int64[np.ndarray, " p"] | None = None
+    bm25: BM25
+    row_numbers: Int64[np.ndarray, " p"] | None = None
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
-        hits = self.words.search(questions, k)
-        return hits if self.rows is None else Hits(hits.scores, self.rows[hits.rows])
+        hits = self.bm25.search(questions, k)
+        return hits if self.row_numbers is None else Hits(hits.scores, self.row_numbers[hits.rows])
 
 
 @dataclass(frozen=True, eq=False)
-class Dense(Retriever):
+class DenseRetriever(Retriever):
     """By vectors: of questions from the run's question tower (its encoder, where it has one tower), of passages from the index."""
 
-    trained: Trained
+    model: Model
     index: Index
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
-        hits = self.index.search(encode_questions(self.trained, questions).numpy(), k)
+        hits = self.index.search(encode_questions(self.model, questions).numpy(), k)
         return Hits(-hits.scores, hits.rows) if self.index.metric == "l2" else hits
 
 
 @dataclass(frozen=True, eq=False)
-class Hybrid(Retriever):
+class HybridRetriever(Retriever):
     """Two retrievers over the same rows, fused.
 
     weight   share of the second retriever in the sum of standardised scores; None: reciprocal rank fusion, which has none
@@ -80,14 +80,14 @@ class Hybrid(Retriever):
             raise UsageError(f"the weight of a hybrid search is between 0 (words only) and 1 (vectors only), got {self.weight}")
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
-        depth = max(k, DEPTH)
+        depth = max(k, FUSION_DEPTH)
         return fuse(self.first.search(questions, depth), self.second.search(questions, depth), self.weight, k)
 
 
-def encode_questions(trained: Trained, questions: Sequence[str]) -> Float[Tensor, "q d"]:
-    (texts,) = trained.inputs.accept(list(questions))
-    tower = "question" if hasattr(trained.net, "question") else "encoder"
-    return encode_all(trained.recipe, trained.net, texts, trained.device, batch=64, tower=tower)
+def encode_questions(model: Model, questions: Sequence[str]) -> Float[Tensor, "q d"]:
+    (texts,) = model.inputs.adapt(list(questions))
+    tower = "question" if hasattr(model.net, "question") else "encoder"
+    return encode_all(model.recipe, model.net, texts, model.device, batch_size=64, tower=tower)
 
 
 def fuse(first: Hits, second: Hits, weight: float | None, k: int) -> Hits:
@@ -95,7 +95,7 @@ def fuse(first: Hits, second: Hits, weight: float | None, k: int) -> Hits:
 
     With a weight w: (1 - w) z_1 + w z_2, z the scores of a list, standardised; without: 1 / (60 + rank_1) + 1 / (60 + rank_2).
     """
-    parts = [_by_rank(hits) if weight is None else _standardised(hits.scores) for hits in (first, second)]
+    parts = [_score_by_rank(hits) if weight is None else _standardize_scores(hits.scores) for hits in (first, second)]
     shares = (1.0, 1.0) if weight is None else (1 - weight, weight)
     found = [np.union1d(a, b) for a, b in zip(first.rows, second.rows, strict=True)]
     k = min(k, *(len(rows) for rows in found)) if found else k
@@ -111,33 +111,33 @@ def fuse(first: Hits, second: Hits, weight: float | None, k: int) -> Hits:
     return Hits(scores, rows)
 
 
-def _by_rank(hits: Hits) -> Float32[np.ndarray, "q k"]:
+def _score_by_rank(hits: Hits) -> Float32[np.ndarray, "q k"]:
     ranks = np.arange(1, hits.rows.shape[1] + 1)
     return np.broadcast_to(1 / (RANK_OFFSET + ranks), hits.rows.shape).astype(np.float32)
 
 
-def _standardised(scores: Float32[np.ndarray, "q k"]) -> Float32[np.ndarray, "q k"]:
-    _refuse_broken(scores, "scores to be fused")
+def _standardize_scores(scores: Float32[np.ndarray, "q k"]) -> Float32[np.ndarray, "q k"]:
+    _require_finite_scores(scores, "scores to be fused")
     spread = scores.std(1, keepdims=True)
     return (scores - scores.mean(1, keepdims=True)) / np.where(spread > 0, spread, 1)
 
 
-def choose_weight(first: Hits, second: Hits, questions: Questions, steps: int = 20) -> float:
+def choose_hybrid_weight(first: Hits, second: Hits, questions: Questions, grid_steps: int = 20) -> float:
     """The weight of a hybrid with the best mean reciprocal rank on these questions; of equal ones the nearest to one half.
 
     They must be questions that the dense retriever was not trained on: on its own training questions it looks better than it is.
     """
-    tried = sorted(np.linspace(0, 1, steps + 1).tolist(), key=lambda w: abs(w - 0.5))
+    tried = sorted(np.linspace(0, 1, grid_steps + 1).tolist(), key=lambda w: abs(w - 0.5))
     depth = max(first.rows.shape[1], second.rows.shape[1])
 
     def measured(weight: float) -> float:
         rows = fuse(first, second, weight, depth).rows
-        return float(reciprocal_rank(torch.from_numpy(questions.found(rows))).mean())
+        return float(reciprocal_rank(torch.from_numpy(questions.is_gold(rows))).mean())
 
     return max(tried, key=measured)
 
 
-def mined(questions: Questions, retriever: Retriever, count: int = 1, depth: int = 50) -> list[tuple[int, ...]]:
+def mine_hard_negatives(questions: Questions, retriever: Retriever, per_question: int = 1, depth: int = 50) -> list[tuple[int, ...]]:
     """For each question the `count` best passages that do not answer it: neither marked as gold nor holding an accepted answer.
 
     For `Questions.pairs`. The retriever must be one over the corpus of these questions.
@@ -148,22 +148,22 @@ def mined(questions: Questions, retriever: Retriever, count: int = 1, depth: int
     for rows, gold, answers in zip(hits.rows, questions.gold, questions.answers, strict=True):
         said = [answer.lower() for answer in answers]
         wrong = (int(row) for row in rows if row not in gold and not any(a in lowered[row] for a in said))
-        found.append(tuple(row for row, _ in zip(wrong, range(count), strict=False)))
+        found.append(tuple(row for row, _ in zip(wrong, range(per_question), strict=False)))
     return found
 
 
-def searched(candidates: Sequence[Sequence[int]], scores: Float[np.ndarray, "q p"]) -> Int64[np.ndarray, "q k"]:
+def rank_candidates(candidates: Sequence[Sequence[int]], scores: Float[np.ndarray, "q p"]) -> Int64[np.ndarray, "q k"]:
     """Each question's own candidates in the order of their scores, filled up with -1: a search within lists that somebody judged."""
     width = max((len(rows) for rows in candidates), default=0)
     ranked = np.full((len(candidates), width), -1, dtype=np.int64)
     for i, rows in enumerate(candidates):
         own = np.array(rows, dtype=np.int64)
-        _refuse_broken(scores[i : i + 1, own], "scores of candidates", first=i)
+        _require_finite_scores(scores[i : i + 1, own], "scores of candidates", first=i)
         ranked[i, : len(own)] = own[np.argsort(-scores[i, own], kind="stable")]
     return ranked
 
 
-def _refuse_broken(scores: Float[np.ndarray, "q k"], name: str, first: int = 0) -> None:
+def _require_finite_scores(scores: Float[np.ndarray, "q k"], name: str, first: int = 0) -> None:
     """NaN has no place in an order. `first`: the number of the first question."""
     broken = np.flatnonzero(~np.isfinite(scores).all(1))
     if broken.size:

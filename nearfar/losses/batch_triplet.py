@@ -10,11 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.losses.dense_rows import by_rows
+from nearfar.losses.dense_rows import map_dense_rows
 from nearfar.scores import Number, Scores
 
 
-def batch_all(S: Scores, margin: Number = 0.2, over: Literal["active", "all"] = "active") -> Float[Tensor, ""]:
+def batch_all(S: Scores, margin: Number = 0.2, average_over: Literal["active", "all"] = "active") -> Float[Tensor, ""]:
     r"""Every triplet of the table, averaged over those that violate the margin, or over all:
 
     \[ \mathcal L = \frac1T \sum_i \sum_{p \in P_i} \sum_{j \in N_i} \max(0,\; m + s_{ij} - s_{ip}) \]
@@ -28,11 +28,11 @@ def batch_all(S: Scores, margin: Number = 0.2, over: Literal["active", "all"] = 
 
     Reference: Hermans, Beyer, Leibe, In Defense of the Triplet Loss for Person Re-Identification, arXiv:1703.07737.
     """
-    total, active, every = triplet_sums(S, margin)
-    return total.sum() / (active if over == "active" else every).sum().clamp_min(1)
+    total, active, every = sum_triplet_hinges(S, margin)
+    return total.sum() / (active if average_over == "active" else every).sum().clamp_min(1)
 
 
-def triplet_sums(S: Scores, margin: Number = 0.2) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
+def sum_triplet_hinges(S: Scores, margin: Number = 0.2) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"], Float[Tensor, " n"]]:
     r"""Of each row: the sum of the hinges of all its triplets, how many of them are positive, how many triplets there are.
 
     The sum is linear in the scores as long as nobody crosses the margin,
@@ -44,13 +44,13 @@ def triplet_sums(S: Scores, margin: Number = 0.2) -> tuple[Float[Tensor, " n"], 
     """
 
     def sums(scores: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
-        of_pos, of_neg = _violations(scores.detach(), pos, neg, margin)
+        of_pos, of_neg = _count_violations(scores.detach(), pos, neg, margin)
         active = of_pos.sum(1)
         # The sum does not change when all scores of a row do; around zero it loses the fewest digits.
         centred = scores - scores.detach().mean(1, keepdim=True)
         return margin * active + ((of_neg - of_pos) * centred).sum(1), active, pos.sum(1) * neg.sum(1).to(scores)
 
-    total, active, every = by_rows(S, sums)
+    total, active, every = map_dense_rows(S, sums)
     return total, active, every
 
 
@@ -71,7 +71,7 @@ def batch_hard(S: Scores, margin: Number = 0.2) -> Float[Tensor, " n"]:
     return F.relu(_hardest_gap(S) + margin)
 
 
-def batch_hard_soft(S: Scores) -> Float[Tensor, " n"]:
+def batch_hard_soft_margin(S: Scores) -> Float[Tensor, " n"]:
     r"""`batch_hard` with \(\log(1 + e^x)\) for the hinge: no margin to choose, and pulls on beyond it.
 
     Shapes and reference: as `batch_hard`; 0 for rows without positives or negatives.
@@ -79,7 +79,7 @@ def batch_hard_soft(S: Scores) -> Float[Tensor, " n"]:
     return F.softplus(_hardest_gap(S))
 
 
-def semi_hard(S: Scores, margin: Number = 0.2) -> Float[Tensor, ""]:
+def semi_hard_triplet(S: Scores, margin: Number = 0.2) -> Float[Tensor, ""]:
     r"""Every anchor and positive with the nearest negative that lies beyond the positive, but within the margin:
 
     \[ \mathcal L = \frac1T \sum_i \sum_{p \in P_i} \big(m + s_{ij(p)} - s_{ip}\big), \qquad
@@ -107,11 +107,11 @@ def semi_hard(S: Scores, margin: Number = 0.2) -> Float[Tensor, ""]:
         unknown = top.isnan() | (rising[:, -1].isnan() & (top != -math.inf))
         return torch.where(chosen, margin - gap, 0.0).sum(1).masked_fill(unknown, math.nan), chosen.sum(1).to(scores)
 
-    total, count = by_rows(S, sums)
+    total, count = map_dense_rows(S, sums)
     return total.sum() / count.sum().clamp_min(1)
 
 
-def _violations(scores: Tensor, pos: Tensor, neg: Tensor, margin: Number) -> tuple[Tensor, Tensor]:
+def _count_violations(scores: Tensor, pos: Tensor, neg: Tensor, margin: Number) -> tuple[Tensor, Tensor]:
     """With how many negatives (positives) each positive (negative) violates the margin; 0 for everybody else."""
     columns = scores.shape[1]
     rising, order = torch.where(neg, scores + margin, -math.inf).sort(1)
@@ -129,4 +129,4 @@ def _hardest_gap(S: Scores) -> Tensor:
         largest = torch.finfo(scores.dtype).max
         return (torch.where(neg, scores, -largest).amax(1) - torch.where(pos, scores, largest).amin(1),)
 
-    return by_rows(S, gap)[0]
+    return map_dense_rows(S, gap)[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_same_shape
+from nearfar.core.argument_checks import check_rows_of_same_shape
 from nearfar.scores import cosine
 
 
@@ -21,5 +21,5 @@ def byol(prediction: Float[Tensor, "n d"], target: Float[Tensor, "n d"]) -> Floa
 
     Reference: Grill et al., Bootstrap Your Own Latent, NeurIPS 2020.
     """
-    check_same_shape(prediction=prediction, target=target)
-    return 2 - 2 * cosine.of_pairs(cosine.ready(prediction), cosine.ready(target.detach()))
+    check_rows_of_same_shape(prediction=prediction, target=target)
+    return 2 - 2 * cosine.score_pairs(cosine.prepare_vectors(prediction), cosine.prepare_vectors(target.detach()))

@@ -6,9 +6,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.core.argument_checks import check_positive, check_rows
-from nearfar.scores import Scalar, Score, Scores, cosine, pairs
-from nearfar.scores.half import half_clip, runs_on_kernels
-from nearfar.scores.shortcuts import cross_entropy_both_ways
+from nearfar.scores import Scalar, Score, Scores, cosine
+from nearfar.scores.half import can_use_kernels, half_clip
+from nearfar.scores.shortcuts import fast_symmetric_cross_entropy
 
 
 def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score: Score = cosine) -> Float[Tensor, ""]:
@@ -26,11 +26,11 @@ def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score:
     """
     check_rows(a=a, b=b)
     check_positive(scale=scale)
-    if score.is_dot and runs_on_kernels(a, b):
-        return half_clip(score.ready(a), score.ready(b), scale, score.lowest)
-    S = pairs(a, b, score=score) * scale
-    known = cross_entropy_both_ways(S)
+    if score.is_dot and can_use_kernels(a, b):
+        return half_clip(score.prepare_vectors(a), score.prepare_vectors(b), scale, score.lowest)
+    S = Scores.from_pairs(a, b, score=score) * scale
+    known = fast_symmetric_cross_entropy(S)
     if known is not None:
         return known
-    (rows, pos), (columns, _) = S.stats_both_ways(Scores.all_lse, Scores.pos_sum)  # each row, each column has one positive
+    (rows, pos), (columns, _) = S.row_and_column_stats(Scores.all_lse, Scores.pos_sum)  # each row, each column has one positive
     return ((rows + columns) / 2 - pos).mean()

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_positive, check_same_shape
+from nearfar.core.argument_checks import check_positive, check_rows_of_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.losses.softmax import cross_entropy
 from nearfar.scores import Number
@@ -21,18 +21,18 @@ def js_divergence(*logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
     """
     if not logits:
         raise UsageError("js_divergence: at least one table of logits is needed")
-    check_same_shape(**{f"logits[{i}]": x for i, x in enumerate(logits)})
+    check_rows_of_same_shape(**{f"logits[{i}]": x for i, x in enumerate(logits)})
     log_p = torch.stack([x.log_softmax(1) for x in logits])
     log_mean = log_p.logsumexp(0) - math.log(len(logits))
     return (log_p.exp() * (log_p - log_mean)).sum(2).mean(0)
 
 
-def cutoff(
+def cutoff_consistency(
     logits: Float[Tensor, "n c"],
-    copies: Float[Tensor, "v n c"],
-    y: Int[Tensor, " n"],
-    alpha: Number = 1.0,
-    beta: Number = 1.0,
+    augmented_logits: Float[Tensor, "v n c"],
+    labels: Int[Tensor, " n"],
+    augmented_weight: Number = 1.0,
+    consistency_weight: Number = 1.0,
 ) -> Float[Tensor, ""]:
     r"""\[ \mathcal L = \text{CE}(p, y) + \alpha \sum_{a=1}^v \text{CE}(p_a, y) + \beta\, \text{JS}(p, p_1, \dots, p_v) \]
 
@@ -44,11 +44,13 @@ def cutoff(
     Reference: Shen et al., A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language Understanding and Generation,
     arXiv:2009.13818.
     """
-    supervised = cross_entropy(logits, y) + alpha * sum(cross_entropy(c, y) for c in copies)
-    return supervised + beta * js_divergence(logits, *copies).mean()
+    supervised = cross_entropy(logits, labels) + augmented_weight * sum(cross_entropy(c, labels) for c in augmented_logits)
+    return supervised + consistency_weight * js_divergence(logits, *augmented_logits).mean()
 
 
-def uda(logits: Float[Tensor, "n c"], augmented: Float[Tensor, "n c"], tau: Number = 1.0, confidence: Number = 0.0) -> Float[Tensor, ""]:
+def uda(
+    logits: Float[Tensor, "n c"], augmented_logits: Float[Tensor, "n c"], temperature: Number = 1.0, confidence_threshold: Number = 0.0
+) -> Float[Tensor, ""]:
     r"""\[ \mathcal L = \frac1n \sum_i \text{KL}\big(\operatorname{sg} p(\cdot \mid x_i) \,\|\, p(\cdot \mid \tilde x_i)\big) \]
 
     of unlabelled samples. What is said of the sample itself is the target: it gets no gradient, is sharpened by
@@ -58,10 +60,10 @@ def uda(logits: Float[Tensor, "n c"], augmented: Float[Tensor, "n c"], tau: Numb
 
     Reference: Xie et al., Unsupervised Data Augmentation for Consistency Training, NeurIPS 2020.
     """
-    check_same_shape(logits=logits, augmented=augmented)
-    check_positive(tau=tau)
+    check_rows_of_same_shape(logits=logits, augmented_logits=augmented_logits)
+    check_positive(temperature=temperature)
     logits = logits.detach()
-    sure = (logits.softmax(1).amax(1) >= confidence).to(logits)
-    log_target = (logits / tau).log_softmax(1)
-    divergence = (log_target.exp() * (log_target - augmented.log_softmax(1))).sum(1)
+    sure = (logits.softmax(1).amax(1) >= confidence_threshold).to(logits)
+    log_target = (logits / temperature).log_softmax(1)
+    divergence = (log_target.exp() * (log_target - augmented_logits.log_softmax(1))).sum(1)
     return (divergence * sure).mean()

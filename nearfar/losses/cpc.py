@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_lengths, check_rows
+from nearfar.core.argument_checks import check_equal_lengths, check_rows
 from nearfar.losses.info_nce import info_nce
-from nearfar.scores import bilinear, pairs
+from nearfar.scores import Scores, bilinear
 
 
 def cpc(context: Float[Tensor, "n e"], future: Float[Tensor, "k n d"], weights: Float[Tensor, "k d e"]) -> Float[Tensor, " k"]:
@@ -26,6 +26,6 @@ def cpc(context: Float[Tensor, "n e"], future: Float[Tensor, "k n d"], weights: 
     """
     check_rows(context=context)
     check_rows(3, future=future)
-    check_lengths(context=context, future=future[0])
+    check_equal_lengths(context=context, future=future[0])
     steps = zip(future, weights, strict=True)
-    return torch.stack([info_nce(pairs(context, z, score=bilinear(w.T))).mean() for z, w in steps])
+    return torch.stack([info_nce(Scores.from_pairs(context, z, score=bilinear(w.T))).mean() for z, w in steps])

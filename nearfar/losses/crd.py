@@ -10,11 +10,15 @@ from torch import Tensor
 from nearfar.core.argument_checks import check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.nce import binary_nce
-from nearfar.scores import Scalar, matched
+from nearfar.scores import Scalar, Scores
 
 
 def crd(
-    student: Float[Tensor, "n d"], teacher: Float[Tensor, "n d"], against: Float[Tensor, "m d"], total: int, tau: Scalar = 0.07
+    student: Float[Tensor, "n d"],
+    teacher: Float[Tensor, "n d"],
+    negatives: Float[Tensor, "m d"],
+    num_samples: int,
+    temperature: Scalar = 0.07,
 ) -> Float[Tensor, " n"]:
     r"""Is it the teacher's vector of the same sample (T, S) or of another, of which there are m for each?
 
@@ -31,7 +35,9 @@ def crd(
     Reference: Tian, Krishnan, Isola, Contrastive Representation Distillation, ICLR 2020.
     """
     check_rows(student=student, teacher=teacher)
-    check_rows(against=against)
-    if total < 1:
-        raise UsageError(f"crd: total, the number of samples, must be at least 1, got {total}")
-    return binary_nce(matched(student, teacher, against=against) / tau + math.log(total), m=len(against))
+    check_rows(negatives=negatives)
+    if num_samples < 1:
+        raise UsageError(f"crd: num_samples must be at least 1, got {num_samples}")
+    return binary_nce(
+        Scores.from_matched(student, teacher, negatives=negatives) / temperature + math.log(num_samples), noise_ratio=len(negatives)
+    )

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.argument_checks import known_number
+from nearfar.core.argument_checks import read_host_number
 from nearfar.core.errors import UsageError
 from nearfar.scores import Number, Scores
 
 
-def debiased(S: Scores, eta: Number = 0.1) -> Float[Tensor, " n"]:
+def debiased(S: Scores, false_negative_share: Number = 0.1) -> Float[Tensor, " n"]:
     r"""Unlabelled negatives come from the data, a share \(\eta\) of which is alike; that share is subtracted:
 
     \[ \ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \qquad
@@ -33,10 +33,10 @@ def debiased(S: Scores, eta: Number = 0.1) -> Float[Tensor, " n"]:
     """
     pos, pos_count, neg, neg_count = S.stats(Scores.pos_lse, Scores.pos_count, Scores.neg_lse, Scores.neg_count)
     pos = pos - pos_count.log()
-    return _corrected(pos, pos, neg - neg_count.log(), pos_count, neg_count, _floor(S), eta)
+    return _debias(pos, pos, neg - neg_count.log(), pos_count, neg_count, _get_score_floor(S), false_negative_share)
 
 
-def hard_negative(S: Scores, eta: Number = 0.1, beta: Number = 1.0) -> Float[Tensor, " n"]:
+def hard_negative(S: Scores, false_negative_share: Number = 0.1, hardness: Number = 1.0) -> Float[Tensor, " n"]:
     r"""`debiased`, with negatives drawn from \(q_\beta(x^-) \propto e^{\beta s}\, p(x^-)\): harder ones count more.
 
     Importance sampling replaces the two means in \(g\), each over its own distribution:
@@ -51,40 +51,42 @@ def hard_negative(S: Scores, eta: Number = 0.1, beta: Number = 1.0) -> Float[Ten
 
     Reference: Robinson et al., Contrastive Learning with Hard Negative Samples, ICLR 2021.
     """
-    if beta < 0:
-        raise UsageError(f"hard_negative: beta must not be negative, got {beta}")
+    if hardness < 0:
+        raise UsageError(f"hard_negative: hardness must not be negative, got {hardness}")
     pos, neg = Scores.pos_lse, Scores.neg_lse
-    powers = (pos, pos.at(1 + beta), pos.at(beta), neg.at(1 + beta), neg.at(beta))
+    powers = (pos, pos.with_power(1 + hardness), pos.with_power(hardness), neg.with_power(1 + hardness), neg.with_power(hardness))
     plain, up, down, neg_up, neg_down, pos_count, neg_count = S.stats(*powers, Scores.pos_count, Scores.neg_count)
-    return _corrected(plain - pos_count.log(), up - down, neg_up - neg_down, pos_count, neg_count, _floor(S), eta)
+    return _debias(plain - pos_count.log(), up - down, neg_up - neg_down, pos_count, neg_count, _get_score_floor(S), false_negative_share)
 
 
-def _corrected(
+def _debias(
     positive: Float[Tensor, " n"],
     alike: Float[Tensor, " n"],
     drawn: Float[Tensor, " n"],
     pos_count: Float[Tensor, " n"],
     neg_count: Float[Tensor, " n"],
     floor: Float[Tensor, ""],
-    eta: Number,
+    false_negative_share: Number,
 ) -> Float[Tensor, " n"]:
     """log(1 + N g / e^s+) from the logarithms of the means of e^s: of positives, of what counts as alike, of what was drawn."""
-    if not 0 <= eta < 1:
-        raise UsageError(f"eta, the share of positives among the negatives, must be at least 0 and below 1, got {eta}")
+    if not 0 <= false_negative_share < 1:
+        raise UsageError(
+            f"false_negative_share, the share of positives among the negatives, must be at least 0 and below 1, got {false_negative_share}"
+        )
     told = (pos_count > 0) & (neg_count > 0)
     positive, alike, drawn = (torch.where(told, x, 0.0) for x in (positive, alike, drawn))
     # Everything relative to the larger of the drawn mean and the floor. From `alike = -log eta` on, the
     # difference is not positive and the floor holds: capping it there changes nothing and cannot overflow.
     top = torch.maximum(drawn, floor).detach()
-    share = eta * (alike - top).clamp_max(-math.log(eta) if eta else 0.0).exp()
+    share = false_negative_share * (alike - top).clamp_max(-math.log(false_negative_share) if false_negative_share else 0.0).exp()
     tiny = torch.finfo(top.dtype).tiny
-    g = torch.maximum(((drawn - top).exp() - share) / (1 - eta), (floor - top).exp().clamp_min(tiny))
+    g = torch.maximum(((drawn - top).exp() - share) / (1 - false_negative_share), (floor - top).exp().clamp_min(tiny))
     log_negatives = g.log() + top + neg_count.clamp_min(1).log()
     return torch.where(told, torch.logaddexp(positive, log_negatives) - positive, 0.0)
 
 
-def _floor(S: Scores) -> Float[Tensor, ""]:
-    scale = known_number(S.scale)
+def _get_score_floor(S: Scores) -> Float[Tensor, ""]:
+    scale = read_host_number(S.scale)
     if S.score.lowest == -math.inf or (scale is not None and scale < 0):
         raise UsageError(
             "debiased and hard_negative need scores that are bounded from below: use a table that scores by cosine, with a positive scale"

@@ -8,7 +8,7 @@ from torch import Tensor
 from nearfar.losses.softmax import cross_entropy
 
 
-def deepcluster(logits: Float[Tensor, "n k"], assigned: Int[Tensor, " n"], sizes: Int[Tensor, " k"]) -> Float[Tensor, ""]:
+def deepcluster(logits: Float[Tensor, "n k"], cluster_ids: Int[Tensor, " n"], cluster_sizes: Int[Tensor, " k"]) -> Float[Tensor, ""]:
     r"""Cross-entropy with pseudo-labels, each sample weighted by the inverse size of its cluster:
 
     \[ \mathcal L = -\frac{\sum_i w_i \log \operatorname{softmax}(l_i)_{a_i}}{\sum_i w_i}, \qquad w_i = \frac{1}{|\{j : a_j = a_i\}|} \]
@@ -22,5 +22,5 @@ def deepcluster(logits: Float[Tensor, "n k"], assigned: Int[Tensor, " n"], sizes
 
     Reference: Caron et al., Deep Clustering for Unsupervised Learning of Visual Features, ECCV 2018.
     """
-    weight = sizes.clamp_min(1).to(logits)[assigned.clamp_min(0)].reciprocal()
-    return cross_entropy(logits, assigned, weight=weight)
+    weight = cluster_sizes.clamp_min(1).to(logits)[cluster_ids.clamp_min(0)].reciprocal()
+    return cross_entropy(logits, cluster_ids, sample_weight=weight)

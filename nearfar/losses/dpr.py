@@ -8,10 +8,12 @@ from torch import Tensor
 
 from nearfar.core.argument_checks import check_rows
 from nearfar.losses.info_nce import info_nce
-from nearfar.scores import dot, pairs
+from nearfar.scores import Scores, dot
 
 
-def dpr(question: Float[Tensor, "n d"], passage: Float[Tensor, "n d"], mined: Float[Tensor, "m d"] | None = None) -> Float[Tensor, ""]:
+def dpr(
+    question: Float[Tensor, "n d"], passage: Float[Tensor, "n d"], mined_passages: Float[Tensor, "m d"] | None = None
+) -> Float[Tensor, ""]:
     r"""Two encoders and a dot product, no temperature:
 
     \[ \mathcal L = -\frac1n \sum_i \log \frac{e^{q_i^\top p_i}}{\sum_{j} e^{q_i^\top p_j} + \sum_{l} e^{q_i^\top p_l^-}} \]
@@ -25,5 +27,5 @@ def dpr(question: Float[Tensor, "n d"], passage: Float[Tensor, "n d"], mined: Fl
     Reference: Karpukhin et al., Dense Passage Retrieval for Open-Domain Question Answering, EMNLP 2020.
     """
     check_rows(question=question, passage=passage)
-    candidates = passage if mined is None else torch.cat([passage, mined])
-    return info_nce(pairs(question, candidates, score=dot)).mean()
+    candidates = passage if mined_passages is None else torch.cat([passage, mined_passages])
+    return info_nce(Scores.from_pairs(question, candidates, score=dot)).mean()

@@ -8,32 +8,32 @@ from torch import Tensor
 
 from nearfar.core.argument_checks import check_rows
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
-from nearfar.losses.mining import hardest_negatives
+from nearfar.core.random_key import RandomKey
+from nearfar.losses.mining import mine_hardest_negatives
 from nearfar.scores import Scores, as_score, euclidean
-from nearfar.scores.build import AnyScore
-from nearfar.scores.relation import as_ids
+from nearfar.scores.candidate_roles import as_ids
+from nearfar.scores.constructors import ScoreLike
 
 
-def positive_pairs(y: Int[Tensor, " n"], key: Key, slots: Int[Tensor, " k"]) -> Int[Tensor, "k 2"]:
+def draw_positive_pairs(labels: Int[Tensor, " n"], rng_key: RandomKey, slots: Int[Tensor, " k"]) -> Int[Tensor, "k 2"]:
     """For each slot a random row and another random row of its label. Rows alone in their class, or with label -1, are never drawn."""
-    y = as_ids(y, len(y), "positive_pairs: y")
-    order = torch.argsort(y, stable=True)
-    place = torch.empty_like(order).scatter_(0, order, torch.arange(len(y), device=y.device))
-    rising = y[order]
-    start, stop = torch.searchsorted(rising, y), torch.searchsorted(rising, y, right=True)
-    eligible = ((stop - start > 1) & (y != -1)).nonzero()[:, 0]
+    labels = as_ids(labels, len(labels), "draw_positive_pairs: labels")
+    order = torch.argsort(labels, stable=True)
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(len(labels), device=labels.device))
+    rising = labels[order]
+    start, stop = torch.searchsorted(rising, labels), torch.searchsorted(rising, labels, right=True)
+    eligible = ((stop - start > 1) & (labels != -1)).nonzero()[:, 0]
     if not len(eligible):
-        raise UsageError("positive_pairs: no label occurs twice, so there is no positive pair to draw")
-    anchor = eligible[key("anchor").integers(slots, len(eligible))]
+        raise UsageError("draw_positive_pairs: no label occurs twice, so there is no positive pair to draw")
+    anchor = eligible[rng_key("anchor").integers(slots, len(eligible))]
     size = (stop - start)[anchor]
-    step = 1 + (key("partner").uniform(slots, 1)[:, 0].double() * (size - 1)).long()
+    step = 1 + (rng_key("partner").uniform(slots, 1)[:, 0].double() * (size - 1)).long()
     partner = order[start[anchor] + (place[anchor] - start[anchor] + step) % size]
     return torch.stack([anchor, partner], 1)
 
 
-def hard_batch(
-    z: Float[Tensor, "n ..."], y: Int[Tensor, " n"], pairs: Int[Tensor, "p 2"], size: int, score: AnyScore = euclidean
+def build_hard_batch(
+    z: Float[Tensor, "n ..."], labels: Int[Tensor, " n"], pairs: Int[Tensor, "p 2"], batch_size: int, score: ScoreLike = euclidean
 ) -> Int[Tensor, " _"]:
     """A batch around a few positive pairs: first they, then their hardest negatives in z, up to `size` rows, none twice.
 
@@ -44,13 +44,13 @@ def hard_batch(
     Reference: Song, Xiang, Jegelka, Savarese, Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016, section 4.
     """
     check_rows(z=z)
-    score, y = as_score(score), as_ids(y, len(z), "hard_batch: y")
+    score, labels = as_score(score), as_ids(labels, len(z), "build_hard_batch: labels")
     seeds = pairs.flatten()
-    if size < len(seeds):
-        raise UsageError(f"hard_batch: {len(pairs)} pairs are {len(seeds)} rows already, more than the {size} asked for")
-    vectors = score.ready(z)
-    S = Scores(vectors[seeds], vectors, y[seeds], y, exclude_self=True, place=seeds, score=score)
-    hard = hardest_negatives(S, max(1, size - len(seeds)))
+    if batch_size < len(seeds):
+        raise UsageError(f"build_hard_batch: {len(pairs)} pairs are {len(seeds)} rows already, more than the {batch_size} asked for")
+    vectors = score.prepare_vectors(z)
+    S = Scores(vectors[seeds], vectors, labels[seeds], labels, exclude_self=True, diagonal=seeds, score=score)
+    hard = mine_hardest_negatives(S, max(1, batch_size - len(seeds)))
     rows = dict.fromkeys([*seeds.tolist(), *hard.T.flatten().tolist()])
     rows.pop(-1, None)
-    return torch.tensor(list(rows)[:size], device=y.device)
+    return torch.tensor(list(rows)[:batch_size], device=labels.device)

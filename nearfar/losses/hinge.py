@@ -6,12 +6,12 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.argument_checks import check_float, check_rows
-from nearfar.losses.batch_triplet import triplet_sums
-from nearfar.scores import Number, Scores, listed, views
+from nearfar.core.argument_checks import check_float_tensors, check_rows
+from nearfar.losses.batch_triplet import sum_triplet_hinges
+from nearfar.scores import Number, Scores
 
 
-def ranking(S: Scores, margin: Number = 1.0) -> Float[Tensor, " n"]:
+def ranking_hinge(S: Scores, margin: Number = 1.0) -> Float[Tensor, " n"]:
     r"""Every positive above every negative of its row, by a margin:
 
     \[ \ell_i = \frac{1}{|P_i| |N_i|} \sum_{p \in P_i} \sum_{j \in N_i} \max(0,\; m + s_{ij} - s_{ip}) \]
@@ -24,7 +24,7 @@ def ranking(S: Scores, margin: Number = 1.0) -> Float[Tensor, " n"]:
 
     References: Collobert, Weston, ICML 2008; Chechik et al., Large Scale Online Learning of Image Similarity Through Ranking, 2009.
     """
-    total, _, every = triplet_sums(S, margin)
+    total, _, every = sum_triplet_hinges(S, margin)
     return total / every.clamp_min(1)
 
 
@@ -38,10 +38,10 @@ def nt_margin(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], margin: Number
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, table 2.
     """
     check_rows(z0=z0, z1=z1)
-    return ranking(views(z0, z1), margin).mean()
+    return ranking_hinge(Scores.from_views(z0, z1), margin).mean()
 
 
-def translation_hinge(pos: Float[Tensor, " n"], neg: Float[Tensor, "n k"], gamma: Number = 1.0) -> Float[Tensor, " n"]:
+def translation_hinge(pos_distances: Float[Tensor, " n"], neg_distances: Float[Tensor, "n k"], margin: Number = 1.0) -> Float[Tensor, " n"]:
     r"""True triples at a smaller distance than corrupted ones, \(\frac1k \sum_j [\gamma + d(h + r, t) - d(h'_j + r, t'_j)]_+\).
 
     Shapes: distances (not scores) of n true triples and of k corruptions of each give `(n,)`.
@@ -52,12 +52,12 @@ def translation_hinge(pos: Float[Tensor, " n"], neg: Float[Tensor, "n k"], gamma
 
     Reference: Bordes et al., Translating Embeddings for Modeling Multi-relational Data, NIPS 2013.
     """
-    check_rows(1, pos=pos, neg=neg)
-    check_float(neg=neg)
-    return ranking(listed(-pos[:, None], -neg), gamma)
+    check_rows(1, pos_distances=pos_distances, neg_distances=neg_distances)
+    check_float_tensors(neg_distances=neg_distances)
+    return ranking_hinge(Scores.from_lists(-pos_distances[:, None], -neg_distances), margin)
 
 
-def energy_hinge(pos: Float[Tensor, " n"], neg: Float[Tensor, "n k"], gamma: Number = 1.0) -> Float[Tensor, " n"]:
+def energy_hinge(pos_energies: Float[Tensor, " n"], neg_energies: Float[Tensor, "n k"], margin: Number = 1.0) -> Float[Tensor, " n"]:
     r"""The energy of what happened goes down, that of what did not up to \(\gamma\):
 
     \[ \ell_i = H_i + \frac1k \sum_j \max(0,\; \gamma - \tilde H_{ij}), \qquad
@@ -70,12 +70,12 @@ def energy_hinge(pos: Float[Tensor, " n"], neg: Float[Tensor, "n k"], gamma: Num
 
     Reference: Kipf, van der Pol, Welling, Contrastive Learning of Structured World Models, ICLR 2020.
     """
-    check_rows(1, pos=pos, neg=neg)
-    check_float(neg=neg)
-    return pos + F.relu(gamma - neg).sum(1) / max(1, neg.shape[1])
+    check_rows(1, pos_energies=pos_energies, neg_energies=neg_energies)
+    check_float_tensors(neg_energies=neg_energies)
+    return pos_energies + F.relu(margin - neg_energies).sum(1) / max(1, neg_energies.shape[1])
 
 
-def lmnn(S: Scores, margin: Number = 1.0, mu: Number = 0.5) -> Float[Tensor, " n"]:
+def lmnn(S: Scores, margin: Number = 1.0, push_weight: Number = 0.5) -> Float[Tensor, " n"]:
     r"""Large margin nearest neighbours: target neighbours are pulled near, impostors pushed out of their neighbourhood,
 
     \[ \ell_i = (1 - \mu) \sum_{p \in P_i} D_{ip}^2 + \mu \sum_{p \in P_i} \sum_{j \in N_i} \max(0,\; m + D_{ip}^2 - D_{ij}^2) \]
@@ -92,5 +92,5 @@ def lmnn(S: Scores, margin: Number = 1.0, mu: Number = 0.5) -> Float[Tensor, " n
 
     Reference: Weinberger, Blitzer, Saul, Distance Metric Learning for Large Margin Nearest Neighbor Classification, NIPS 2005.
     """
-    total, _, _ = triplet_sums(S, margin)
-    return -(1 - mu) * S.pos_sum + mu * total
+    total, _, _ = sum_triplet_hinges(S, margin)
+    return -(1 - push_weight) * S.pos_sum + push_weight * total

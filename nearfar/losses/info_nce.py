@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.scores import Scores
-from nearfar.scores.shortcuts import cross_entropy
+from nearfar.scores.shortcuts import fast_cross_entropy
 
 
 def info_nce(S: Scores) -> Float[Tensor, " n"]:
@@ -27,16 +27,18 @@ def info_nce(S: Scores) -> Float[Tensor, " n"]:
 
     Reference: van den Oord, Li, Vinyals, Representation Learning with Contrastive Predictive Coding, arXiv:1807.03748.
     """
-    known = cross_entropy(S)
-    return info_nce_of(*S.stats(Scores.all_lse, Scores.pos_sum, Scores.pos_count)) if known is None else known
+    known = fast_cross_entropy(S)
+    return info_nce_from_statistics(*S.stats(Scores.all_lse, Scores.pos_sum, Scores.pos_count)) if known is None else known
 
 
-def info_nce_of(all_lse: Float[Tensor, " n"], pos_sum: Float[Tensor, " n"], pos_count: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+def info_nce_from_statistics(
+    all_lse: Float[Tensor, " n"], pos_sum: Float[Tensor, " n"], pos_count: Float[Tensor, " n"]
+) -> Float[Tensor, " n"]:
     """InfoNCE from the statistics it needs, for losses that get them in another way."""
     return (all_lse - pos_sum / pos_count.clamp_min(1)).masked_fill(pos_count == 0, 0.0)
 
 
-def info_nce_in(S: Scores) -> Float[Tensor, " n"]:
+def mil_nce(S: Scores) -> Float[Tensor, " n"]:
     r"""The positives together against all candidates, their sum inside the logarithm:
 
     \[ \ell_i = -\log \frac{\sum_{p \in P_i} e^{s_{ip}}}{\sum_{j \in P_i \cup N_i} e^{s_{ij}}} \]

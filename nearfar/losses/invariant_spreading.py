@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.losses.dense_rows import by_rows
+from nearfar.losses.dense_rows import map_dense_rows
 from nearfar.scores import Scores, log_sum_exp
 
 
@@ -30,10 +30,10 @@ def spreading(S: Scores) -> Float[Tensor, " n"]:
 
     Reference: Ye, Zhang, Yuen, Chang, Unsupervised Embedding Learning via Invariant and Spreading Instance Feature, CVPR 2019.
     """
-    return by_rows(S, _of_block)[0]
+    return map_dense_rows(S, _compute_block_losses)[0]
 
 
-def _of_block(scores: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
+def _compute_block_losses(scores: Tensor, pos: Tensor, neg: Tensor) -> tuple[Tensor, ...]:
     r"""Of all candidates only the nearest can have P > 1/2, where \(\log(1 - P)\) would lose its digits: it is taken from
     the others' sum instead, \(-\log(1 - P) = \log \sum_k e^{s_k} - \log \sum_{k \ne \text{nearest}} e^{s_k}\)."""
     if scores.shape[1] == 0:

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_flags, check_rows
-from nearfar.losses.info_nce import info_nce_in
+from nearfar.core.argument_checks import check_masks, check_rows
+from nearfar.losses.info_nce import mil_nce
 from nearfar.scores import Scalar, Scores, cosine
 
 
 def local_aggregation(
-    v: Float[Tensor, "n d"], background: Float[Tensor, "n k d"], close: Bool[Tensor, "n k"], tau: Scalar = 0.07
+    z: Float[Tensor, "n d"], background_neighbors: Float[Tensor, "n k d"], is_close: Bool[Tensor, "n k"], temperature: Scalar = 0.07
 ) -> Float[Tensor, " n"]:
     r"""\[ \ell_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}, \qquad
        P(A \mid v) = \frac1Z \sum_{j \in A} e^{\cos(v_j, v) / \tau} \]
@@ -27,9 +27,9 @@ def local_aggregation(
 
     Reference: Zhuang, Zhai, Yamins, Local Aggregation for Unsupervised Learning of Visual Embeddings, ICCV 2019.
     """
-    check_rows(v=v, background=background)
-    check_flags(background.shape[:2], close=close)
-    own = torch.einsum("nd,nkd->nk", cosine.ready(v), cosine.ready(background))
+    check_rows(z=z, background_neighbors=background_neighbors)
+    check_masks(background_neighbors.shape[:2], is_close=is_close)
+    own = torch.einsum("nd,nkd->nk", cosine.prepare_vectors(z), cosine.prepare_vectors(background_neighbors))
     nothing = own.new_empty(len(own), 0)
-    sign = torch.where(close, 1, -1).to(torch.int8)
-    return info_nce_in(Scores(nothing, nothing[:0], own=own, own_sign=sign) / tau)
+    sign = torch.where(is_close, 1, -1).to(torch.int8)
+    return mil_nce(Scores(nothing, nothing[:0], private_scores=own, private_signs=sign) / temperature)

@@ -8,12 +8,12 @@ from torch import Tensor
 
 from nearfar.core.argument_checks import check_rows
 from nearfar.losses.info_nce import info_nce
-from nearfar.losses.softmax import classes
+from nearfar.losses.softmax import build_class_scores
 from nearfar.scores import squared_euclidean
 
 
 def lre(
-    relation: Float[Tensor, "n d d"], subject: Float[Tensor, "n d"], entities: Float[Tensor, "m d"], obj: Int[Tensor, " n"]
+    relation: Float[Tensor, "n d d"], subject: Float[Tensor, "n d"], entities: Float[Tensor, "m d"], object_ids: Int[Tensor, " n"]
 ) -> Float[Tensor, " n"]:
     r"""\[ \ell_i = -\log \frac{e^{-\lVert R_i s_i - e_{o_i} \rVert^2}}{\sum_{v} e^{-\lVert R_i s_i - e_v \rVert^2}} \]
 
@@ -27,4 +27,4 @@ def lre(
     """
     check_rows(relation=relation, subject=subject)
     predicted = torch.einsum("nij,nj->ni", relation, subject)
-    return info_nce(classes(predicted, entities, obj, score=squared_euclidean))
+    return info_nce(build_class_scores(predicted, entities, object_ids, score=squared_euclidean))

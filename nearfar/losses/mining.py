@@ -18,20 +18,20 @@ from jaxtyping import Int
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
-from nearfar.losses.dense_rows import by_rows
-from nearfar.scores import Number, Scores, dot, unit
+from nearfar.core.random_key import RandomKey
+from nearfar.losses.dense_rows import map_dense_rows
+from nearfar.scores import Number, Scores, dot, l2_normalize
 
 
-def hardest_negatives(S: Scores, k: int) -> Int[Tensor, "n _"]:
+def mine_hardest_negatives(S: Scores, num_negatives: int) -> Int[Tensor, "n _"]:
     r"""The k negatives of each row with the highest scores, hardest first.
 
     Shapes: `(n, min(k, m))` columns. Hard negatives without labels are often false ones: see `debiased`, `semi_hard_negatives`.
     """
-    return _best(S, k, lambda scores, pos, neg: torch.where(neg, scores, -math.inf))
+    return _select_best(S, num_negatives, lambda scores, pos, neg: torch.where(neg, scores, -math.inf))
 
 
-def semi_hard_negatives(S: Scores, k: int, margin: Number = math.inf) -> Int[Tensor, "n _"]:
+def mine_semi_hard_negatives(S: Scores, num_negatives: int, margin: Number = math.inf) -> Int[Tensor, "n _"]:
     r"""The k hardest negatives that lie beyond the row's farthest positive, \(s^+ - m < s_j < s^+\), hardest first.
 
     Shapes: `(n, min(k, m))` columns; all -1 for a row without positives.
@@ -45,21 +45,21 @@ def semi_hard_negatives(S: Scores, k: int, margin: Number = math.inf) -> Int[Ten
         beyond = neg & ~(scores >= farthest) & ~(scores <= farthest - margin) & (farthest != math.inf)
         return torch.where(beyond, scores, -math.inf)
 
-    return _best(S, k, value)
+    return _select_best(S, num_negatives, value)
 
 
-def nearest_positives(S: Scores, k: int) -> Int[Tensor, "n _"]:
+def mine_nearest_positives(S: Scores, num_positives: int) -> Int[Tensor, "n _"]:
     """The k positives of each row with the highest scores, nearest first: target neighbours, easy positives."""
-    return _best(S, k, lambda scores, pos, neg: torch.where(pos, scores, -math.inf))
+    return _select_best(S, num_positives, lambda scores, pos, neg: torch.where(pos, scores, -math.inf))
 
 
-def random_negatives(S: Scores, k: int, key: Key, slots: Int[Tensor, " n"]) -> Int[Tensor, "n _"]:
+def draw_random_negatives(S: Scores, num_negatives: int, rng_key: RandomKey, slots: Int[Tensor, " n"]) -> Int[Tensor, "n _"]:
     """k negatives of each row, drawn uniformly without replacement: what other choices must be better than."""
-    return _drawn(S, k, key, slots, torch.zeros_like)
+    return _draw_weighted(S, num_negatives, rng_key, slots, torch.zeros_like)
 
 
-def distance_weighted_negatives(
-    S: Scores, k: int, key: Key, slots: Int[Tensor, " n"], nearest: Number = 0.5, farthest: Number = 1.4
+def draw_distance_weighted_negatives(
+    S: Scores, num_negatives: int, rng_key: RandomKey, slots: Int[Tensor, " n"], distance_floor: Number = 0.5, max_distance: Number = 1.4
 ) -> Int[Tensor, "n _"]:
     r"""k negatives of each row, drawn without replacement such that all distances are about equally frequent.
 
@@ -78,17 +78,17 @@ def distance_weighted_negatives(
     Reference: Wu, Manmatha, Smola, Krähenbühl, Sampling Matters in Deep Embedding Learning, ICCV 2017.
     """
     if S.query.dim() != 2:
-        raise UsageError(f"distance_weighted_negatives: rows must be vectors, got a query of shape {tuple(S.query.shape)}")
+        raise UsageError(f"draw_distance_weighted_negatives: rows must be vectors, got a query of shape {tuple(S.query.shape)}")
     d = S.query.shape[1]
 
     def log_weight(cosines: Tensor) -> Tensor:
         weight = _log_inverse_density(2 - 2 * cosines, d)
-        most = _log_inverse_density(torch.full_like(cosines[:1, :1], nearest**2), d)
+        most = _log_inverse_density(torch.full_like(cosines[:1, :1], distance_floor**2), d)
         hopeless = -4.0 * d - 100  # below every weight within reach, yet small enough to leave the random part its digits
-        return torch.where(2 - 2 * cosines >= farthest**2, hopeless, torch.minimum(weight, most))
+        return torch.where(2 - 2 * cosines >= max_distance**2, hopeless, torch.minimum(weight, most))
 
-    on_sphere = replace(S, query=unit(S.query), key=unit(S.key), score=dot, scale=1, bias=0)
-    return _drawn(on_sphere, k, key, slots, log_weight)
+    on_sphere = replace(S, query=l2_normalize(S.query), key=l2_normalize(S.key), score=dot, scale=1, bias=0)
+    return _draw_weighted(on_sphere, num_negatives, rng_key, slots, log_weight)
 
 
 def _log_inverse_density(squared: Tensor, d: int) -> Tensor:
@@ -96,27 +96,27 @@ def _log_inverse_density(squared: Tensor, d: int) -> Tensor:
     return (2 - d) / 2 * squared.clamp_min(tiny).log() - (d - 3) / 2 * (1 - squared / 4).clamp_min(tiny).log()
 
 
-def _drawn(S: Scores, k: int, key: Key, slots: Tensor, log_weight) -> Tensor:
+def _draw_weighted(S: Scores, num_negatives: int, rng_key: RandomKey, slots: Tensor, log_weight) -> Tensor:
     """Gumbel's trick: the k largest of log-weights plus Gumbel noise are a draw without replacement."""
 
     def value(scores: Tensor, pos: Tensor, neg: Tensor, slots: Tensor) -> Tensor:
-        u = key.uniform(slots, scores.shape[1]).to(scores)
+        u = rng_key.uniform(slots, scores.shape[1]).to(scores)
         waiting = -torch.log1p(-u).clamp_max(-(2.0**-25))  # u may be 0, which would win against any weight
         return torch.where(neg, log_weight(scores) - waiting.log(), -math.inf)
 
-    return _best(S, k, value, (slots,))
+    return _select_best(S, num_negatives, value, (slots,))
 
 
-def _best(S: Scores, k: int, value, rows: tuple[Tensor, ...] = ()) -> Tensor:
+def _select_best(S: Scores, num_candidates: int, value, rows: tuple[Tensor, ...] = ()) -> Tensor:
     """The k shared columns with the largest values; -1 where the value is -inf."""
-    if k < 1:
-        raise UsageError(f"mining: k, the number of candidates for each row, must be at least 1, got {k}")
+    if num_candidates < 1:
+        raise UsageError(f"mining: the number of candidates for each row must be at least 1, got {num_candidates}")
     columns = len(S.key)
     none = torch.zeros(len(S), 0, dtype=torch.long, device=S.query.device)
 
     def chosen(scores: Tensor, pos: Tensor, neg: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
-        best, at = value(scores, pos, neg, *rows)[:, :columns].topk(min(k, columns), dim=1)
+        best, at = value(scores, pos, neg, *rows)[:, :columns].topk(min(num_candidates, columns), dim=1)
         return (at.masked_fill(best == -math.inf, -1),)
 
     with torch.no_grad():
-        return by_rows(S, chosen, rows)[0] if columns else none
+        return map_dense_rows(S, chosen, rows)[0] if columns else none

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_same_shape
+from nearfar.core.argument_checks import check_rows_of_same_shape
 from nearfar.core.errors import UsageError
-from nearfar.losses.info_nce import info_nce_of
+from nearfar.losses.info_nce import info_nce_from_statistics
 from nearfar.scores import Number, Scalar, Scores, log_sum_exp
 
 
@@ -33,7 +33,7 @@ def jsd_bound(S: Scores) -> Float[Tensor, ""]:
     """
     pos, pos_count, neg, neg_count = S.stats(Scores.pos_softplus, Scores.pos_count, Scores.neg_softplus, Scores.neg_count)
     value = -pos.sum() / pos_count.sum().clamp_min(1) - neg.sum() / neg_count.sum().clamp_min(1)
-    return _if_told(value, pos_count, neg_count)
+    return _zero_unless_both_sides(value, pos_count, neg_count)
 
 
 def dv_bound(S: Scores) -> Float[Tensor, ""]:
@@ -46,10 +46,10 @@ def dv_bound(S: Scores) -> Float[Tensor, ""]:
     References: Donsker, Varadhan, 1975; Belghazi et al., Mutual Information Neural Estimation, ICML 2018.
     """
     joint, log_mean, pos_count, neg_count = _expectations(S)
-    return _if_told(joint - log_mean, pos_count, neg_count)
+    return _zero_unless_both_sides(joint - log_mean, pos_count, neg_count)
 
 
-def tuba_bound(S: Scores, log_a: Scalar) -> Float[Tensor, ""]:
+def tuba_bound(S: Scores, log_baseline: Scalar) -> Float[Tensor, ""]:
     r"""\[ I \ge \mathbb E_{p(x, y)}[T] - \frac{\mathbb E_{p(x) p(y)}[e^T]}{a} - \log a + 1 \]
 
     for any a > 0: without bias for a batch, with high variance. `log_a` gets a gradient if it is a tensor that wants one.
@@ -59,7 +59,7 @@ def tuba_bound(S: Scores, log_a: Scalar) -> Float[Tensor, ""]:
     Reference: Poole et al., On Variational Bounds of Mutual Information, ICML 2019.
     """
     joint, log_mean, pos_count, neg_count = _expectations(S)
-    return _if_told(joint - _exp(log_mean - log_a) - log_a + 1, pos_count, neg_count)
+    return _zero_unless_both_sides(joint - _exp(log_mean - log_baseline) - log_baseline + 1, pos_count, neg_count)
 
 
 def nwj_bound(S: Scores) -> Float[Tensor, ""]:
@@ -83,11 +83,11 @@ def info_nce_bound(S: Scores) -> Float[Tensor, ""]:
     all_lse, pos_sum, pos_count, all_count, neg_count = S.stats(
         Scores.all_lse, Scores.pos_sum, Scores.pos_count, Scores.all_count, Scores.neg_count
     )
-    row = torch.where(pos_count > 0, all_count.clamp_min(1).log() - info_nce_of(all_lse, pos_sum, pos_count), 0.0)
-    return _if_told(row.sum() / (pos_count > 0).sum().clamp_min(1), pos_count, neg_count)
+    row = torch.where(pos_count > 0, all_count.clamp_min(1).log() - info_nce_from_statistics(all_lse, pos_sum, pos_count), 0.0)
+    return _zero_unless_both_sides(row.sum() / (pos_count > 0).sum().clamp_min(1), pos_count, neg_count)
 
 
-def interpolated_bound(S: Scores, alpha: Number, log_q: Scalar = 1.0) -> Float[Tensor, ""]:
+def interpolated_bound(S: Scores, info_nce_weight: Number, log_baseline: Scalar = 1.0) -> Float[Tensor, ""]:
     r"""The continuum from `tuba_bound` (alpha = 0: no bias) to InfoNCE (alpha = 1: little variance, at most log K):
 
     \[ I \ge 1 + \mathbb E_{p(x_{1:K})\,p(y \mid x_1)}\Big[\log \frac{e^{T(x_1, y)}}{a(y; x_{1:K})}\Big]
@@ -102,17 +102,17 @@ def interpolated_bound(S: Scores, alpha: Number, log_q: Scalar = 1.0) -> Float[T
 
     Reference: Poole et al., ICML 2019, section 2.3 and equation 11.
     """
-    if not 0 <= alpha <= 1:
-        raise UsageError(f"interpolated_bound: alpha must lie between 0 and 1, got {alpha}")
+    if not 0 <= info_nce_weight <= 1:
+        raise UsageError(f"interpolated_bound: info_nce_weight must lie between 0 and 1, got {info_nce_weight}")
     pos, pos_count, lse, count = S.stats(Scores.pos_sum, Scores.pos_count, Scores.neg_lse, Scores.neg_count)
-    neg = S.neg
+    neg = S.negative_mask
     told = (pos_count > 0) & (count > 0)
     count = count.clamp_min(1)
-    others = _log_sum_of_others(torch.where(neg, S.table(), -math.inf), neg)
-    swapped = _mixture(torch.logaddexp(others, pos[:, None]) - count.log()[:, None], alpha, log_q)
+    others = _log_sum_of_others(torch.where(neg, S.to_dense(), -math.inf), neg)
+    swapped = _mixture(torch.logaddexp(others, pos[:, None]) - count.log()[:, None], info_nce_weight, log_baseline)
     joint = pos - torch.where(neg, swapped, 0.0).sum(1) / count
     log_mean = torch.where(told, lse, 0.0) - count.log()
-    marginal = _exp(log_mean - _mixture(log_mean, alpha, log_q))
+    marginal = _exp(log_mean - _mixture(log_mean, info_nce_weight, log_baseline))
     return torch.where(told, 1 + joint - marginal, 0.0).sum() / told.sum().clamp_min(1)
 
 
@@ -129,7 +129,7 @@ def becker_hinton(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], eps: Number 
 
     Reference: Becker, Hinton, Self-organizing Neural Network that Discovers Surfaces in Random-dot Stereograms, Nature 1992.
     """
-    check_same_shape(a=a, b=b)
+    check_rows_of_same_shape(a=a, b=b)
     return (_log_variance(a + b, eps) - _log_variance(a - b, eps)).mean() / 2
 
 
@@ -140,7 +140,7 @@ def _expectations(S: Scores) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return pos.sum() / pos_count.sum().clamp_min(1), log_mean, pos_count, neg_count
 
 
-def _if_told(value: Tensor, pos_count: Tensor, neg_count: Tensor) -> Tensor:
+def _zero_unless_both_sides(value: Tensor, pos_count: Tensor, neg_count: Tensor) -> Tensor:
     return torch.where((pos_count.sum() > 0) & (neg_count.sum() > 0), value, 0.0)
 
 
@@ -150,12 +150,12 @@ def _exp(x: Tensor) -> Tensor:
     return x.clamp_max(knee).exp() * (1 + (x - knee).clamp_min(0))
 
 
-def _mixture(log_mean: Tensor, alpha: Number, log_q: Scalar) -> Tensor:
+def _mixture(log_mean: Tensor, info_nce_weight: Number, log_baseline: Scalar) -> Tensor:
     """log(alpha e^log_mean + (1 - alpha) q), exact at both ends."""
-    log_q = torch.as_tensor(log_q, dtype=log_mean.dtype, device=log_mean.device)
-    if alpha in (0, 1):
-        return log_mean if alpha else log_q.expand_as(log_mean)
-    return torch.logaddexp(log_mean + math.log(alpha), log_q + math.log(1 - alpha))
+    log_baseline = torch.as_tensor(log_baseline, dtype=log_mean.dtype, device=log_mean.device)
+    if info_nce_weight in (0, 1):
+        return log_mean if info_nce_weight else log_baseline.expand_as(log_mean)
+    return torch.logaddexp(log_mean + math.log(info_nce_weight), log_baseline + math.log(1 - info_nce_weight))
 
 
 def _log_sum_of_others(scores: Float[Tensor, "n m"], there: Tensor) -> Float[Tensor, "n m"]:

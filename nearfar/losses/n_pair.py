@@ -7,7 +7,7 @@ from torch import Tensor
 
 from nearfar.core.argument_checks import check_rows
 from nearfar.losses.info_nce import info_nce
-from nearfar.scores import dot, pairs
+from nearfar.scores import Scores, dot
 
 
 def n_pair(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> Float[Tensor, ""]:
@@ -22,4 +22,4 @@ def n_pair(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> Float[Tensor, ""
     Reference: Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, NIPS 2016.
     """
     check_rows(a=a, b=b)
-    return info_nce(pairs(a, b, score=dot)).mean()
+    return info_nce(Scores.from_pairs(a, b, score=dot)).mean()

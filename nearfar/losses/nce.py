@@ -9,11 +9,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.argument_checks import check_flags, check_rows, check_same_shape, check_shapes
+from nearfar.core.argument_checks import check_equal_shapes, check_masks, check_rows, check_rows_of_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.losses.sigmoid import sigmoid
-from nearfar.scores import Number, Scores, dot, listed
+from nearfar.scores import Number, Scores, dot
 
 
 def nce(data: Float[Tensor, " n"], noise: Float[Tensor, " m"]) -> Float[Tensor, ""]:
@@ -38,7 +38,7 @@ def nce(data: Float[Tensor, " n"], noise: Float[Tensor, " m"]) -> Float[Tensor, 
     return F.softplus(math.log(ratio) - data).mean() + ratio * F.softplus(noise - math.log(ratio)).mean()
 
 
-def binary_nce(S: Scores, m: Number) -> Float[Tensor, " n"]:
+def binary_nce(S: Scores, noise_ratio: Number) -> Float[Tensor, " n"]:
     r"""Each candidate alone, data or noise, where noise is m times as frequent:
 
     \[ \ell_i = -\frac{1}{|P_i|} \sum_{p \in P_i} \log p(D = 1 \mid i, p)
@@ -59,25 +59,30 @@ def binary_nce(S: Scores, m: Number) -> Float[Tensor, " n"]:
     References: Gutmann, Hyvärinen, AISTATS 2010; Ma, Collins, Noise Contrastive Estimation and Negative Sampling for
     Conditional Models, EMNLP 2018.
     """
-    if not m > 0:
-        raise UsageError(f"binary_nce: m, the number of noise samples for one of the data, must be greater than 0, got {m}")
-    odds = S + -math.log(m)
+    if not noise_ratio > 0:
+        raise UsageError(
+            f"binary_nce: noise_ratio, the number of noise samples for one of the data, must be greater than 0, got {noise_ratio}"
+        )
+    odds = S + -math.log(noise_ratio)
     pos, neg, pos_count, neg_count = odds.stats(Scores.pos_softplus, Scores.neg_softplus, Scores.pos_count, Scores.neg_count)
-    return pos / pos_count.clamp_min(1) + m * neg / neg_count.clamp_min(1)
+    return pos / pos_count.clamp_min(1) + noise_ratio * neg / neg_count.clamp_min(1)
 
 
-def log_ratios(
-    pos: Float[Tensor, "n p"], neg: Float[Tensor, "n k"], noise_of_pos: Float[Tensor, "n p"], noise_of_neg: Float[Tensor, "n k"]
+def build_log_ratio_scores(
+    pos_scores: Float[Tensor, "n p"],
+    neg_scores: Float[Tensor, "n k"],
+    pos_noise_log_density: Float[Tensor, "n p"],
+    neg_noise_log_density: Float[Tensor, "n k"],
 ) -> Scores:
     r"""Scores less the known log-density of the noise at each candidate, \(s(q, k) - \log p^-(k)\), as a table.
 
     Relations: `binary_nce(log_ratios(…), m)` is NCE of a conditional model (the scores must be normalised, or learn to be);
     `ranking_nce(log_ratios(…))` is its global form, in which the row's constant cancels.
     """
-    check_rows(pos=pos, neg=neg)
-    check_shapes(pos=pos, noise_of_pos=noise_of_pos)
-    check_shapes(neg=neg, noise_of_neg=noise_of_neg)
-    return listed(pos - noise_of_pos, neg - noise_of_neg)
+    check_rows(pos_scores=pos_scores, neg_scores=neg_scores)
+    check_equal_shapes(pos_scores=pos_scores, pos_noise_log_density=pos_noise_log_density)
+    check_equal_shapes(neg_scores=neg_scores, neg_noise_log_density=neg_noise_log_density)
+    return Scores.from_lists(pos_scores - pos_noise_log_density, neg_scores - neg_noise_log_density)
 
 
 def ranking_nce(S: Scores) -> Float[Tensor, " n"]:
@@ -95,7 +100,7 @@ def ranking_nce(S: Scores) -> Float[Tensor, " n"]:
     return info_nce(S)
 
 
-def negative_sampling(centre: Float[Tensor, "n d"], context: Float[Tensor, "n d"], noise: Float[Tensor, "n k d"]) -> Float[Tensor, " n"]:
+def negative_sampling(center: Float[Tensor, "n d"], context: Float[Tensor, "n d"], noise: Float[Tensor, "n k d"]) -> Float[Tensor, " n"]:
     r"""Skip-gram with negative sampling (NEG, SGNS), a dot product for each pair:
 
     \[ \ell_i = -\log \sigma(u_i^\top v_i) - \sum_{j=1}^k \log \sigma(-\tilde u_{ij}^\top v_i) \]
@@ -107,17 +112,17 @@ def negative_sampling(centre: Float[Tensor, "n d"], context: Float[Tensor, "n d"
 
     Reference: Mikolov et al., Distributed Representations of Words and Phrases and their Compositionality, NIPS 2013.
     """
-    check_same_shape(centre=centre, context=context)
-    check_rows(centre=centre, noise=noise)
-    v, u, drawn = (dot.ready(x) for x in (centre, context, noise))
-    return sigmoid(listed((u * v).sum(1, keepdim=True), torch.einsum("nd,nkd->nk", v, drawn)))
+    check_rows_of_same_shape(center=center, context=context)
+    check_rows(center=center, noise=noise)
+    v, u, drawn = (dot.prepare_vectors(x) for x in (center, context, noise))
+    return sigmoid(Scores.from_lists((u * v).sum(1, keepdim=True), torch.einsum("nd,nkd->nk", v, drawn)))
 
 
-def logistic(s: Float[Tensor, " n"], alike: Bool[Tensor, " n"]) -> Float[Tensor, " n"]:
+def logistic_pair(scores: Float[Tensor, " n"], is_positive: Bool[Tensor, " n"]) -> Float[Tensor, " n"]:
     r"""Binary cross-entropy of single pairs, \(-y \log \sigma(s) - (1 - y) \log(1 - \sigma(s))\).
 
     Relations: `sigmoid` of a table in which every row has one candidate.
     """
-    check_rows(1, s=s)
-    check_flags(s.shape, alike=alike)
-    return F.softplus(torch.where(alike, -s, s))
+    check_rows(1, scores=scores)
+    check_masks(scores.shape, is_positive=is_positive)
+    return F.softplus(torch.where(is_positive, -scores, scores))

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from nearfar.core.argument_checks import check_positive, check_rows
 from nearfar.losses.info_nce import info_nce
-from nearfar.scores import Scalar, views
+from nearfar.scores import Scalar, Scores
 
 
-def nt_xent(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], tau: Scalar = 0.5) -> Float[Tensor, ""]:
+def nt_xent(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], temperature: Scalar = 0.5) -> Float[Tensor, ""]:
     r"""Each of the 2n views must find its sibling among the other 2n - 1:
 
     \[ \mathcal L = \frac{1}{2n} \sum_i -\log \frac{\exp(\cos(z_i, z_{i'}) / \tau)}{\sum_{j \ne i} \exp(\cos(z_i, z_j) / \tau)} \]
@@ -23,5 +23,5 @@ def nt_xent(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], tau: Scalar = 0.
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020.
     """
     check_rows(z0=z0, z1=z1)
-    check_positive(tau=tau)
-    return info_nce(views(z0, z1) / tau).mean()
+    check_positive(temperature=temperature)
+    return info_nce(Scores.from_views(z0, z1) / temperature).mean()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_rows, check_same_shape
+from nearfar.core.argument_checks import check_rows, check_rows_of_same_shape
 
 
 def norm_penalty(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
@@ -19,7 +19,7 @@ def norm_penalty(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     return z.square().sum(1)
 
 
-def proximal(now: Float[Tensor, "n d"], before: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+def proximal_penalty(current: Float[Tensor, "n d"], previous: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
     r"""\(\lVert v_i^{(t)} - v_i^{(t-1)} \rVert^2\): keeps a vector near the one remembered of the same sample.
 
     Shapes: the vectors of this step, and the bank's rows of the same samples; those get no gradient.
@@ -29,5 +29,5 @@ def proximal(now: Float[Tensor, "n d"], before: Float[Tensor, "n d"]) -> Float[T
 
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018.
     """
-    check_same_shape(now=now, before=before)
-    return (now - before.detach()).square().sum(1)
+    check_rows_of_same_shape(current=current, previous=previous)
+    return (current - previous.detach()).square().sum(1)

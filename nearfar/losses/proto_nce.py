@@ -8,17 +8,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_lengths, check_positive, check_rows
+from nearfar.core.argument_checks import check_equal_lengths, check_positive, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
-from nearfar.losses.softmax import classes
-from nearfar.scores import Number, Scores, unit
+from nearfar.losses.softmax import build_class_scores
+from nearfar.scores import Number, Scores, l2_normalize
 
 Clustering = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"], Int[Tensor, " _"]]
 """Prototypes `(c, d)`, their concentrations `(c,)`, and the prototype of each row `(n,)`."""
 
 
-def proto_nce(S: Scores, v: Float[Tensor, "n d"], clusterings: Sequence[Clustering]) -> Float[Tensor, " n"]:
+def proto_nce(S: Scores, z: Float[Tensor, "n d"], clusterings: Sequence[Clustering]) -> Float[Tensor, " n"]:
     r"""InfoNCE of the instances, plus the mean over M clusterings of InfoNCE of the prototypes:
 
     \[ \ell_i = \ell_i^{\text{InfoNCE}}
@@ -37,15 +37,19 @@ def proto_nce(S: Scores, v: Float[Tensor, "n d"], clusterings: Sequence[Clusteri
     """
     if not clusterings:
         raise UsageError("proto_nce: at least one clustering is needed")
-    check_rows(v=v)
-    check_lengths(S=S.query, v=v)
-    prototypes = [info_nce(classes(unit(v), unit(c).detach() / phi[:, None], at)) for c, phi, at in clusterings]
+    check_rows(z=z)
+    check_equal_lengths(S=S.query, z=z)
+    prototypes = [info_nce(build_class_scores(l2_normalize(z), l2_normalize(c).detach() / phi[:, None], at)) for c, phi, at in clusterings]
     return info_nce(S) + torch.stack(prototypes).mean(0)
 
 
 @torch.no_grad()
-def concentration(
-    z: Float[Tensor, "n d"], prototypes: Float[Tensor, "c d"], assigned: Int[Tensor, " n"], tau: Number = 0.2, alpha: Number = 10.0
+def estimate_concentrations(
+    z: Float[Tensor, "n d"],
+    prototypes: Float[Tensor, "c d"],
+    cluster_ids: Int[Tensor, " n"],
+    temperature: Number = 0.2,
+    concentration_smoothing: Number = 10.0,
 ) -> Float[Tensor, " c"]:
     r"""How wide each cluster is, \(\phi = \frac{\sum_{z \in c} \lVert z - c \rVert}{Z \log(Z + \alpha)}\), Z its size; scaled to mean tau.
 
@@ -53,12 +57,12 @@ def concentration(
     brought to these, and none is smaller than tau / 100 (a cluster of equal vectors would have 0).
     """
     check_rows(z=z)
-    check_lengths(z=z, assigned=assigned)
-    check_positive(tau=tau)
-    distance = torch.linalg.vector_norm(z - prototypes[assigned], dim=1)
-    size = torch.bincount(assigned, minlength=len(prototypes)).to(z)
-    phi = torch.zeros_like(size).index_add(0, assigned, distance) / (size.clamp_min(1) * (size + alpha).log())
+    check_equal_lengths(z=z, cluster_ids=cluster_ids)
+    check_positive(temperature=temperature)
+    distance = torch.linalg.vector_norm(z - prototypes[cluster_ids], dim=1)
+    size = torch.bincount(cluster_ids, minlength=len(prototypes)).to(z)
+    phi = torch.zeros_like(size).index_add(0, cluster_ids, distance) / (size.clamp_min(1) * (size + concentration_smoothing).log())
     phi = torch.where(size > 1, phi, phi.masked_fill(size < 2, 0.0).amax())
     phi = phi.clamp(phi.quantile(0.1), phi.quantile(0.9))
     mean = phi.mean()
-    return torch.where(mean == 0, tau, tau * phi / mean).clamp_min(tau / 100)
+    return torch.where(mean == 0, temperature, temperature * phi / mean).clamp_min(temperature / 100)

@@ -6,19 +6,19 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_lengths, check_same_shape
+from nearfar.core.argument_checks import check_equal_lengths, check_rows_of_same_shape
 from nearfar.losses.softmax import cross_entropy
 from nearfar.scores import cosine
 
 
-def sbert_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
+def build_sbert_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
     r"""\([u; v; |u - v|]\), of width 3 d: what the classifier sees of a pair."""
-    check_same_shape(u=u, v=v)
+    check_rows_of_same_shape(u=u, v=v)
     return torch.cat([u, v, (u - v).abs()], 1)
 
 
 def sbert_softmax(
-    u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], weight: Float[Tensor, "c e"], y: Int[Tensor, " n"]
+    u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], classifier_weight: Float[Tensor, "c e"], labels: Int[Tensor, " n"]
 ) -> Float[Tensor, ""]:
     r"""\[ \mathcal L = -\frac1n \sum_i \log \operatorname{softmax}(W [u_i; v_i; |u_i - v_i|])_{y_i} \]
 
@@ -28,14 +28,14 @@ def sbert_softmax(
 
     Reference: Reimers, Gurevych, Sentence-BERT, EMNLP 2019. Its triplet objective is a margin loss.
     """
-    return cross_entropy(sbert_features(u, v) @ weight.T, y)
+    return cross_entropy(build_sbert_features(u, v) @ classifier_weight.T, labels)
 
 
-def sbert_regression(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], gold: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+def sbert_regression(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], gold_similarities: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     r"""\(\ell_i = (\cos(u_i, v_i) - y_i)^2\), with gold similarities scaled to [0, 1] (or [-1, 1]).
 
     Reference: Reimers, Gurevych, Sentence-BERT, EMNLP 2019.
     """
-    check_same_shape(u=u, v=v)
-    check_lengths(u=u, gold=gold)
-    return (cosine.of_pairs(cosine.ready(u), cosine.ready(v)) - gold).square()
+    check_rows_of_same_shape(u=u, v=v)
+    check_equal_lengths(u=u, gold_similarities=gold_similarities)
+    return (cosine.score_pairs(cosine.prepare_vectors(u), cosine.prepare_vectors(v)) - gold_similarities).square()

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.core.argument_checks import check_positive, check_rows
-from nearfar.scores import Scalar, Scores, views
+from nearfar.scores import Scalar, Scores
 
 
 def sigmoid(S: Scores) -> Float[Tensor, " n"]:
@@ -26,7 +26,7 @@ def sigmoid(S: Scores) -> Float[Tensor, " n"]:
     return attract + repel
 
 
-def nt_logistic(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], tau: Scalar = 0.5) -> Float[Tensor, ""]:
+def nt_logistic(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], temperature: Scalar = 0.5) -> Float[Tensor, ""]:
     r"""SimCLR's logistic alternative: \(-\log \sigma(s_{ii'}) - \sum_{j} \log \sigma(-s_{ij})\) with \(s = \cos / \tau\), over all views.
 
     Relations: `sigmoid` on the table of `nt_xent`, without a bias.
@@ -34,5 +34,5 @@ def nt_logistic(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], tau: Scalar 
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, table 2.
     """
     check_rows(z0=z0, z1=z1)
-    check_positive(tau=tau)
-    return sigmoid(views(z0, z1) / tau).mean()
+    check_positive(temperature=temperature)
+    return sigmoid(Scores.from_views(z0, z1) / temperature).mean()

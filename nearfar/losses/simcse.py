@@ -12,10 +12,10 @@ from torch import Tensor
 from nearfar.core.argument_checks import check_positive, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
-from nearfar.scores import Number, Scalar, cosine, pairs
+from nearfar.scores import Number, Scalar, Scores, cosine
 
 
-def simcse(h0: Float[Tensor, "n d"], h1: Float[Tensor, "n d"], tau: Scalar = 0.05) -> Float[Tensor, ""]:
+def simcse(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], temperature: Scalar = 0.05) -> Float[Tensor, ""]:
     r"""The same sentences twice, through independent dropout masks:
 
     \[ \mathcal L = -\frac1n \sum_i \log \frac{e^{\cos(h_i, h_i') / \tau}}{\sum_{j} e^{\cos(h_i, h_j') / \tau}} \]
@@ -25,12 +25,16 @@ def simcse(h0: Float[Tensor, "n d"], h1: Float[Tensor, "n d"], tau: Scalar = 0.0
 
     Reference: Gao, Yao, Chen, SimCSE: Simple Contrastive Learning of Sentence Embeddings, EMNLP 2021.
     """
-    check_rows(h0=h0, h1=h1)
-    return info_nce(pairs(h0, h1) / tau).mean()
+    check_rows(z0=z0, z1=z1)
+    return info_nce(Scores.from_pairs(z0, z1) / temperature).mean()
 
 
 def simcse_supervised(
-    h: Float[Tensor, "n d"], positive: Float[Tensor, "n d"], negative: Float[Tensor, "n d"], tau: Scalar = 0.05, alpha: Number = 1.0
+    anchor: Float[Tensor, "n d"],
+    positive: Float[Tensor, "n d"],
+    negative: Float[Tensor, "n d"],
+    temperature: Scalar = 0.05,
+    hard_negative_weight: Number = 1.0,
 ) -> Float[Tensor, ""]:
     r"""Premises against what they entail, with what contradicts them as hard negatives of everybody:
 
@@ -47,12 +51,12 @@ def simcse_supervised(
 
     Reference: Gao, Yao, Chen, EMNLP 2021, equation 8.
     """
-    if not alpha > 0:
-        raise UsageError(f"simcse_supervised: alpha must be greater than 0, got {alpha}")
-    check_rows(h=h, positive=positive, negative=negative)
-    check_positive(tau=tau)
-    S = pairs(h, torch.cat([positive, negative]))
-    place = torch.arange(len(h), device=h.device)
-    own = cosine.of_pairs(S.query, S.key[len(h) :])[:, None] + math.log(alpha) * tau
-    S = S.skip(place, torch.cat([torch.full_like(place, -1), place]))  # one's own hard negative leaves the shared columns
-    return info_nce(replace(S, own=own, own_sign=torch.full_like(own, -1, dtype=torch.int8)) / tau).mean()
+    if not hard_negative_weight > 0:
+        raise UsageError(f"simcse_supervised: hard_negative_weight must be greater than 0, got {hard_negative_weight}")
+    check_rows(anchor=anchor, positive=positive, negative=negative)
+    check_positive(temperature=temperature)
+    S = Scores.from_pairs(anchor, torch.cat([positive, negative]))
+    place = torch.arange(len(anchor), device=anchor.device)
+    own = cosine.score_pairs(S.query, S.key[len(anchor) :])[:, None] + math.log(hard_negative_weight) * temperature
+    S = S.exclude_negatives(place, torch.cat([torch.full_like(place, -1), place]))  # one's own hard negative leaves the shared columns
+    return info_nce(replace(S, private_scores=own, private_signs=torch.full_like(own, -1, dtype=torch.int8)) / temperature).mean()

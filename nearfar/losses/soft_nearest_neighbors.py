@@ -5,11 +5,11 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.losses.info_nce import info_nce_in
-from nearfar.scores import Scalar, labelled, squared_euclidean
+from nearfar.losses.info_nce import mil_nce
+from nearfar.scores import Scalar, Scores, squared_euclidean
 
 
-def soft_nearest_neighbours(z: Float[Tensor, "n d"], y: Int[Tensor, " n"], tau: Scalar = 1.0) -> Float[Tensor, ""]:
+def soft_nearest_neighbors(z: Float[Tensor, "n d"], labels: Int[Tensor, " n"], temperature: Scalar = 1.0) -> Float[Tensor, ""]:
     r"""A neighbour is drawn with probability \(\propto \exp(-\lVert z_i - z_j \rVert^2 / \tau)\); its class should be right:
 
     \[ \mathcal L = -\frac1n \sum_i \log \frac{\sum_{j \ne i,\; y_j = y_i} e^{-\lVert z_i - z_j \rVert^2 / \tau}}
@@ -26,4 +26,4 @@ def soft_nearest_neighbours(z: Float[Tensor, "n d"], y: Int[Tensor, " n"], tau: 
 
     References: Salakhutdinov, Hinton, AISTATS 2007; Frosst, Papernot, Hinton, ICML 2019.
     """
-    return info_nce_in(labelled(z, y, score=squared_euclidean) / tau).mean()
+    return mil_nce(Scores.from_labels(z, labels, score=squared_euclidean) / temperature).mean()

@@ -7,22 +7,30 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core.argument_checks import check_float, check_rows
+from nearfar.core.argument_checks import check_float_tensors, check_rows
 from nearfar.core.errors import UsageError
 from nearfar.losses.info_nce import info_nce
 from nearfar.scores import Number, Scalar, Score, Scores, cosine, dot
-from nearfar.scores.relation import as_ids
+from nearfar.scores.candidate_roles import as_ids
 
 
-def classes(z: Float[Tensor, "n d"], weights: Float[Tensor, "c d"], y: Int[Tensor, " n"], score: Score = dot) -> Scores:
+def build_class_scores(
+    z: Float[Tensor, "n d"], class_vectors: Float[Tensor, "c d"], labels: Int[Tensor, " n"], score: Score = dot
+) -> Scores:
     """Rows against one vector of each class; the class `y[i]` is the positive, -1 (unknown) is no class. A bias: a further coordinate."""
     check_rows(z=z)
-    check_rows(weights=weights)
-    ids = torch.arange(len(weights), device=weights.device)
-    return Scores(score.ready(z), score.ready(weights), as_ids(y, len(z), "classes: y"), ids, score=score)
+    check_rows(class_vectors=class_vectors)
+    ids = torch.arange(len(class_vectors), device=class_vectors.device)
+    return Scores(
+        score.prepare_vectors(z),
+        score.prepare_vectors(class_vectors),
+        as_ids(labels, len(z), "build_class_scores: labels"),
+        ids,
+        score=score,
+    )
 
 
-def parametric_softmax(z: Float[Tensor, "n d"], weights: Float[Tensor, "c d"], y: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
+def parametric_softmax(z: Float[Tensor, "n d"], class_vectors: Float[Tensor, "c d"], labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
     r"""\[ \ell_i = -\log p(y_i \mid z_i), \qquad p(c \mid z) = \frac{e^{z^\top w_c}}{\sum_{j} e^{z^\top w_j}} \]
 
     The sum runs over all classes j, with each class's own weights.
@@ -31,11 +39,11 @@ def parametric_softmax(z: Float[Tensor, "n d"], weights: Float[Tensor, "c d"], y
 
     Relations: `cross_entropy(z @ weights.T, y)`, row by row, without ever holding the logits: for very many classes.
     """
-    return info_nce(classes(z, weights, y))
+    return info_nce(build_class_scores(z, class_vectors, labels))
 
 
 def instance_softmax(
-    z: Float[Tensor, "n d"], bank: Float[Tensor, "m d"], ids: Int[Tensor, " n"], tau: Scalar = 0.07
+    z: Float[Tensor, "n d"], bank: Float[Tensor, "m d"], ids: Int[Tensor, " n"], temperature: Scalar = 0.07
 ) -> Float[Tensor, " n"]:
     r"""The non-parametric softmax: remembered vectors take the place of weights, and instances that of classes,
 
@@ -49,11 +57,11 @@ def instance_softmax(
     """
     check_rows(z=z)
     check_rows(bank=bank)
-    return info_nce(classes(z, bank, ids, score=cosine) / tau)
+    return info_nce(build_class_scores(z, bank, ids, score=cosine) / temperature)
 
 
 def cross_entropy(
-    logits: Float[Tensor, "n c"], y: Int[Tensor, " n"], smoothing: Number = 0.0, weight: Float[Tensor, " n"] | None = None
+    logits: Float[Tensor, "n c"], labels: Int[Tensor, " n"], label_smoothing: Number = 0.0, sample_weight: Float[Tensor, " n"] | None = None
 ) -> Float[Tensor, ""]:
     r"""The supervised twin of contrastive losses: the weighted mean, over rows whose label is known, of
 
@@ -63,13 +71,13 @@ def cross_entropy(
 
     Reference, of the smoothing \(\epsilon\): Szegedy et al., Rethinking the Inception Architecture, CVPR 2016.
     """
-    if not 0 <= smoothing <= 1:
-        raise UsageError(f"cross_entropy: smoothing must lie between 0 and 1, got {smoothing}")
-    check_float(logits=logits)
-    y = as_ids(y, len(logits), "cross_entropy: y")
+    if not 0 <= label_smoothing <= 1:
+        raise UsageError(f"cross_entropy: label_smoothing must lie between 0 and 1, got {label_smoothing}")
+    check_float_tensors(logits=logits)
+    labels = as_ids(labels, len(logits), "cross_entropy: labels")
     try:
-        row = F.cross_entropy(logits, y, reduction="none", ignore_index=-1, label_smoothing=smoothing)
+        row = F.cross_entropy(logits, labels, reduction="none", ignore_index=-1, label_smoothing=label_smoothing)
     except IndexError as e:
         raise UsageError(f"cross_entropy: labels must lie in 0 … {logits.shape[1] - 1}, or be -1 for unknown: {e}") from e
-    known = (y != -1).to(row) if weight is None else (y != -1) * weight
+    known = (labels != -1).to(row) if sample_weight is None else (labels != -1) * sample_weight
     return (row * known).sum() / known.sum().clamp_min(torch.finfo(row.dtype).tiny)

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_positive, check_rows, check_same_shape
+from nearfar.core.argument_checks import check_positive, check_rows, check_rows_of_same_shape
 from nearfar.core.errors import UsageError
 from nearfar.scores import Number, Scalar, cosine
 
 
 @torch.no_grad()
-def sinkhorn(scores: Float[Tensor, "n k"], eps: Number = 0.05, iterations: int = 3) -> Float[Tensor, "n k"]:
+def sinkhorn(scores: Float[Tensor, "n k"], regularization: Number = 0.05, iterations: int = 3) -> Float[Tensor, "n k"]:
     r"""Codes: soft assignments that share the rows out equally among the k columns,
 
     \[ Q = \arg\max_{Q \in \mathcal Q} \operatorname{tr}(Q^\top S) + \epsilon H(Q), \qquad
@@ -26,29 +26,31 @@ def sinkhorn(scores: Float[Tensor, "n k"], eps: Number = 0.05, iterations: int =
 
     Reference: Cuturi, Sinkhorn Distances, NIPS 2013.
     """
-    if not eps > 0 or iterations < 1:
-        raise UsageError(f"sinkhorn: eps must be greater than 0 and iterations at least 1, got {eps} and {iterations}")
+    if not regularization > 0 or iterations < 1:
+        raise UsageError(
+            f"sinkhorn: regularization must be greater than 0 and iterations at least 1, got {regularization} and {iterations}"
+        )
     check_rows(scores=scores)
-    log_q = (scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores) / eps
+    log_q = (scores.float() if scores.dtype in (torch.bfloat16, torch.float16) else scores) / regularization
     for _ in range(iterations):
         log_q = log_q.log_softmax(0)
         log_q = log_q.log_softmax(1)
     return log_q.exp()
 
 
-def swapped_prediction(scores: Float[Tensor, "n k"], codes: Float[Tensor, "n k"], tau: Scalar = 0.1) -> Float[Tensor, " n"]:
+def swapped_prediction(scores: Float[Tensor, "n k"], codes: Float[Tensor, "n k"], temperature: Scalar = 0.1) -> Float[Tensor, " n"]:
     r"""\(\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log p_t^{(k)}\) with \(p_t = \operatorname{softmax}(z_t^\top c / \tau)\)."""
-    check_same_shape(scores=scores, codes=codes)
-    check_positive(tau=tau)
-    return -(codes * (scores / tau).log_softmax(1)).sum(1)
+    check_rows_of_same_shape(scores=scores, codes=codes)
+    check_positive(temperature=temperature)
+    return -(codes * (scores / temperature).log_softmax(1)).sum(1)
 
 
 def swav(
     views: Sequence[Float[Tensor, "n d"]],
     prototypes: Float[Tensor, "k d"],
-    coded: int = 2,
-    tau: Scalar = 0.1,
-    eps: Number = 0.05,
+    num_coded_views: int = 2,
+    temperature: Scalar = 0.1,
+    sinkhorn_regularization: Number = 0.05,
     iterations: int = 3,
 ) -> Float[Tensor, ""]:
     r"""The codes of each of the first `coded` views are predicted from every other view; for two views
@@ -64,12 +66,15 @@ def swav(
 
     Reference: Caron et al., Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, NeurIPS 2020.
     """
-    if not 1 <= coded <= len(views) or len(views) < 2:
-        raise UsageError(f"swav: needs two views at least and 1 to {len(views)} coded ones, got {len(views)} views and coded = {coded}")
-    check_same_shape(**{f"views[{i}]": z for i, z in enumerate(views)})
+    if not 1 <= num_coded_views <= len(views) or len(views) < 2:
+        raise UsageError(
+            f"swav: needs two views at least and 1 to {len(views)} coded ones, "
+            f"got {len(views)} views and num_coded_views = {num_coded_views}"
+        )
+    check_rows_of_same_shape(**{f"views[{i}]": z for i, z in enumerate(views)})
     scores = [cosine(z, prototypes) for z in views]
     losses = []
-    for s in range(coded):
-        codes = sinkhorn(scores[s], eps, iterations)
-        losses += [swapped_prediction(scores[t], codes, tau).mean() for t in range(len(views)) if t != s]
+    for s in range(num_coded_views):
+        codes = sinkhorn(scores[s], sinkhorn_regularization, iterations)
+        losses += [swapped_prediction(scores[t], codes, temperature).mean() for t in range(len(views)) if t != s]
     return torch.stack(losses).mean()

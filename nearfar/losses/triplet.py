@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from nearfar.core.argument_checks import check_rows
 from nearfar.scores import Number, as_score, euclidean, squared_euclidean
-from nearfar.scores.build import AnyScore
+from nearfar.scores.constructors import ScoreLike
 
 
 def triplet(
@@ -16,7 +16,7 @@ def triplet(
     positive: Float[Tensor, "n ..."],
     negative: Float[Tensor, "n ..."],
     margin: Number = 0.2,
-    score: AnyScore = squared_euclidean,
+    score: ScoreLike = squared_euclidean,
 ) -> Float[Tensor, " n"]:
     r"""The hinge of two distances, with \(D = -s\):
 
@@ -42,7 +42,7 @@ def triplet(
 
 
 def triplet_ratio(
-    anchor: Float[Tensor, "n ..."], positive: Float[Tensor, "n ..."], negative: Float[Tensor, "n ..."], score: AnyScore = euclidean
+    anchor: Float[Tensor, "n ..."], positive: Float[Tensor, "n ..."], negative: Float[Tensor, "n ..."], score: ScoreLike = euclidean
 ) -> Float[Tensor, " n"]:
     r"""The share of the positive in a softmax of the two distances, squared:
 
@@ -57,9 +57,9 @@ def triplet_ratio(
     return _gap(anchor, positive, negative, score).sigmoid().square()
 
 
-def _gap(anchor: Tensor, positive: Tensor, negative: Tensor, score: AnyScore) -> Tensor:
+def _gap(anchor: Tensor, positive: Tensor, negative: Tensor, score: ScoreLike) -> Tensor:
     """D(a, p) - D(a, n): below zero where the positive is nearer."""
     check_rows(anchor=anchor, positive=positive, negative=negative)
     score = as_score(score)
-    a, p, n = (score.ready(x) for x in (anchor, positive, negative))
-    return score.of_pairs(a, n) - score.of_pairs(a, p)
+    a, p, n = (score.prepare_vectors(x) for x in (anchor, positive, negative))
+    return score.score_pairs(a, n) - score.score_pairs(a, p)

@@ -16,91 +16,99 @@ from jaxtyping import Float, Int16
 from torch import Tensor
 
 from nearfar.data.audio.dataset import Sounds
-from nearfar.encoders.mel import LogMel, mel_statistics
+from nearfar.encoders.mel import LogMel, compute_mel_statistics
 from nearfar.evaluate import Features
-from nearfar.modalities.interface import Kind, Pair, encode
-from nearfar.modalities.sprites import Sheet, sprite_sheet
-from nearfar.train.model import Trained
+from nearfar.modalities.modality import Modality, encode_view
+from nearfar.modalities.sprites import SpriteSheet, build_sprite_sheet
+from nearfar.train.model import Model
+from nearfar.train.model_data import ViewPair
 
-LONGEST = 2.0
+MAX_SOUND_SECONDS = 2.0
 """Seconds of a sound that a report carries, at most: its file has to hold them all."""
 
 
-class AudioKind(Kind):
-    def baselines(self, train: Sounds, test: Sounds, views: Pair | None) -> dict[str, Features]:
+class AudioModality(Modality):
+    def compute_baselines(self, train: Sounds, test: Sounds, views: ViewPair | None) -> dict[str, Features]:
         """Mean and deviation of each log-mel band. (The alignment of views is left out: they need not be clips.)"""
-        return {"log-mel statistics": Features(_statistics(train), _statistics(test), baseline=True)}
+        return {"log-mel statistics": Features(_compute_mel_statistics(train), _compute_mel_statistics(test), baseline=True)}
 
-    def encode(self, trained: Trained, views: Pair) -> Pair:
-        return encode(trained, views[0]), encode(trained, views[1])
+    def encode_views(self, model: Model, views: ViewPair) -> ViewPair:
+        return encode_view(model, views[0]), encode_view(model, views[1])
 
-    def summary(self, train: Sounds) -> str:
-        return f"{len(train):,} training sounds of {train.samples / train.rate:.2f} s at {train.rate:,} samples a second"
+    def summarize_data(self, train: Sounds) -> str:
+        return f"{len(train):,} training sounds of {train.clip_length / train.sample_rate:.2f} s at {train.sample_rate:,} samples a second"
 
-    def shown(self, data: Sounds) -> Callable[[Tensor], Any]:
+    def build_sample_renderer(self, data: Sounds) -> Callable[[Tensor], Any]:
         def clips(ids: Tensor) -> Any:
             raw = data.read(ids.reshape(-1).numpy())
-            found = [Clip(picture, wav_uri(sound, data.rate)) for picture, sound in zip(pictures(raw, data.rate), raw, strict=True)]
+            found = [
+                RenderedSound(picture, encode_wav_uri(sound, data.sample_rate))
+                for picture, sound in zip(render_spectrograms(raw, data.sample_rate), raw, strict=True)
+            ]
             return found if ids.ndim == 1 else [found[i : i + ids.shape[1]] for i in range(0, len(found), ids.shape[1])]
 
         return clips
 
-    def shown_pair(self, trained: Trained, views: Pair) -> tuple[Any, Any]:
-        first, second = (_flipped(view) if view.ndim == 3 else pictures(view, trained.net.sizes["rate"]) for view in views)
+    def render_views(self, model: Model, views: ViewPair) -> tuple[Any, Any]:
+        first, second = (
+            _normalize_spectrograms(view) if view.ndim == 3 else render_spectrograms(view, model.net.sizes["sample_rate"]) for view in views
+        )
         return first, second
 
 
 @dataclass(frozen=True, eq=False)
-class Clip:
+class RenderedSound:
     """A sound as a report shows it."""
 
     picture: Float[Tensor, "1 h w"]
-    uri: str
+    sound_uri: str
 
-    def sheet(self, others: list[Clip]) -> SoundSheet:
-        return SoundSheet(sprite_sheet(torch.stack([clip.picture for clip in others])), [clip.uri for clip in others])
+    def build_sheet(self, clips: list[RenderedSound]) -> SoundSheet:
+        return SoundSheet(build_sprite_sheet(torch.stack([clip.picture for clip in clips])), [clip.sound_uri for clip in clips])
 
 
 @dataclass(frozen=True)
 class SoundSheet:
     """The counterpart of `Sheet` for sounds: a picture, and below it something to press."""
 
-    sheet: Sheet
-    sounds: list[str]
+    sheet: SpriteSheet
+    sound_uris: list[str]
 
     @property
     def style(self) -> str:
         return self.sheet.style
 
-    def cell(self, index: int, title: str) -> str:
-        played = f'<audio controls preload="none" style="width:var(--w);height:24px" title="{escape(title)}" src="{self.sounds[index]}">'
-        return f"<div>{self.sheet.cell(index, title)}{played}</audio></div>"
+    def render_cell(self, index: int, title: str) -> str:
+        played = (
+            f'<audio controls preload="none" style="width:var(--w);height:24px" title="{escape(title)}" src="{self.sound_uris[index]}">'
+        )
+        return f"<div>{self.sheet.render_cell(index, title)}{played}</audio></div>"
 
 
-def pictures(clips: Tensor, rate: int) -> Float[Tensor, "n 1 h w"]:
+def render_spectrograms(clips: Tensor, sample_rate: int) -> Float[Tensor, "n 1 h w"]:
     """Log-mel spectrograms in [0, 1], high frequencies above."""
-    return _flipped(LogMel(rate)(clips.cpu()))
+    return _normalize_spectrograms(LogMel(sample_rate)(clips.cpu()))
 
 
-def _flipped(mel: Float[Tensor, "n b f"]) -> Float[Tensor, "n 1 b f"]:
+def _normalize_spectrograms(mel: Float[Tensor, "n b f"]) -> Float[Tensor, "n 1 b f"]:
     mel = mel.detach().cpu().float()
     return (mel / mel.amax((1, 2), keepdim=True).clamp_min(1e-6)).flip(1)[:, None]
 
 
-def wav_uri(clip: Int16[Tensor, " t"], rate: int) -> str:
+def encode_wav_uri(clip: Int16[Tensor, " t"], sample_rate: int) -> str:
     """The beginning of a clip as a wav file of 8 bits, inside an address."""
-    sound = clip[: round(LONGEST * rate)].float()
+    sound = clip[: round(MAX_SOUND_SECONDS * sample_rate)].float()
     sound = sound / sound.abs().max().clamp_min(1) * 127 + 128
     file = io.BytesIO()
     with wave.open(file, "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(1)
-        out.setframerate(rate)
+        out.setframerate(sample_rate)
         out.writeframes(sound.round().to(torch.uint8).numpy().tobytes())
     return "data:audio/wav;base64," + base64.b64encode(file.getvalue()).decode()
 
 
-def _statistics(data: Sounds) -> Float[Tensor, "n d"]:
-    front = LogMel(data.rate)
+def _compute_mel_statistics(data: Sounds) -> Float[Tensor, "n d"]:
+    front = LogMel(data.sample_rate)
     parts = [data.read(np.arange(i, min(i + 256, len(data)))) for i in range(0, len(data), 256)]
-    return torch.cat([mel_statistics(front(part)) for part in parts])
+    return torch.cat([compute_mel_statistics(front(part)) for part in parts])

@@ -11,100 +11,107 @@ from torch import Tensor
 
 from nearfar.data.graphs.dataset import Graphs, Nodes
 from nearfar.evaluate import Features
-from nearfar.modalities.interface import Kind, Pair
+from nearfar.modalities.modality import Modality
+from nearfar.train.model_data import ViewPair
 
-COLUMNS = 2048
+MAX_COUNTED_COLORS = 2048
 """Counts that a baseline keeps, at most: those of what is most frequent in the training split."""
-ROUNDS = 3
+REFINEMENT_ROUNDS = 3
 """How many times a node's colour takes in its neighbours'."""
 
 
-class _GraphKind(Kind):
-    def shown(self, data: Nodes | Graphs) -> Callable[[Tensor], Any]:
-        return lambda ids: np.array([_said(data, int(i)) for i in ids.reshape(-1)], dtype=object).reshape(ids.shape).tolist()
+class _NodeDataModality(Modality):
+    def build_sample_renderer(self, data: Nodes | Graphs) -> Callable[[Tensor], Any]:
+        return lambda ids: np.array([_describe_sample(data, int(i)) for i in ids.reshape(-1)], dtype=object).reshape(ids.shape).tolist()
 
 
-class NodeKind(_GraphKind):
-    def baselines(self, train: Nodes, test: Nodes, views: Pair | None) -> dict[str, Features]:
+class NodeModality(_NodeDataModality):
+    def compute_baselines(self, train: Nodes, test: Nodes, views: ViewPair | None) -> dict[str, Features]:
         """The features as they are, and averaged over neighbours as one graph convolution does."""
-        averaged: Any = train.store.links @ train.store.x
+        averaged: Any = train.store.adjacency @ train.store.x
         rows = {"raw features": train.store.x, "averaged features": averaged}
-        return {name: Features(_dense(x, train.ids), _dense(x, test.ids), scale=False, baseline=True) for name, x in rows.items()}
+        return {
+            name: Features(_to_dense(x, train.ids), _to_dense(x, test.ids), standardize=False, baseline=True) for name, x in rows.items()
+        }
 
-    def summary(self, train: Nodes) -> str:
-        links = (train.store.links.nnz - train.store.nodes) // 2
-        return f"A graph of {train.store.nodes:,} nodes and {links:,} links, {len(train):,} nodes to learn classes from"
+    def summarize_data(self, train: Nodes) -> str:
+        links = (train.store.adjacency.nnz - train.store.num_nodes) // 2
+        return f"A graph of {train.store.num_nodes:,} nodes and {links:,} links, {len(train):,} nodes to learn classes from"
 
 
-class GraphKind(_GraphKind):
-    def baselines(self, train: Graphs, test: Graphs, views: Pair | None) -> dict[str, Features]:
+class GraphModality(_NodeDataModality):
+    def compute_baselines(self, train: Graphs, test: Graphs, views: ViewPair | None) -> dict[str, Features]:
         """Features summed over nodes, counted degrees, and counted neighbourhoods (as the Weisfeiler-Lehman subtree kernel has them)."""
-        found = {"summed features": (_sums(train), _sums(test))}
-        for name, rounds in (("counted degrees", 0), ("counted neighbourhoods", ROUNDS)):
-            found[name] = counted(train, test, rounds)
-        return {name: Features(first, second, scale=True, baseline=True) for name, (first, second) in found.items()}
+        found = {"summed features": (_sum_features(train), _sum_features(test))}
+        for name, rounds in (("counted degrees", 0), ("counted neighbourhoods", REFINEMENT_ROUNDS)):
+            found[name] = count_colors(train, test, rounds)
+        return {name: Features(first, second, standardize=True, baseline=True) for name, (first, second) in found.items()}
 
-    def summary(self, train: Graphs) -> str:
-        nodes = np.diff(train.store.first)[train.ids]
+    def summarize_data(self, train: Graphs) -> str:
+        nodes = np.diff(train.store.node_offsets)[train.ids]
         return f"{len(train):,} training graphs of {nodes.min()} to {nodes.max()} nodes"
 
 
-def counted(train: Graphs, test: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+def count_colors(train: Graphs, test: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """How often each colour occurs in each graph. Round 0: nodes of one degree have one colour; with rounds, those of one feature
     row begin alike, and each round joins a node's colour with the colours around it. Counted are the colours of all rounds."""
-    tables = [_histograms(part, rounds) for part in (train, test)]
+    tables = [_list_node_colors(part, rounds) for part in (train, test)]
     colours, counts = np.unique(tables[0][1], return_counts=True)
-    chosen = np.sort(colours[np.argsort(-counts, kind="stable")[:COLUMNS]])
-    first, second = (_count(graph, colour, len(part), chosen) for (graph, colour), part in zip(tables, (train, test), strict=True))
+    chosen = np.sort(colours[np.argsort(-counts, kind="stable")[:MAX_COUNTED_COLORS]])
+    first, second = (
+        _tabulate_colors(graph, colour, len(part), chosen) for (graph, colour), part in zip(tables, (train, test), strict=True)
+    )
     return first, second
 
 
-def _histograms(data: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray]:
+def _list_node_colors(data: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """(graph, colour) of every node in every round."""
-    size = np.diff(data.store.first)[data.ids]
+    size = np.diff(data.store.node_offsets)[data.ids]
     graph = np.repeat(np.arange(len(data)), size)
-    nodes = np.concatenate([np.arange(*data.store.first[i : i + 2]) for i in data.ids])
+    nodes = np.concatenate([np.arange(*data.store.node_offsets[i : i + 2]) for i in data.ids])
     if not rounds:
         return graph, data.store.degrees[nodes].astype(np.uint64)
-    colours = _refined(data.store, rounds)
+    colours = _refine_colors(data.store, rounds)
     return np.tile(graph, len(colours)), np.concatenate([colour[nodes] for colour in colours])
 
 
-def _refined(store: Any, rounds: int) -> list[np.ndarray]:
+def _refine_colors(store: Any, rounds: int) -> list[np.ndarray]:
     """Colours as 64-bit hashes: equal neighbourhoods have equal ones, and others practically never."""
     x = store.x.toarray() if isinstance(store.x, csr_matrix) else store.x
     _, first = np.unique(x, axis=0, return_inverse=True)
-    colours = [_mixed(first.ravel().astype(np.uint64))]
-    pattern = csr_matrix((np.ones(store.links.nnz, dtype=np.uint64), store.links.indices, store.links.indptr), shape=store.links.shape)
+    colours = [_mix_bits(first.ravel().astype(np.uint64))]
+    pattern = csr_matrix(
+        (np.ones(store.adjacency.nnz, dtype=np.uint64), store.adjacency.indices, store.adjacency.indptr), shape=store.adjacency.shape
+    )
     for _ in range(rounds):
-        around = np.asarray(pattern @ _mixed(colours[-1]), dtype=np.uint64)
-        colours.append(_mixed(around + np.uint64(3) * colours[-1]))
+        around = np.asarray(pattern @ _mix_bits(colours[-1]), dtype=np.uint64)
+        colours.append(_mix_bits(around + np.uint64(3) * colours[-1]))
     return colours
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def _mix_bits(x: np.ndarray) -> np.ndarray:
     """Any change of the input changes half of the bits."""
     x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     return (x ^ (x >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
 
 
-def _count(graph: np.ndarray, colour: np.ndarray, n: int, chosen: np.ndarray) -> np.ndarray:
-    at = np.minimum(np.searchsorted(chosen, colour), len(chosen) - 1)
-    known = chosen[at] == colour
+def _tabulate_colors(graph: np.ndarray, color: np.ndarray, n: int, chosen: np.ndarray) -> np.ndarray:
+    at = np.minimum(np.searchsorted(chosen, color), len(chosen) - 1)
+    known = chosen[at] == color
     table = np.zeros((n, len(chosen)), dtype=np.float32)
     np.add.at(table, (graph[known], at[known]), 1)
     return table
 
 
-def _sums(data: Graphs) -> np.ndarray:
-    sums = np.add.reduceat(np.asarray(data.store.x), data.store.first[:-1], axis=0)
+def _sum_features(data: Graphs) -> np.ndarray:
+    sums = np.add.reduceat(np.asarray(data.store.x), data.store.node_offsets[:-1], axis=0)
     return sums[data.ids].astype(np.float32)
 
 
-def _dense(x: Any, rows: np.ndarray) -> np.ndarray:
+def _to_dense(x: Any, rows: np.ndarray) -> np.ndarray:
     found = x[rows]
     return np.asarray(found.toarray() if isinstance(found, csr_matrix) else found, dtype=np.float32)
 
 
-def _said(data: Nodes | Graphs, i: int) -> str:
+def _describe_sample(data: Nodes | Graphs, i: int) -> str:
     return data.name(i) if data.labels is None else f"{data.name(i)}: {data.classes[data.labels[i]]}"

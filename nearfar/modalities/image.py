@@ -9,33 +9,36 @@ import torch
 from torch import Tensor
 
 from nearfar.data import Images
-from nearfar.evaluate import Features, raw_pixels
-from nearfar.modalities.interface import Kind, Pair
+from nearfar.evaluate import Features, build_pixel_baselines
+from nearfar.modalities.modality import Modality
+from nearfar.train.model_data import ViewPair
 
-LARGEST_RAW = 32
+MAX_RAW_PIXELS_PER_SIDE = 32
 """Raw pixels as a baseline are averaged down to this many a side: a probe on more takes longer than the training."""
 
 
-class ImageKind(Kind):
-    def baselines(self, train: Images, test: Images, views: Pair | None) -> dict[str, Features]:
-        return raw_pixels(raw_images(train), raw_images(test), None if views is None else (_small(views[0]), _small(views[1])))
+class ImageModality(Modality):
+    def compute_baselines(self, train: Images, test: Images, views: ViewPair | None) -> dict[str, Features]:
+        return build_pixel_baselines(
+            read_raw_pixels(train), read_raw_pixels(test), None if views is None else (_downscale(views[0]), _downscale(views[1]))
+        )
 
-    def summary(self, train: Images) -> str:
+    def summarize_data(self, train: Images) -> str:
         return f"{len(train):,} training images of {train.shape[2]} x {train.shape[1]} pixels"
 
-    def shown(self, data: Images) -> Callable[[Tensor], Tensor]:
-        return lambda ids: _unit(data, ids.reshape(-1).numpy()).unflatten(0, ids.shape)
+    def build_sample_renderer(self, data: Images) -> Callable[[Tensor], Tensor]:
+        return lambda ids: _read_unit_pixels(data, ids.reshape(-1).numpy()).unflatten(0, ids.shape)
 
 
-def raw_images(data: Images) -> Tensor:
+def read_raw_pixels(data: Images) -> Tensor:
     """All images as floats, averaged down where they are large; in parts, so that the full size never stands in memory."""
-    return torch.cat([_small(_unit(data, np.arange(i, min(i + 512, len(data))))) for i in range(0, len(data), 512)])
+    return torch.cat([_downscale(_read_unit_pixels(data, np.arange(i, min(i + 512, len(data))))) for i in range(0, len(data), 512)])
 
 
-def _small(images: Tensor) -> Tensor:
-    large = images.shape[-1] > LARGEST_RAW
-    return torch.nn.functional.adaptive_avg_pool2d(images, LARGEST_RAW) if large else images
+def _downscale(images: Tensor) -> Tensor:
+    large = images.shape[-1] > MAX_RAW_PIXELS_PER_SIDE
+    return torch.nn.functional.adaptive_avg_pool2d(images, MAX_RAW_PIXELS_PER_SIDE) if large else images
 
 
-def _unit(data: Images, ids: np.ndarray) -> Tensor:
+def _read_unit_pixels(data: Images, ids: np.ndarray) -> Tensor:
     return data.read(ids).float() / 255

@@ -11,114 +11,126 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.api.evaluate import splits_of
-from nearfar.core import Key, UsageError
-from nearfar.data.image_text.dataset import Captioned
-from nearfar.evaluate import Table
-from nearfar.evaluate.cross_modal import EncodeTexts, borrowed_words, class_vectors, recall_at, zero_shot
-from nearfar.modalities.image import raw_images
-from nearfar.modalities.interface import Evaluation, Kind, Pair, Progress
-from nearfar.modalities.named_rows import protocol, row
-from nearfar.modalities.sprites import Sheet, sprite_sheet
-from nearfar.train.model import Trained
+from nearfar.core import RandomKey, UsageError
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.image_text.dataset import CaptionedImages
+from nearfar.evaluate import ResultTable
+from nearfar.evaluate.cross_modal import EncodeTexts, build_neighbor_caption_baseline, encode_class_prompts, recall_at, zero_shot_accuracy
+from nearfar.modalities.embedding_tables import build_protocol, build_result_row
+from nearfar.modalities.image import read_raw_pixels
+from nearfar.modalities.modality import Evaluation, Modality
+from nearfar.modalities.sprites import SpriteSheet, build_sprite_sheet
+from nearfar.train.model import Model
+from nearfar.train.model_data import ViewPair, load_model_splits
 
-KS = (1, 5, 10)
-MOST_IMAGES = 20_000
+RECALL_KS = (1, 5, 10)
+MAX_TRAIN_IMAGES = 20_000
 """Training images that the floor borrows words from, and that a report looks for neighbours in, at most."""
-TITLES = {f"{way}_{k}": f"{title} R@{k}" for way, title in (("to_text", "image→text"), ("to_image", "text→image")) for k in KS}
-NOTES = [
+CROSS_MODAL_TITLES = {
+    f"{way}_{k}": f"{title} R@{k}" for way, title in (("to_text", "image→text"), ("to_image", "text→image")) for k in RECALL_KS
+}
+CROSS_MODAL_NOTES = [
     "Recall at k, in per cent: {images:,} test images look for their captions among {captions:,} different ones (any of its own counts), "
     "each of these captions for its images. No test image was seen in training. Equal scores: the mean over their orders.",
     "Borrowed words: an image is the mean tf-idf vector of the captions of the 10 training images nearest in raw pixels.",
 ]
-ZERO_SHOT = "Zero-shot: which of {classes} classes is nearest, each named as {prompts} (mean of the prompts' vectors)."
+ZERO_SHOT_NOTE = "Zero-shot: which of {classes} classes is nearest, each named as {prompts} (mean of the prompts' vectors)."
 
 
-class ImageTextKind(Kind):
+class ImageTextModality(Modality):
     """Its recipes have towers for both ("image", "text") and `prompts`, in which a class is put into words."""
 
-    def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation:
-        splits = splits_of(trained, data, progress)
+    def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
+        splits = load_model_splits(model, data, progress)
         train, test = splits.train, splits.test
         if test is None:
             raise UsageError(f"{train.source} has no test split and is too small to draw one: nothing to evaluate on")
-        chosen, untrained = _chosen(train, Key(trained.run.seed)("evaluate")), trained.untrained()
-        pixels = [raw_images(part.images).flatten(1) for part in (test, chosen)]
-        vectors = [who.encode(test, progress=progress) for who in (trained, untrained)]
+        chosen, untrained = _select_train_samples(train, RandomKey(model.config.seed)("evaluate")), model.build_untrained()
+        pixels = [read_raw_pixels(part.images).flatten(1) for part in (test, chosen)]
+        vectors = [who.encode(test, progress=progress) for who in (model, untrained)]
         rivals: dict[str, tuple[Tensor, EncodeTexts]] = {
             "chance": (torch.ones(len(test), 1), lambda texts: torch.ones(len(texts), 1)),
-            "borrowed words": borrowed_words(pixels[0], pixels[1], [chosen.captions_of(i) for i in range(len(chosen))]),
+            "borrowed words": build_neighbor_caption_baseline(pixels[0], pixels[1], [chosen.get_captions(i) for i in range(len(chosen))]),
             "untrained encoders": (vectors[1], untrained.encode),
-            "trained encoders": (vectors[0], trained.encode),
+            "trained encoders": (vectors[0], model.encode),
         }
-        prompts = getattr(trained.recipe, "prompts", ("a photo of a {}",))
-        results = [row(name, name != "trained encoders") | measured(test, *rival, prompts) for name, rival in rivals.items()]
-        notes = [line.format(images=len(test), captions=len(test.every_caption())) for line in NOTES]
-        titles = dict(TITLES)
+        prompts = getattr(model.recipe, "prompts", ("a photo of a {}",))
+        results = [
+            build_result_row(name, name != "trained encoders") | measure_cross_modal(test, *rival, prompts)
+            for name, rival in rivals.items()
+        ]
+        notes = [line.format(images=len(test), captions=len(test.get_unique_captions())) for line in CROSS_MODAL_NOTES]
+        titles = dict(CROSS_MODAL_TITLES)
         if "zero_shot" in results[0]:
             titles["zero_shot"] = "zero-shot"
-            notes.append(ZERO_SHOT.format(classes=len(test.classes), prompts=" / ".join(f"'{p}'" for p in prompts)))
-        table = Table(results, protocol(trained, notes, accuracies=titles))
-        return Evaluation(table, splits, chosen, trained.encode(chosen, progress=progress), vectors[0], vectors[1])
+            notes.append(ZERO_SHOT_NOTE.format(classes=len(test.classes), prompts=" / ".join(f"'{p}'" for p in prompts)))
+        table = ResultTable(results, build_protocol(model, notes, accuracies=titles))
+        return Evaluation(table, splits, chosen, model.encode(chosen, progress=progress), vectors[0], vectors[1])
 
-    def shown_pair(self, trained: Trained, views: Pair) -> tuple[list[Shown], list[Shown]]:
-        assert trained.tokenizer is not None
-        return [Shown(picture) for picture in views[0]], [Shown(text=trained.tokenizer.decode(row)) for row in views[1].tolist()]
+    def render_views(self, model: Model, views: ViewPair) -> tuple[list[RenderedView], list[RenderedView]]:
+        assert model.tokenizer is not None
+        return [RenderedView(picture) for picture in views[0]], [
+            RenderedView(text=model.tokenizer.decode(row)) for row in views[1].tolist()
+        ]
 
-    def summary(self, train: Captioned) -> str:
+    def summarize_data(self, train: CaptionedImages) -> str:
         return f"{len(train):,} training images of {train.images.shape[2]} x {train.images.shape[1]} pixels, with captions"
 
-    def shown(self, data: Captioned) -> Callable[[Tensor], Tensor]:
+    def build_sample_renderer(self, data: CaptionedImages) -> Callable[[Tensor], Tensor]:
         return lambda ids: (data.read(ids.reshape(-1).numpy()).float() / 255).unflatten(0, ids.shape)
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class RenderedView:
     """One side of a pair as a report shows it: a picture, or a text."""
 
     picture: Tensor | None = None
     text: str = ""
 
-    def sheet(self, others: list[Shown]) -> PairSheet:
+    def build_sheet(self, views: list[RenderedView]) -> ImageTextSheet:
         """All pictures come first."""
-        pictures = [other.picture for other in others if other.picture is not None]
-        return PairSheet(sprite_sheet(torch.stack(pictures).cpu()), len(pictures), [o.text for o in others if o.picture is None])
+        pictures = [other.picture for other in views if other.picture is not None]
+        return ImageTextSheet(build_sprite_sheet(torch.stack(pictures).cpu()), len(pictures), [o.text for o in views if o.picture is None])
 
 
 @dataclass(frozen=True)
-class PairSheet:
+class ImageTextSheet:
     """The counterpart of `Sheet` for pictures with texts beside them."""
 
-    pictures: Sheet
-    count: int
+    pictures: SpriteSheet
+    picture_count: int
     texts: list[str]
 
     @property
     def style(self) -> str:
         return self.pictures.style
 
-    def cell(self, index: int, title: str) -> str:
-        if index < self.count:
-            return self.pictures.cell(index, title)
-        return f'<q class="words" style="--w:22ch" title="{escape(title)}">{escape(self.texts[index - self.count])}</q>'
+    def render_cell(self, index: int, title: str) -> str:
+        if index < self.picture_count:
+            return self.pictures.render_cell(index, title)
+        return f'<q class="words" style="--w:22ch" title="{escape(title)}">{escape(self.texts[index - self.picture_count])}</q>'
 
 
-def measured(test: Captioned, images: Tensor, encode: EncodeTexts, prompts: tuple[str, ...]) -> dict[str, float]:
+def measure_cross_modal(
+    test: CaptionedImages, image_vectors: Tensor, encode_texts: EncodeTexts, prompts: tuple[str, ...]
+) -> dict[str, float]:
     """Recall both ways and, where images have classes, zero-shot accuracy."""
-    captions = test.every_caption()
-    right, texts = own_captions(test, captions), encode(captions)
-    found = {f"to_text_{k}": value for k, value in recall_at(images, texts, right, KS).items()}
-    found |= {f"to_image_{k}": value for k, value in recall_at(texts, images, right.flip(1), KS).items()}
+    captions = test.get_unique_captions()
+    right, texts = match_captions(test, captions), encode_texts(captions)
+    found = {f"to_text_{k}": value for k, value in recall_at(image_vectors, texts, right, RECALL_KS).items()}
+    found |= {f"to_image_{k}": value for k, value in recall_at(texts, image_vectors, right.flip(1), RECALL_KS).items()}
     if test.labels is not None and len(test.classes) > 1:
-        found["zero_shot"] = zero_shot(images, torch.as_tensor(test.labels), class_vectors(test.classes, prompts, encode))
+        found["zero_shot"] = zero_shot_accuracy(
+            image_vectors, torch.as_tensor(test.labels), encode_class_prompts(test.classes, prompts, encode_texts)
+        )
     return found
 
 
-def own_captions(test: Captioned, captions: list[str]) -> Tensor:
+def match_captions(test: CaptionedImages, captions: list[str]) -> Tensor:
     """Pairs (image, caption) of what was said of each image, (p, 2)."""
     number = {text: i for i, text in enumerate(captions)}
-    return torch.tensor(sorted({(i, number[text]) for i in range(len(test)) for text in test.captions_of(i)}))
+    return torch.tensor(sorted({(i, number[text]) for i in range(len(test)) for text in test.get_captions(i)}))
 
 
-def _chosen(train: Captioned, key: Key) -> Captioned:
-    return train if len(train) <= MOST_IMAGES else train.subset(np.sort(key("chosen").permutation(len(train))[:MOST_IMAGES]))
+def _select_train_samples(train: CaptionedImages, rng_key: RandomKey) -> CaptionedImages:
+    return train if len(train) <= MAX_TRAIN_IMAGES else train.subset(np.sort(rng_key("chosen").permutation(len(train))[:MAX_TRAIN_IMAGES]))

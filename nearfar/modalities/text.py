@@ -10,64 +10,72 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.api.evaluate import splits_of
-from nearfar.core import Key
+from nearfar.core import RandomKey
+from nearfar.core.progress import ProgressCallback
 from nearfar.data import Texts
 from nearfar.evaluate import Features
-from nearfar.modalities.interface import Evaluation, Kind, Pair, Progress, encode
-from nearfar.modalities.passage_readers import marks_answers, reading
-from nearfar.modalities.questions import has_towers, retrieval
-from nearfar.train.model import Trained
-from nearfar.train.step import frozen_statistics
+from nearfar.modalities.modality import Evaluation, Modality, encode_view
+from nearfar.modalities.reader_evaluation import evaluate_reader, is_reader
+from nearfar.modalities.retrieval_evaluation import evaluate_question_retrieval, has_question_and_passage_towers
+from nearfar.train.model import Model
+from nearfar.train.model_data import ViewPair, load_model_splits
+from nearfar.train.step import freeze_batch_norm_statistics
 
-WORDS = 1024
+BAG_OF_WORDS_SIZE = 1024
 """Words that are counted as a baseline: the most frequent ones."""
-MOST_TEXTS = 20_000
+MAX_TRAIN_TEXTS = 20_000
 """Training texts that probes learn from, at most: counted words of all of them would not fit into memory."""
 
 
-class TextKind(Kind):
-    def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation | None:
-        if not self.measures_itself(trained):
+class TextModality(Modality):
+    def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation | None:
+        if not self.has_own_evaluation(model):
             return None
-        own, splits = retrieval if has_towers(trained) else reading, splits_of(trained, data, progress)
-        return own(trained, splits, self.chosen(splits.train, Key(trained.run.seed)("evaluate")), progress)
+        own, splits = (
+            evaluate_question_retrieval if has_question_and_passage_towers(model) else evaluate_reader,
+            load_model_splits(model, data, progress),
+        )
+        return own(model, splits, self.select_train_samples(splits.train, RandomKey(model.config.seed)("evaluate")), progress)
 
-    def measures_itself(self, trained: Trained) -> bool:
-        return has_towers(trained) or marks_answers(trained)
+    def has_own_evaluation(self, model: Model) -> bool:
+        return has_question_and_passage_towers(model) or is_reader(model)
 
-    def chosen(self, train: Texts, key: Key) -> Texts:
-        return train if len(train) <= MOST_TEXTS else train.subset(np.sort(key("chosen").permutation(len(train))[:MOST_TEXTS]))
+    def select_train_samples(self, train: Texts, rng_key: RandomKey) -> Texts:
+        return (
+            train if len(train) <= MAX_TRAIN_TEXTS else train.subset(np.sort(rng_key("chosen").permutation(len(train))[:MAX_TRAIN_TEXTS]))
+        )
 
-    def unprobed(self, train: Texts) -> str:
+    def explain_skipped_probes(self, train: Texts) -> str:
         alone = len(train.columns) == 1
         return "" if alone else f"A label is of the {len(train.columns)} texts of a row, a vector of one: nothing is predicted from it."
 
-    def baselines(self, train: Texts, test: Texts, views: Pair | None) -> dict[str, Features]:
+    def compute_baselines(self, train: Texts, test: Texts, views: ViewPair | None) -> dict[str, Features]:
         """Counted words, and counted words weighed by how rare they are; words of the training split only."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         found = {}
         for name, rare in (("bag of words", False), ("tf-idf", True)):
-            counter: Any = TfidfVectorizer(max_features=WORDS, sublinear_tf=True, use_idf=rare, token_pattern=r"\w+")
-            first, second = counter.fit_transform(train.texts()), counter.transform(test.texts())
-            found[name] = Features(first.toarray().astype(np.float32), second.toarray().astype(np.float32), scale=False, baseline=True)
+            counter: Any = TfidfVectorizer(max_features=BAG_OF_WORDS_SIZE, sublinear_tf=True, use_idf=rare, token_pattern=r"\w+")
+            first, second = counter.fit_transform(train.get_strings()), counter.transform(test.get_strings())
+            found[name] = Features(
+                first.toarray().astype(np.float32), second.toarray().astype(np.float32), standardize=False, baseline=True
+            )
         return found
 
-    def encode(self, trained: Trained, views: Pair) -> Pair:
+    def encode_views(self, model: Model, views: ViewPair) -> ViewPair:
         """Two equal views are one text under two dropout masks."""
         if not torch.equal(*views):
-            return encode(trained, views[0]), encode(trained, views[1])
-        with Key(trained.run.seed)("evaluate", "dropout").seeded(), frozen_statistics(trained.net):
-            return encode(trained, views[0], dropout=True), encode(trained, views[1], dropout=True)
+            return encode_view(model, views[0]), encode_view(model, views[1])
+        with RandomKey(model.config.seed)("evaluate", "dropout").fork_torch_rng(), freeze_batch_norm_statistics(model.net):
+            return encode_view(model, views[0], dropout=True), encode_view(model, views[1], dropout=True)
 
-    def summary(self, train: Texts) -> str:
-        return f"{len(train):,} training texts, {train.tokenizer.size:,} tokens in the vocabulary"
+    def summarize_data(self, train: Texts) -> str:
+        return f"{len(train):,} training texts, {train.tokenizer.vocab_size:,} tokens in the vocabulary"
 
-    def shown(self, data: Texts) -> Callable[[Tensor], Any]:
-        return lambda ids: np.array(data.texts(ids.reshape(-1).numpy()), dtype=object).reshape(ids.shape).tolist()
+    def build_sample_renderer(self, data: Texts) -> Callable[[Tensor], Any]:
+        return lambda ids: np.array(data.get_strings(ids.reshape(-1).numpy()), dtype=object).reshape(ids.shape).tolist()
 
-    def shown_pair(self, trained: Trained, views: Pair) -> tuple[list[str], list[str]]:
-        assert trained.tokenizer is not None
-        first, second = ([trained.tokenizer.decode(row) for row in view.tolist()] for view in views)
+    def render_views(self, model: Model, views: ViewPair) -> tuple[list[str], list[str]]:
+        assert model.tokenizer is not None
+        first, second = ([model.tokenizer.decode(row) for row in view.tolist()] for view in views)
         return first, second

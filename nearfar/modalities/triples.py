@@ -7,55 +7,60 @@ from typing import Any
 
 import torch
 
-from nearfar.api.evaluate import splits_of
 from nearfar.core import UsageError
+from nearfar.core.progress import ProgressCallback
 from nearfar.data.triples.dataset import Triples
-from nearfar.evaluate import Table
-from nearfar.evaluate.link_prediction import Score, frequency, link_prediction
-from nearfar.modalities.interface import Evaluation, Progress
-from nearfar.modalities.named_rows import TableKind, evaluation, protocol, row
-from nearfar.train.model import Trained
+from nearfar.evaluate import ResultTable
+from nearfar.evaluate.link_prediction import TripleScorer, build_frequency_baseline, evaluate_link_prediction
+from nearfar.modalities.embedding_tables import EmbeddingTableModality, build_evaluation, build_protocol, build_result_row
+from nearfar.modalities.modality import Evaluation
+from nearfar.train.model import Model
+from nearfar.train.model_data import load_model_splits
 
-NOTES = [
+LINK_PREDICTION_NOTES = [
     "Link prediction, in per cent: each of {n:,} test triples asks for its head and for its tail among {entities:,} entities. Filtered: "
     "other entities that make it true, in any split, are left out. Ties: the mean of the best and the worst place.",
     "Frequency: entities by how often they stand on that side of that relation in the training triples.",
 ]
 
 
-class TripleKind(TableKind):
+class TripleModality(EmbeddingTableModality):
     """Its recipes have a `score(net, triples, side)`: how well each entity completes each triple."""
 
-    def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation:
-        splits = splits_of(trained, data, progress)
+    def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
+        splits = load_model_splits(model, data, progress)
         train, test = splits.train, splits.test
         if test is None:
             raise UsageError(f"{train.source} has no test triples whose names all occur in training: nothing to evaluate on")
-        asked, known = (torch.from_numpy(part).to(trained.device) for part in (test.triples, train.known))
-        seen = torch.from_numpy(train.triples).to(trained.device)
-        rivals: dict[str, Score] = {
-            "frequency": frequency(seen, len(train.entities), len(train.relations)),
-            "untrained table": score_of(trained.untrained()),
-            "trained table": score_of(trained),
+        asked, known = (torch.from_numpy(part).to(model.device) for part in (test.triples, train.known_triples))
+        seen = torch.from_numpy(train.triples).to(model.device)
+        rivals: dict[str, TripleScorer] = {
+            "frequency": build_frequency_baseline(seen, len(train.entities), len(train.relations)),
+            "untrained table": get_triple_score(model.build_untrained()),
+            "trained table": get_triple_score(model),
         }
         results = [
-            row(name, name != "trained table", **_measured(link_prediction(score, asked, known, len(train.entities), progress)))
+            build_result_row(
+                name,
+                name != "trained table",
+                **_select_measures(evaluate_link_prediction(score, asked, known, len(train.entities), progress)),
+            )
             for name, score in rivals.items()
         ]
-        notes = [line.format(n=len(asked), entities=len(train.entities)) for line in NOTES]
-        return evaluation(trained, Table(results, protocol(trained, notes, triples=len(asked))), splits)
+        notes = [line.format(n=len(asked), entities=len(train.entities)) for line in LINK_PREDICTION_NOTES]
+        return build_evaluation(model, ResultTable(results, build_protocol(model, notes, triples=len(asked))), splits)
 
-    def summary(self, train: Triples) -> str:
+    def summarize_data(self, train: Triples) -> str:
         return f"{len(train.triples):,} training triples of {len(train.entities):,} entities and {len(train.relations):,} relations"
 
 
-def score_of(trained: Trained) -> Score:
-    recipe: Any = trained.recipe
+def get_triple_score(model: Model) -> TripleScorer:
+    recipe: Any = model.recipe
     if not hasattr(recipe, "score"):
         raise UsageError(f"{type(recipe).__name__} has no method score(net, triples, side): links cannot be predicted with it")
-    return lambda triples, side: recipe.score(trained.net, triples, side)
+    return lambda triples, side: recipe.score(model.net, triples, side)
 
 
-def _measured(found: Any) -> dict[str, Any]:
-    values = dataclasses.asdict(found)
+def _select_measures(measures: Any) -> dict[str, Any]:
+    values = dataclasses.asdict(measures)
     return {name: values[name] for name in ("mrr", "hits1", "hits3", "hits10", "mean_rank")}

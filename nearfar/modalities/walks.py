@@ -8,59 +8,60 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nearfar.api.evaluate import splits_of
-from nearfar.core import Key
-from nearfar.data.walks.dataset import Graph
-from nearfar.evaluate import Features, Table, compare
-from nearfar.evaluate.multilabel import multilabel
-from nearfar.modalities.interface import Evaluation, Progress
-from nearfar.modalities.named_rows import TableKind, evaluation, protocol, row
-from nearfar.train.model import Trained
+from nearfar.core import RandomKey
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.walks.dataset import WalkGraph
+from nearfar.evaluate import Features, ResultTable, compare_features
+from nearfar.evaluate.multilabel import multilabel_f1
+from nearfar.modalities.embedding_tables import EmbeddingTableModality, build_evaluation, build_protocol, build_result_row
+from nearfar.modalities.modality import Evaluation
+from nearfar.train.model import Model
+from nearfar.train.model_data import load_model_splits
 
-SHARE, DRAWS = 0.5, 10
+TRAIN_FRACTION, SPLIT_DRAWS = 0.5, 10
 """Of the labelled nodes as many teach as are asked about, ten times: the protocol of DeepWalk and node2vec."""
-NOTE = (
+MULTILABEL_NOTE = (
     "F1 in per cent, of {nodes:,} nodes in {groups} groups: logistic regressions, one against the rest, learn from {share:.0%} of the "
     "nodes and answer for the others with as many groups as each is in; mean ± standard deviation over "
     "{draws} draws. All edges are seen by all."
 )
-NO_GROUPS = "This graph names no groups: there is nothing to predict, only the geometry of the vectors is shown."
+NO_GROUPS_NOTE = "This graph names no groups: there is nothing to predict, only the geometry of the vectors is shown."
 
 
-class WalkKind(TableKind):
-    def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation:
-        splits = splits_of(trained, data, progress)
-        graph, key = splits.train, Key(trained.run.seed)("evaluate")
-        rows = {"degree": degrees(graph), "adjacency SVD": spectral(graph, trained.recipe.dim)}  # type: ignore[attr-defined]
-        rows |= {"untrained table": trained.untrained().encode(graph), "trained table": trained.encode(graph)}
+class WalkModality(EmbeddingTableModality):
+    def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
+        splits = load_model_splits(model, data, progress)
+        graph, rng_key = splits.train, RandomKey(model.config.seed)("evaluate")
+        rows = {"degree": compute_log_degrees(graph), "adjacency SVD": compute_adjacency_svd(graph, model.recipe.dim)}  # type: ignore[attr-defined]
+        rows |= {"untrained table": model.build_untrained().encode(graph), "trained table": model.encode(graph)}
         if graph.groups is None:
             found = {name: Features(x, x, baseline=name != "trained table") for name, x in rows.items() if name != "degree"}
-            table = compare(found, key=key, checkpoint=f"step {trained.step} of {trained.run.steps}")
-            table = Table(table.results, table.protocol | protocol(trained, [NO_GROUPS]))
-            return evaluation(trained, table, splits)
+            table = compare_features(found, rng_key=rng_key, checkpoint=f"step {model.step} of {model.config.steps}")
+            table = ResultTable(table.results, table.protocol | build_protocol(model, [NO_GROUPS_NOTE]))
+            return build_evaluation(model, table, splits)
         groups, results = torch.from_numpy(graph.groups), []
         for name, x in rows.items():
-            f1 = multilabel(x, groups, key=key, share=SHARE, draws=DRAWS)
+            f1 = multilabel_f1(x, groups, rng_key=rng_key, train_fraction=TRAIN_FRACTION, draws=SPLIT_DRAWS)
             measured = {"macro_f1": f1.macro, "micro_f1": f1.micro, "macro_f1_std": f1.macro_std, "micro_f1_std": f1.micro_std}
-            results.append(row(name, name != "trained table", x, **measured))
-        note = NOTE.format(nodes=int(groups.any(1).sum()), groups=groups.shape[1], share=SHARE, draws=DRAWS)
-        return evaluation(trained, Table(results, protocol(trained, [note])), splits)
+            results.append(build_result_row(name, name != "trained table", x, **measured))
+        note = MULTILABEL_NOTE.format(nodes=int(groups.any(1).sum()), groups=groups.shape[1], share=TRAIN_FRACTION, draws=SPLIT_DRAWS)
+        return build_evaluation(model, ResultTable(results, build_protocol(model, [note])), splits)
 
-    def summary(self, train: Graph) -> str:
-        return f"{len(train):,} nodes and {len(train.neighbours) // 2:,} edges"
+    def summarize_data(self, train: WalkGraph) -> str:
+        return f"{len(train):,} nodes and {len(train.neighbors) // 2:,} edges"
 
 
-def degrees(graph: Graph) -> Tensor:
+def compute_log_degrees(graph: WalkGraph) -> Tensor:
     """The logarithm of the degree, the one number that is known of a node without looking further."""
-    return torch.from_numpy(np.log1p(graph.strength).astype(np.float32))[:, None]
+    return torch.from_numpy(np.log1p(graph.weighted_degrees).astype(np.float32))[:, None]
 
 
-def spectral(graph: Graph, dim: int) -> Tensor:
+def compute_adjacency_svd(graph: WalkGraph, dim: int) -> Tensor:
     """The largest singular vectors of the adjacency matrix, scaled by the square roots of their values."""
     from scipy.sparse import csr_matrix
     from scipy.sparse.linalg import svds
 
-    weights = np.ones(len(graph.neighbours), dtype=np.float64) if graph.weights is None else graph.weights.astype(np.float64)
-    matrix = csr_matrix((weights, graph.neighbours, graph.starts), shape=(len(graph), len(graph)))
+    weights = np.ones(len(graph.neighbors), dtype=np.float64) if graph.weights is None else graph.weights.astype(np.float64)
+    matrix = csr_matrix((weights, graph.neighbors, graph.neighbor_offsets), shape=(len(graph), len(graph)))
     u, s, _ = svds(matrix, k=min(dim, len(graph) - 1), v0=np.ones(len(graph)))
     return torch.from_numpy((u * np.sqrt(s)).astype(np.float32))

@@ -8,51 +8,62 @@ from typing import Any
 
 from torch import Tensor
 
-from nearfar.api.evaluate import splits_of
-from nearfar.core import Key, UsageError
+from nearfar.core import RandomKey, UsageError
+from nearfar.core.progress import ProgressCallback
 from nearfar.data import Splits
-from nearfar.data.common.names import every_name
+from nearfar.data.common.named_samples import select_all_names
 from nearfar.data.words.dataset import Corpus
-from nearfar.evaluate import Features, Table, compare
+from nearfar.evaluate import Features, ResultTable, compare_features
 from nearfar.evaluate.isotropy import cosine_moments
-from nearfar.evaluate.word_similarity import Answers, agreement, analogies, read_analogies, read_judged
-from nearfar.modalities.interface import Evaluation, Progress
-from nearfar.modalities.named_rows import TableKind, evaluation, every_row, names_of, nearest_names, protocol, row
-from nearfar.train.model import Trained
+from nearfar.evaluate.word_similarity import AnalogyResult, read_analogies, read_rated_pairs, score_analogies, score_word_similarity
+from nearfar.modalities.embedding_tables import (
+    EmbeddingTableModality,
+    build_evaluation,
+    build_protocol,
+    build_result_row,
+    encode_all_rows,
+    get_row_numbers,
+    list_nearest_names,
+)
+from nearfar.modalities.modality import Evaluation
+from nearfar.train.model import Model
+from nearfar.train.model_data import load_model_splits
 
-AMONG = 30_000
+ANALOGY_CANDIDATE_WORDS = 30_000
 """Analogies are asked and answered among the most frequent words, as is the custom."""
-QUOTED = 5
+QUOTED_WORDS = 5
 """Words whose neighbours are named below the table."""
 
 
-class WordKind(TableKind):
-    def measure(self, trained: Trained, data: Any, progress: Progress | None) -> Evaluation:
-        rows = {"untrained table": every_row(trained.untrained()), "trained table": every_row(trained)}
+class WordModality(EmbeddingTableModality):
+    def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
+        rows = {"untrained table": encode_all_rows(model.build_untrained()), "trained table": encode_all_rows(model)}
         if data is None:
-            return evaluation(trained, _geometry(trained, rows), splits_of(trained, None, progress))
-        assert trained.tokenizer is not None
-        words = every_name(trained.tokenizer)
-        return evaluation(trained, _judged(trained, rows, judged_files(data)), Splits(words, None))
+            return build_evaluation(model, _evaluate_geometry(model, rows), load_model_splits(model, None, progress))
+        assert model.tokenizer is not None
+        words = select_all_names(model.tokenizer)
+        return build_evaluation(model, _evaluate_judgments(model, rows, find_judgment_files(data)), Splits(words, None))
 
-    def summary(self, train: Corpus) -> str:
+    def summarize_data(self, train: Corpus) -> str:
         return f"{len(train.tokens):,} words of running text, {len(train):,} different ones"
 
 
-def _geometry(trained: Trained, rows: dict[str, Tensor]) -> Table:
+def _evaluate_geometry(model: Model, rows: dict[str, Tensor]) -> ResultTable:
     """Nothing in running text says what a word should be near: shown is whether the vectors use their space, and who is near whom."""
     found = {name: Features(x, x, baseline=name != "trained table") for name, x in rows.items()}
-    table = compare(found, key=Key(trained.run.seed)("evaluate"), checkpoint=f"step {trained.step} of {trained.run.steps}")
+    table = compare_features(
+        found, rng_key=RandomKey(model.config.seed)("evaluate"), checkpoint=f"step {model.step} of {model.config.steps}"
+    )
     means = {name: cosine_moments(x)[0] for name, x in rows.items()}
     notes = [
         "Running text has no test split. --data FOLDER with WordSim-353, SimLex-999 or Google's analogies compares with people.",
         f"Mean cosine of two words: {', '.join(f'{name} {mean:.3f}' for name, mean in means.items())} (0: all directions alike).",
-        f"Nearest to the most frequent words: {'; '.join(nearest_names(trained, QUOTED))}.",
+        f"Nearest to the most frequent words: {'; '.join(list_nearest_names(model, QUOTED_WORDS))}.",
     ]
-    return Table(table.results, table.protocol | protocol(trained, notes))
+    return ResultTable(table.results, table.protocol | build_protocol(model, notes))
 
 
-def judged_files(data: Any) -> list[Path]:
+def find_judgment_files(data: Any) -> list[Path]:
     """The files of judgements in a folder, or the one that is named."""
     path = Path(data).expanduser() if isinstance(data, (str, Path)) else None
     if path is None or not path.exists():
@@ -64,30 +75,30 @@ def judged_files(data: Any) -> list[Path]:
     return files
 
 
-def _judged(trained: Trained, rows: dict[str, Tensor], files: list[Path]) -> Table:
-    number, stems = names_of(trained), [file.stem for file in files]
-    results = [row(name, name != "trained table", x) for name, x in rows.items()]
+def _evaluate_judgments(model: Model, rows: dict[str, Tensor], files: list[Path]) -> ResultTable:
+    number, stems = get_row_numbers(model), [file.stem for file in files]
+    results = [build_result_row(name, name != "trained table", x) for name, x in rows.items()]
     titles, notes = {}, ["In per cent: Spearman's correlation of cosines with judgements, or right answers to analogies (3CosAdd)."]
     for file in files:
-        asked = _is_analogies(file)
-        sections, pairs = (read_analogies(file), None) if asked else (None, read_judged(file))
+        asked = _is_analogy_file(file)
+        sections, pairs = (read_analogies(file), None) if asked else (None, read_rated_pairs(file))
         covered = total = 0
         for result, x in zip(results, rows.values(), strict=True):
             if sections is not None:
-                found = sum(analogies(x, number, sections, AMONG).values(), Answers(0, 0, 0))
+                found = sum(score_analogies(x, number, sections, ANALOGY_CANDIDATE_WORDS).values(), AnalogyResult(0, 0, 0))
                 value, covered, total = found.accuracy, found.covered, found.questions
             else:
                 assert pairs is not None
-                agreed = agreement(x, number, pairs)
+                agreed = score_word_similarity(x, number, pairs)
                 value, covered, total = agreed.spearman, agreed.covered, agreed.pairs
             if not math.isnan(value):
                 result[f"file {file.name}"] = value
         titles[f"file {file.name}"] = file.stem if stems.count(file.stem) == 1 else file.name
         notes.append(f"{file.name}: {covered:,} of {total:,} {'questions' if asked else 'pairs'} are of known words.")
-    return Table(results, protocol(trained, notes, accuracies=titles))
+    return ResultTable(results, build_protocol(model, notes, accuracies=titles))
 
 
-def _is_analogies(file: Path) -> bool:
+def _is_analogy_file(file: Path) -> bool:
     """Google's file names its sections: ': capital-common-countries'."""
     with file.open("rb") as lines:
         return next((line for line in lines if line.strip() and not line.startswith(b"#")), b"").startswith(b":")

@@ -22,12 +22,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from nearfar.core import Recipe, Run, UsageError
-from nearfar.core.errors import did_you_mean
+from nearfar.core import Recipe, TrainConfig, UsageError
+from nearfar.core.errors import suggest_similar_names
 
-NO_FILE = " (no file)"
+NO_FILE_SUFFIX = " (no file)"
 """Follows the name of a class that was typed into a notebook or a shell, where a run names its recipe."""
-_beside: set[str] = set()
+_sibling_modules: set[str] = set()
 """Modules that recipe files imported from their own folders."""
 
 
@@ -36,59 +36,63 @@ class Method:
     """What a recipe's file says: the class, its settings and its published numbers."""
 
     name: str
-    recipe: type[Recipe]
-    paper: tuple[Recipe, Run]
-    tiny: tuple[Recipe, Run]
+    recipe_class: type[Recipe]
+    paper: tuple[Recipe, TrainConfig]
+    tiny: tuple[Recipe, TrainConfig]
     reported: dict[str, Any]
-    source: Path
-    text: bytes | None = None
+    source_path: Path
+    source_bytes: bytes | None = None
     """What a file of the user's own held when it was run; None for nearfar's own, and where no file is known."""
 
 
-def names() -> list[str]:
+def list_methods() -> list[str]:
     """All methods, without importing any."""
-    return sorted(_modules())
+    return sorted(_list_modules())
 
 
-def method(name: str) -> Method:
+def load_method(name: str) -> Method:
     """The method of that name, or that a Python file of the user's own defines."""
     if name.endswith(".py"):
-        return _from_file(Path(name))
-    modules = _modules()
+        return _load_from_file(Path(name))
+    modules = _list_modules()
     if name not in modules:
-        raise UsageError(f"unknown recipe {name!r}.{did_you_mean(name, modules)} `nearfar list` shows all {len(modules)}")
+        raise UsageError(f"unknown recipe {name!r}.{suggest_similar_names(name, modules)} `nearfar list` shows all {len(modules)}")
     module = importlib.import_module(modules[name])
-    return _read(name, module, _only_recipe(module))
+    return _build_method(name, module, _get_only_recipe(module))
 
 
-def is_own(name: str) -> bool:
+def is_user_recipe(name: str) -> bool:
     """Whether a recipe of this name is not one of nearfar's: a file, or a class without one."""
-    return name.endswith((".py", NO_FILE))
+    return name.endswith((".py", NO_FILE_SUFFIX))
 
 
-def of(recipe: Recipe | type[Recipe]) -> Method:
+def find_method(recipe: Recipe | type[Recipe]) -> Method:
     """The method whose file defines this recipe; named by its class where no file does (a notebook, a shell)."""
     kind = recipe if isinstance(recipe, type) else type(recipe)
-    for name, module in _modules().items():
+    for name, module in _list_modules().items():
         if module == kind.__module__:
-            return method(name)
+            return load_method(name)
     module = sys.modules.get(kind.__module__)
     loader = getattr(module, "__loader__", None)
-    if isinstance(loader, _OwnFile):
-        return _read(loader.path, module, kind, loader.text)
-    file = _file_of(kind)
-    return _read(file, module, kind, Path(file).read_bytes()) if file else _read(f"{kind.__name__}{NO_FILE}", module, kind)
+    if isinstance(loader, _UserFileLoader):
+        return _build_method(loader.path, module, kind, loader.text)
+    file = _find_file(kind)
+    return (
+        _build_method(file, module, kind, Path(file).read_bytes())
+        if file
+        else _build_method(f"{kind.__name__}{NO_FILE_SUFFIX}", module, kind)
+    )
 
 
-def _file_of(kind: type[Recipe]) -> str | None:
+def _find_file(recipe_class: type[Recipe]) -> str | None:
     try:
-        file = inspect.getfile(kind)
+        file = inspect.getfile(recipe_class)
     except (OSError, TypeError):  # what Python says of a class that was typed in
         return None
     return os.path.abspath(file) if file.endswith(".py") and os.path.isfile(file) else None
 
 
-def _modules() -> dict[str, str]:
+def _list_modules() -> dict[str, str]:
     found: dict[str, str] = {}
     for folder in pkgutil.iter_modules(__path__, f"{__name__}."):
         path = [str(Path(__path__[0]) / folder.name.rsplit(".", 1)[1])]
@@ -97,19 +101,21 @@ def _modules() -> dict[str, str]:
     return found
 
 
-def _only_recipe(module: ModuleType) -> type[Recipe]:
+def _get_only_recipe(module: ModuleType) -> type[Recipe]:
     kinds = [v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Recipe) and v.__module__ == module.__name__]
     if len(kinds) != 1:
         raise UsageError(f"{module.__file__} must define exactly one Recipe, it defines {[k.__name__ for k in kinds] or 'none'}")
     return kinds[0]
 
 
-def _read(name: str, module: ModuleType | None, kind: type[Recipe], text: bytes | None = None) -> Method:
-    paper, tiny = getattr(module, "paper", (kind(), Run())), getattr(module, "tiny", (kind(), Run()))
-    return Method(name, kind, paper, tiny, getattr(module, "reported", {}), Path(getattr(module, "__file__", None) or "."), text)
+def _build_method(name: str, module: ModuleType | None, recipe_class: type[Recipe], source_bytes: bytes | None = None) -> Method:
+    paper, tiny = getattr(module, "paper", (recipe_class(), TrainConfig())), getattr(module, "tiny", (recipe_class(), TrainConfig()))
+    return Method(
+        name, recipe_class, paper, tiny, getattr(module, "reported", {}), Path(getattr(module, "__file__", None) or "."), source_bytes
+    )
 
 
-class _OwnFile(SourceFileLoader):
+class _UserFileLoader(SourceFileLoader):
     """Runs what was read, and nothing that was compiled earlier: `text` is what the recipe does, whatever is in the file by now."""
 
     def __init__(self, name: str, path: str, text: bytes):
@@ -120,29 +126,29 @@ class _OwnFile(SourceFileLoader):
         return self.source_to_code(self.text, self.path)
 
 
-def _from_file(path: Path) -> Method:
+def _load_from_file(path: Path) -> Method:
     if not path.is_file():
         raise UsageError(f"no such recipe file: {path}")
     file, text = os.path.abspath(path), path.read_bytes()
     mark = hashlib.sha256(file.encode() + text).hexdigest()[:12]  # files of the same name, or of another day, must not meet
     name = f"nearfar_recipe_{path.stem}_{mark}"
-    loader = _OwnFile(name, file, text)
+    loader = _UserFileLoader(name, file, text)
     spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    with _importable(os.path.dirname(file)):
+    with _allow_imports_from(os.path.dirname(file)):
         loader.exec_module(module)
-    return _read(str(path), module, _only_recipe(module), text)
+    return _build_method(str(path), module, _get_only_recipe(module), text)
 
 
 @contextlib.contextmanager
-def _importable(folder: str) -> Iterator[None]:
+def _allow_imports_from(folder: str) -> Iterator[None]:
     """Within the block, modules that lie in the folder can be imported: those of this folder, as they are now, and not those of the same
     names that an earlier recipe file imported."""
-    for name in _beside:
+    for name in _sibling_modules:
         sys.modules.pop(name, None)
-    _beside.clear()
+    _sibling_modules.clear()
     before = set(sys.modules)
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
@@ -151,10 +157,12 @@ def _importable(folder: str) -> Iterator[None]:
     finally:
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
-        _beside.update(name for name in set(sys.modules) - before if name.split(".")[0] not in before and _lies_in(folder, name))
+        _sibling_modules.update(
+            name for name in set(sys.modules) - before if name.split(".")[0] not in before and _is_in_folder(folder, name)
+        )
 
 
-def _lies_in(folder: str, name: str) -> bool:
+def _is_in_folder(folder: str, name: str) -> bool:
     """Whether a module, or the package that it is of, lies in the folder itself: an environment may lie further down."""
     top = os.path.join(folder, name.split(".")[0])
     file = getattr(sys.modules[name], "__file__", None) or ""

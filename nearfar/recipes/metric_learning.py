@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from nearfar.core import Embedded, Key, Net, Recipe, Sizes, Views
+from nearfar.core import Embeddings, Net, RandomKey, Recipe, Sizes, Views
 from nearfar.heads import mlp
-from nearfar.similarity import Augment, Compose, Crop, Flip, views_for
-from nearfar.similarity.by_class import ByClass
+from nearfar.similarity import Compose, Crop, Flip, ImageViews, choose_views
+from nearfar.similarity.class_balanced import ClassBalancedViews
 
 
 @dataclass(frozen=True)
@@ -24,20 +24,20 @@ class MetricLearning(Recipe):
 
     dim: int = 64
     """Width of the embedding."""
-    per_class: int = 4
+    samples_per_class: int = 4
     """Samples of each class in a batch (K); there are batch / K classes (P)."""
 
-    def similarity(self, net: Net) -> ByClass:
-        return ByClass(Augment(views_for(net.sizes, cropped_and_flipped).pipelines[:1]), self.per_class)
+    def similarity(self, net: Net) -> ClassBalancedViews:
+        return ClassBalancedViews(ImageViews(choose_views(net.sizes, crop_and_flip).pipelines[:1]), self.samples_per_class)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        return Net(encoder=encoder, head=self.head(encoder.dim), trunk=encoder)  # the second name is for `encode`
+        return Net(encoder=encoder, head=self.build_head(encoder.dim), trunk=encoder)  # the second name is for `encode`
 
-    def head(self, width: int) -> nn.Module:
+    def build_head(self, width: int) -> nn.Module:
         """From the encoder's output to the embedding: a linear map."""
         return mlp(width, self.dim)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"z": net.head(net.encoder(x["v0"])), "y": x["label"], "slot": x["slot"]}
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
@@ -46,6 +46,6 @@ class MetricLearning(Recipe):
         return h if tower == "trunk" else net.head(h)
 
 
-def cropped_and_flipped(size: int) -> Augment:
+def crop_and_flip(size: int) -> ImageViews:
     """What these methods do to photographs: crops that leave most of the picture, and mirror images."""
-    return Augment.repeat(Compose(Crop(size, scale=(0.7, 1.0)), Flip()))
+    return ImageViews.repeat(Compose(Crop(size, scale=(0.7, 1.0)), Flip()))

@@ -9,46 +9,51 @@ from html import escape
 
 import numpy as np
 
-PALETTE = 10
+PALETTE_SIZE = 10
 """Colours that the style sheet names --c0 … --c9; more groups than that get evenly turned hues."""
-MOST_POINTS = 400
+MAX_LINE_POINTS = 400
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 44.0, 14.0, 10.0, 38.0
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """One curve. `colour` counts from 0; a faint line stays in the background and out of the legend."""
 
     name: str
     x: Sequence[float] | np.ndarray
     y: Sequence[float] | np.ndarray
-    colour: int = 0
+    color: int = 0
     faint: bool = False
 
 
-def colour(index: int, count: int) -> str:
+def get_css_color(index: int, count: int) -> str:
     """CSS colour of group `index` of `count`: a named one if there are enough, else a hue a golden angle further on."""
-    return f"var(--c{index})" if count <= PALETTE else f"hsl({index * 137.508 % 360:.0f} 55% {45 + 15 * (index % 2)}%)"
+    return f"var(--c{index})" if count <= PALETTE_SIZE else f"hsl({index * 137.508 % 360:.0f} 55% {45 + 15 * (index % 2)}%)"
 
 
-def line_chart(lines: Sequence[Line], label: str, width: int = 400, height: int = 210, log_y: bool = False, x_title: str = "step") -> str:
+def draw_line_chart(
+    lines: Sequence[ChartLine], label: str, width: int = 400, height: int = 210, log_y: bool = False, x_title: str = "step"
+) -> str:
     """Curves over a common axis. Values that are not finite (not positive on a log axis) leave a gap."""
-    curves = [(line, *_usable(line, log_y)) for line in lines]
+    curves = [(line, *_prepare_curve(line, log_y)) for line in lines]
     all_x = np.concatenate([x[np.isfinite(y)] for _, x, y in curves])
     all_y = np.concatenate([y[np.isfinite(y)] for _, _, y in curves])
     if not len(all_y):
         return '<p class="quiet">no finite values</p>'
-    x_ticks, y_ticks = ticks(all_x.min(), all_x.max(), 5), (decades if log_y else ticks)(all_y.min(), all_y.max())
-    to_x = _scale(all_x.min(), all_x.max(), MARGIN_LEFT, width - MARGIN_RIGHT)
-    to_y = _scale(min(y_ticks[0], all_y.min()), max(y_ticks[-1], all_y.max()), height - MARGIN_BOTTOM, MARGIN_TOP)
+    x_ticks, y_ticks = (
+        compute_ticks(all_x.min(), all_x.max(), 5),
+        (compute_decade_ticks if log_y else compute_ticks)(all_y.min(), all_y.max()),
+    )
+    to_x = _build_scale(all_x.min(), all_x.max(), MARGIN_LEFT, width - MARGIN_RIGHT)
+    to_y = _build_scale(min(y_ticks[0], all_y.min()), max(y_ticks[-1], all_y.max()), height - MARGIN_BOTTOM, MARGIN_TOP)
     parts = [_axes(x_ticks, y_ticks, to_x, to_y, width, height, log_y, x_title)]
     for line, x, y in curves:
         style = "faint" if line.faint else "line"
-        parts.append(f'<path class="{style}" style="stroke:var(--c{line.colour % PALETTE})" d="{_path(to_x(x), to_y(y))}"/>')
+        parts.append(f'<path class="{style}" style="stroke:var(--c{line.color % PALETTE_SIZE})" d="{_path(to_x(x), to_y(y))}"/>')
     return _svg(width, height, label, "".join(parts))
 
 
-def scatter(
+def draw_scatter(
     points: np.ndarray,
     label: str,
     groups: np.ndarray | None = None,
@@ -67,49 +72,49 @@ def scatter(
     for g in range(count):
         members = np.flatnonzero(groups == g) if groups is not None else np.arange(len(points))
         circles = "".join(_circle(at[i], radius, titles[int(i)] if titles is not None else "") for i in members)
-        marks.append(f'<g style="fill:{colour(g, count)}">{circles}</g>')
+        marks.append(f'<g style="fill:{get_css_color(g, count)}">{circles}</g>')
     return _svg(width, height, label, "".join(marks), "points")
 
 
-def legend(names: Sequence[str], most: int = 24, colours: Sequence[str] | None = None) -> str:
+def draw_legend(names: Sequence[str], max_names: int = 24, colors: Sequence[str] | None = None) -> str:
     """Names beside their colours; past `most` only their number."""
-    colours = colours or [colour(i, len(names)) for i in range(len(names))]
-    items = [f'<li><i style="background:{c}"></i>{escape(n)}</li>' for n, c in zip(names, colours, strict=True)][:most]
-    rest = f"<li>and {len(names) - most} more</li>" if len(names) > most else ""
+    colors = colors or [get_css_color(i, len(names)) for i in range(len(names))]
+    items = [f'<li><i style="background:{c}"></i>{escape(n)}</li>' for n, c in zip(names, colors, strict=True)][:max_names]
+    rest = f"<li>and {len(names) - max_names} more</li>" if len(names) > max_names else ""
     return f'<ul class="legend">{"".join(items)}{rest}</ul>'
 
 
-def ticks(low: float, high: float, about: int = 4) -> list[float]:
+def compute_ticks(low: float, high: float, target_count: int = 4) -> list[float]:
     """Round numbers (1, 2 or 5 times a power of ten apart) that lie within [low, high], some `about` of them."""
     if high <= low:
         return [low]
-    raw = (high - low) / about
+    raw = (high - low) / target_count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * m for m in (1, 2, 5, 10) if power * m >= raw * 0.999)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(i * step, 12) for i in range(first, last + 1)] or [low]
 
 
-def decades(low: float, high: float) -> list[float]:
+def compute_decade_ticks(low: float, high: float) -> list[float]:
     """Whole exponents that enclose [low, high], both logarithms to base ten; about six at most, the highest always among them."""
     first, last = math.floor(low), math.ceil(high)
     stride = max(1, math.ceil((last - first) / 5))
     return [float(e) for e in range(last, first - 1, -stride)][::-1]
 
 
-def thinned(x: np.ndarray, y: np.ndarray, most: int = MOST_POINTS) -> tuple[np.ndarray, np.ndarray]:
+def thin_curve(x: np.ndarray, y: np.ndarray, max_points: int = MAX_LINE_POINTS) -> tuple[np.ndarray, np.ndarray]:
     """At most about `most` points that keep every spike: the smallest and the largest value of each stretch, in order."""
-    if len(x) <= most:
+    if len(x) <= max_points:
         return x, y
     keep = {0, len(x) - 1}
-    for part in np.array_split(np.arange(len(x)), most // 2):
+    for part in np.array_split(np.arange(len(x)), max_points // 2):
         values = y[part]
         keep |= {int(part[0])} if np.isnan(values).any() else {int(part[values.argmin()]), int(part[values.argmax()])}
     index = np.array(sorted(keep))
     return x[index], y[index]
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """Short and exact enough for an axis: 1500000 -> 1.5M, 20000 -> 20k, 0.0005 -> 5e-4."""
     for size, unit in ((1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
@@ -120,15 +125,15 @@ def number(value: float) -> str:
     return f"{value:.4g}".replace("-", "−")
 
 
-def _usable(line: Line, log_y: bool) -> tuple[np.ndarray, np.ndarray]:
+def _prepare_curve(line: ChartLine, log_y: bool) -> tuple[np.ndarray, np.ndarray]:
     x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
     y = np.where(np.isfinite(y), y, np.nan)
     if log_y:
         y = np.log10(np.where(y > 0, y, np.nan))
-    return thinned(x, y)
+    return thin_curve(x, y)
 
 
-def _scale(low: float, high: float, start: float, end: float):
+def _build_scale(low: float, high: float, start: float, end: float):
     """The map of [low, high] onto [start, end]; a single value lands in the middle."""
     if high <= low:
         return lambda v: np.full_like(np.asarray(v, dtype=float), (start + end) / 2)
@@ -140,10 +145,10 @@ def _axes(x_ticks, y_ticks, to_x, to_y, width: int, height: int, log_y: bool, x_
     parts = []
     for tick in y_ticks:
         y = float(to_y(tick))
-        text = f'10<tspan dy="-4" font-size="8">{tick:.0f}</tspan>'.replace(">-", ">−") if log_y else number(tick)
+        text = f'10<tspan dy="-4" font-size="8">{tick:.0f}</tspan>'.replace(">-", ">−") if log_y else format_number(tick)
         parts.append(f'<line class="grid" x1="{MARGIN_LEFT}" x2="{width - MARGIN_RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{MARGIN_LEFT - 7}" y="{y + 3.5:.1f}" text-anchor="end">{text}</text>')
-    parts += [f'<text x="{float(to_x(tick)):.1f}" y="{floor + 16}" text-anchor="middle">{number(tick)}</text>' for tick in x_ticks]
+    parts += [f'<text x="{float(to_x(tick)):.1f}" y="{floor + 16}" text-anchor="middle">{format_number(tick)}</text>' for tick in x_ticks]
     parts.append(f'<line class="axis" x1="{MARGIN_LEFT}" x2="{width - MARGIN_RIGHT}" y1="{floor}" y2="{floor}"/>')
     middle = (MARGIN_LEFT + width - MARGIN_RIGHT) / 2
     parts.append(f'<text x="{middle}" y="{floor + 33}" text-anchor="middle">{escape(x_title)}</text>')

@@ -8,24 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.reports.charts import Line, line_chart, number
-from nearfar.reports.page import section
+from nearfar.reports.charts import ChartLine, draw_line_chart, format_number
+from nearfar.reports.page import render_section
 
-NOT_CURVES = {"step", "epoch", "time", "seconds", "knn_k", "knn_tau"}
+NON_CURVE_FIELDS = {"step", "epoch", "time", "seconds", "knn_k", "knn_tau"}
 """Numbers of the log that are the axis or a protocol, not a course."""
-LEARNING_RATES = {"lr", "learning_rate"}
+LEARNING_RATE_FIELDS = {"lr", "learning_rate"}
 
 
-def curves(log: Sequence[Mapping[str, Any]]) -> str:
+def render_learning_curves(log: Sequence[Mapping[str, Any]]) -> str:
     """A chart for every number of the log, the loss first and the learning rate last; nothing where nothing was logged."""
     lines = [line for line in log if "step" in line]
     names = list(dict.fromkeys(name for line in lines for name, value in line.items() if _is_scalar(value)))
-    names = [n for n in names if n not in NOT_CURVES]
+    names = [n for n in names if n not in NON_CURVE_FIELDS]
     if not names:
         return ""
-    order = sorted(names, key=lambda n: (n != "loss", n in LEARNING_RATES))
+    order = sorted(names, key=lambda n: (n != "loss", n in LEARNING_RATE_FIELDS))
     charts = "".join(_curve(name, lines) for name in order)
-    return section("curves", "Learning curves", f'<div class="charts">{charts}</div>')
+    return render_section("curves", "Learning curves", f'<div class="charts">{charts}</div>')
 
 
 def _is_scalar(value: Any) -> bool:
@@ -36,14 +36,16 @@ def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> str:
     chosen = [line for line in log if _is_scalar(line.get(name))]
     x, y = (np.array([line[key] for line in chosen], dtype=float) for key in ("step", name))
     lines = (
-        [Line(name, x, y, faint=True), Line(name, x, _smoothed(y))] if len(y) > 60 and name not in LEARNING_RATES else [Line(name, x, y)]
+        [ChartLine(name, x, y, faint=True), ChartLine(name, x, _smooth(y))]
+        if len(y) > 60 and name not in LEARNING_RATE_FIELDS
+        else [ChartLine(name, x, y)]
     )
-    chart = line_chart(lines, f"{name} against steps", height=160 if name in LEARNING_RATES else 220)
-    last = f"{number(y[-1])} at step {x[-1]:,.0f}" if np.isfinite(y[-1]) else "not finite at the end"
+    chart = draw_line_chart(lines, f"{name} against steps", height=160 if name in LEARNING_RATE_FIELDS else 220)
+    last = f"{format_number(y[-1])} at step {x[-1]:,.0f}" if np.isfinite(y[-1]) else "not finite at the end"
     return f"<figure><figcaption><b>{escape(name)}</b><span>{last}</span></figcaption>{chart}</figure>"
 
 
-def _smoothed(y: np.ndarray) -> np.ndarray:
+def _smooth(y: np.ndarray) -> np.ndarray:
     """Mean over a window of a thirtieth of the run, shorter at both ends; gaps stay gaps."""
     half = max(1, len(y) // 60)
     good = np.isfinite(y)

@@ -28,29 +28,39 @@ DELIMITERS = {
     "lVert": "‖", "rVert": "‖", "Vert": "‖", "|": "‖", "lvert": "|", "rvert": "|", "vert": "|", "langle": "⟨", "rangle": "⟩",
     "lfloor": "⌊", "rfloor": "⌋", "lceil": "⌈", "rceil": "⌉", "{": "{", "}": "}", "lbrace": "{", "rbrace": "}",
 }  # fmt: skip
-LARGE = {"sum": "∑", "prod": "∏", "int": "∫", "bigcup": "⋃", "bigcap": "⋂"}
+LARGE_OPERATORS = {"sum": "∑", "prod": "∏", "int": "∫", "bigcup": "⋃", "bigcap": "⋂"}
 FUNCTIONS = {"arg", "exp", "log", "ln", "cos", "sin", "tanh", "det", "dim", "tr", "Pr"}
 LIMIT_FUNCTIONS = {"max", "min", "sup", "inf", "lim", "argmax", "argmin"}
-SPACES = {",": 0.167, ":": 0.222, ";": 0.278, "!": -0.167, " ": 0.25, "thinspace": 0.167, "thickspace": 0.278, "quad": 1.0, "qquad": 2.0}
-IN_TEXT = {"\\ ": "\u00a0", "\\,": "\u00a0", "~": "\u00a0", "\\_": "_"}
+SPACE_WIDTHS = {
+    ",": 0.167,
+    ":": 0.222,
+    ";": 0.278,
+    "!": -0.167,
+    " ": 0.25,
+    "thinspace": 0.167,
+    "thickspace": 0.278,
+    "quad": 1.0,
+    "qquad": 2.0,
+}
+TEXT_ESCAPES = {"\\ ": "\u00a0", "\\,": "\u00a0", "~": "\u00a0", "\\_": "_"}
 ACCENTS = {"hat": "^", "widehat": "^", "tilde": "~", "widetilde": "~", "bar": "¯", "overline": "¯", "vec": "→", "dot": "˙"}
-SIZES = {"big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "bigm", "Bigm"}
+SIZE_COMMANDS = {"big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "bigm", "Bigm"}
 ALPHABETS = {"mathbb": (0x1D538, 0x1D552, 0x1D7D8), "mathcal": (0x1D49C, 0x1D4B6, None), "mathbf": (0x1D400, 0x1D41A, 0x1D7CE)}
 """First capital, first small letter, zero of each Unicode alphabet …"""
-EXCEPTIONS = {
+ALPHABET_EXCEPTIONS = {
     "mathbb": dict(zip("CHNPQRZ", "ℂℍℕℙℚℝℤ", strict=True)),
     "mathcal": dict(zip("BEFHILMRego", "ℬℰℱℋℐℒℳℛℯℊℴ", strict=True)),
 }
 """… and the letters that Unicode keeps elsewhere."""
 
-TOKEN = re.compile(r"\\operatorname\*|\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\s+|.", re.DOTALL)
+TOKEN_PATTERN = re.compile(r"\\operatorname\*|\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\s+|.", re.DOTALL)
 
 
 class UnknownLatex(ValueError):
     """A command or a construction outside the vocabulary."""
 
 
-def equation(latex: str) -> str:
+def render_equation(latex: str) -> str:
     """A displayed equation as MathML, or its source in <code> where it is beyond the vocabulary."""
     try:
         return f'<math display="block">{to_mathml(latex)}</math>'
@@ -60,7 +70,7 @@ def equation(latex: str) -> str:
 
 def to_mathml(latex: str) -> str:
     """The inside of a <math> element."""
-    return f"<mrow>{_Parser(TOKEN.findall(latex)).row(until=None)}</mrow>"
+    return f"<mrow>{_Parser(TOKEN_PATTERN.findall(latex)).row(until=None)}</mrow>"
 
 
 class _Parser:
@@ -94,7 +104,7 @@ class _Parser:
         """An atom with its subscript and superscript, below and above it where it is a large operator."""
         start = self.peek() or ""
         base, below, above = self.atom(), None, None
-        limits = start[1:] in LARGE or start[1:] in LIMIT_FUNCTIONS or start == "\\operatorname*"
+        limits = start[1:] in LARGE_OPERATORS or start[1:] in LIMIT_FUNCTIONS or start == "\\operatorname*"
         while self.peek() in ("_", "^", "'"):
             mark = self.take()
             if mark == "'":
@@ -147,12 +157,12 @@ class _Parser:
             return f"<mo>{OPERATORS[name]}</mo>"
         if name in DELIMITERS:
             return _delimiter(DELIMITERS[name])
-        if name in LARGE:
-            return f'<mo movablelimits="false">{LARGE[name]}</mo>'
+        if name in LARGE_OPERATORS:
+            return f'<mo movablelimits="false">{LARGE_OPERATORS[name]}</mo>'
         if name in FUNCTIONS | LIMIT_FUNCTIONS:
             return self.function(name)
-        if name in SPACES:
-            return f'<mspace width="{SPACES[name]}em"></mspace>'
+        if name in SPACE_WIDTHS:
+            return f'<mspace width="{SPACE_WIDTHS[name]}em"></mspace>'
         if name in ACCENTS:
             stretchy = "true" if name.startswith(("wide", "over")) else "false"
             return f'<mover accent="true">{self.atom()}<mo stretchy="{stretchy}">{ACCENTS[name]}</mo></mover>'
@@ -171,7 +181,7 @@ class _Parser:
             return self.fenced()
         if name == "begin":
             return self.cases()
-        if name in SIZES:
+        if name in SIZE_COMMANDS:
             return self.atom()
         if name in ("text", "mathrm", "textrm", "texttt", "mathsf", "mathtt"):
             return f"<mtext>{escape(self.words())}</mtext>"
@@ -228,9 +238,9 @@ class _Parser:
             raise UnknownLatex("text without an end")
         words = words[: words.index("}")]
         self.at += len(words) + 1
-        if any(t.startswith("\\") or t in "{_^$" for t in words if t not in IN_TEXT):
+        if any(t.startswith("\\") or t in "{_^$" for t in words if t not in TEXT_ESCAPES):
             raise UnknownLatex("a formula within text")
-        return "".join("\u00a0" if t.isspace() else IN_TEXT.get(t, t) for t in words)
+        return "".join("\u00a0" if t.isspace() else TEXT_ESCAPES.get(t, t) for t in words)
 
     def styled(self, alphabet: str) -> str:
         """Letters and digits of another alphabet: \\mathbb{E}."""
@@ -249,8 +259,8 @@ def _delimiter(mark: str) -> str:
 
 def _in_alphabet(letter: str, alphabet: str) -> str:
     capital, small, zero = ALPHABETS[alphabet]
-    if letter in EXCEPTIONS.get(alphabet, {}):
-        return EXCEPTIONS[alphabet][letter]
+    if letter in ALPHABET_EXCEPTIONS.get(alphabet, {}):
+        return ALPHABET_EXCEPTIONS[alphabet][letter]
     if letter.isdigit():
         return letter if zero is None else chr(zero + int(letter))
     return chr(capital + ord(letter) - ord("A")) if letter.isupper() else chr(small + ord(letter) - ord("a"))

@@ -21,33 +21,33 @@ from torch import Tensor
 
 from nearfar.core import Card
 from nearfar.core.files import atomic_write
-from nearfar.evaluate import Map, Table, nearest
-from nearfar.modalities.sprites import TextSheet, sprite_sheet
-from nearfar.reports.charts import Line, legend, line_chart, scatter
-from nearfar.reports.learning_curves import curves
-from nearfar.reports.mathml import equation
-from nearfar.reports.page import facts, page, section
+from nearfar.evaluate import Projection2D, ResultTable, find_nearest_neighbors
+from nearfar.modalities.sprites import TextSheet, build_sprite_sheet
+from nearfar.reports.charts import ChartLine, draw_legend, draw_line_chart, draw_scatter
+from nearfar.reports.learning_curves import render_learning_curves
+from nearfar.reports.mathml import render_equation
+from nearfar.reports.page import render_facts, render_page, render_section
 
-Images = Float[Tensor, "n c h w"] | Float[np.ndarray, "n c h w"]
+ImageBatch = Float[Tensor, "n c h w"] | Float[np.ndarray, "n c h w"]
 Vector = Tensor | np.ndarray | Sequence[float]
 Labels = Tensor | np.ndarray | Sequence[int]
 
 
 @dataclass(frozen=True)
-class Neighbours:
+class SampleNeighbors:
     """Some test samples (images, strings, or what has a `sheet` of its own), the training samples nearest to them (nearest first), and
     the labels of both where there are any."""
 
     queries: Float[Tensor, "q c h w"] | Float[np.ndarray, "q c h w"] | list[Any]
-    found: Float[Tensor, "q k c h w"] | Float[np.ndarray, "q k c h w"] | list[list[Any]]
+    neighbors: Float[Tensor, "q k c h w"] | Float[np.ndarray, "q k c h w"] | list[list[Any]]
     similarity: Float[Tensor, "q k"] | Float[np.ndarray, "q k"]
     query_labels: Labels | None = None
-    found_labels: Tensor | np.ndarray | None = None
-    split: bool = True
+    neighbor_labels: Tensor | np.ndarray | None = None
+    across_splits: bool = True
     """Whether those asked about are of a test split, and those found of a training split."""
 
 
-Pictures = Callable[[Tensor], Any]
+SampleRenderer = Callable[[Tensor], Any]
 """Images or strings by their numbers: only those that are shown are read."""
 
 
@@ -58,19 +58,19 @@ class ReportContent:
     title: str
     summary: str = ""
     card: Card | None = None
-    table: Table | None = None
+    table: ResultTable | None = None
     log: Sequence[Mapping[str, Any]] = ()
     """Lines of the metrics file: dicts with a "step" and any number of scalars."""
-    pairs: tuple[Images, Images] | tuple[list[str], list[str]] | None = None
+    pairs: tuple[ImageBatch, ImageBatch] | tuple[list[str], list[str]] | None = None
     """Two views of the same samples, row by row, as the model saw them: images with values in [0, 1], or strings."""
-    map: Map | None = None
+    map: Projection2D | None = None
     labels: Labels | None = None
     """Labels of the features that `map` was made from (the map's `index` picks its own)."""
     class_names: Sequence[str] | None = None
-    neighbours: Neighbours | None = None
+    neighbors: SampleNeighbors | None = None
     spectra: Mapping[str, Vector] = field(default_factory=dict)
     """Normalised singular values by the name of the representation; the first is drawn in the accent colour."""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    stored_config: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     seconds: float | None = None
@@ -78,27 +78,27 @@ class ReportContent:
 
 def write_report(path: str | os.PathLike, content: ReportContent) -> None:
     with atomic_write(path) as f:
-        f.write(render(content).encode())
+        f.write(render_report(content).encode())
 
 
-def render(content: ReportContent) -> str:
+def render_report(content: ReportContent) -> str:
     """The page as a string."""
-    parts = [_head(content), _method(content), _evaluation(content), curves(content.log), _pairs(content), _map(content),
-             _neighbours(content), _spectrum(content), _again(content)]  # fmt: skip
-    return page(content.title, "\n".join(p for p in parts if p))
+    parts = [_head(content), _method(content), _evaluation(content), render_learning_curves(content.log), _pairs(content), _map(content),
+             _render_neighbors(content), _spectrum(content), _again(content)]  # fmt: skip
+    return render_page(content.title, "\n".join(p for p in parts if p))
 
 
-def find_neighbours(
-    train_x: Tensor, test_x: Tensor, train_images: Pictures, test_images: Pictures, queries: Sequence[int], k: int = 8,
-    train_y: Tensor | None = None, test_y: Tensor | None = None, split: bool = True,
-) -> Neighbours:  # fmt: skip
+def find_neighbors(
+    train_features: Tensor, test_features: Tensor, render_train: SampleRenderer, render_test: SampleRenderer, queries: Sequence[int], k: int = 8,
+    train_labels: Tensor | None = None, test_labels: Tensor | None = None, across_splits: bool = True,
+) -> SampleNeighbors:  # fmt: skip
     """The `k` training samples nearest to the test samples `queries`, in the features given."""
     chosen = torch.as_tensor(queries)
-    similarity, index = nearest(train_x, test_x[chosen.to(test_x.device)], k)
+    similarity, index = find_nearest_neighbors(train_features, test_features[chosen.to(test_features.device)], k)
     index, labels = index.cpu(), {}
-    if train_y is not None and test_y is not None:
-        labels = {"query_labels": test_y.cpu()[chosen], "found_labels": train_y.cpu()[index]}
-    return Neighbours(test_images(chosen), train_images(index), similarity.cpu(), **labels, split=split)
+    if train_labels is not None and test_labels is not None:
+        labels = {"query_labels": test_labels.cpu()[chosen], "neighbor_labels": train_labels.cpu()[index]}
+    return SampleNeighbors(render_test(chosen), render_train(index), similarity.cpu(), **labels, across_splits=across_splits)
 
 
 def _head(content: ReportContent) -> str:
@@ -106,13 +106,13 @@ def _head(content: ReportContent) -> str:
     return f"<header>\n<h1>{escape(content.title)}</h1>\n{lede}\n{_figures(content.table)}</header>"
 
 
-def _figures(table: Table | None) -> str:
+def _figures(table: ResultTable | None) -> str:
     """The trained representation's accuracies in large type, each beside the best baseline's."""
     trained = [i for i, r in enumerate(table.results) if not r["baseline"]] if table else []
     if table is None or not trained:
         return ""
     boxes = []
-    for column, title in table.accuracies.items():
+    for column, title in table.accuracy_columns.items():
         if column not in table.results[trained[-1]]:
             continue
         rivals = [r for r in table.results if r["baseline"] and column in r]
@@ -128,12 +128,12 @@ def _figures(table: Table | None) -> str:
 def _method(content: ReportContent) -> str:
     if (card := content.card) is None:
         return ""
-    rows = {f.name: _linked(str(getattr(card, f.name))) for f in fields(Card) if f.name not in ("title", "equation")}
-    drawn = f'<div class="equation">{equation(card.equation)}</div>' if card.equation else ""
-    return section("method", card.title, drawn + facts(rows))
+    rows = {f.name: _link_addresses(str(getattr(card, f.name))) for f in fields(Card) if f.name not in ("title", "equation")}
+    drawn = f'<div class="equation">{render_equation(card.equation)}</div>' if card.equation else ""
+    return render_section("method", card.title, drawn + render_facts(rows))
 
 
-def _linked(text: str) -> str:
+def _link_addresses(text: str) -> str:
     """Escaped text in which addresses of papers can be followed (never loaded by the page itself)."""
     return re.sub(r"https?://[^\s<>&\"']+[^\s<>&\"'.,;)]", lambda m: f'<a href="{m[0]}" rel="noreferrer">{m[0]}</a>', escape(text))
 
@@ -144,30 +144,32 @@ def _evaluation(content: ReportContent) -> str:
     head = "".join(f'<th scope="col">{escape(title)}</th>' for title in ("representation", *table.columns.values()))
     body = []
     for i, result in enumerate(table.results):
-        cells = "".join(f"<td{' class=best' if i in table.best(c) else ''}>{table.cell(i, c)}</td>" for c in table.columns)
+        cells = "".join(f"<td{' class=best' if i in table.find_best_rows(c) else ''}>{table.format_cell(i, c)}</td>" for c in table.columns)
         style = "" if result["baseline"] else ' class="trained"'
         body.append(f"<tr{style}><td>{escape(result['representation'])}</td>{cells}</tr>")
     verdict = f'<p class="verdict">{escape(table.verdict)}</p>' if table.verdict else ""
     notes = "".join(f"<p>{escape(line)}</p>" for line in table.notes)
     shown = f'<div class="scroll"><table class="results"><thead><tr>{head}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
-    return section("evaluation", "Evaluation", f'{shown}{verdict}<div class="notes">{notes}</div>')
+    return render_section("evaluation", "Evaluation", f'{shown}{verdict}<div class="notes">{notes}</div>')
 
 
 def _pairs(content: ReportContent) -> str:
     if content.pairs is None or not len(content.pairs[0]):
         return ""
     sheet, n = _sheet(*content.pairs), len(content.pairs[0])
-    shown = "".join(f'<div class="pair">{sheet.cell(i, "one view")}{sheet.cell(n + i, "the other view")}</div>' for i in range(n))
+    shown = "".join(
+        f'<div class="pair">{sheet.render_cell(i, "one view")}{sheet.render_cell(n + i, "the other view")}</div>' for i in range(n)
+    )
     intro = "Views of the same sample, as the model saw them: what it was told to place near each other."
-    return section("pairs", "Positive pairs", f'<div class="pairs" style="{sheet.style}">{shown}</div>', intro)
+    return render_section("pairs", "Positive pairs", f'<div class="pairs" style="{sheet.style}">{shown}</div>', intro)
 
 
 def _sheet(*parts: Any) -> Any:
     """All samples of the parts, one after the other, as cells of the page."""
     if isinstance(parts[0], list):
         samples = [sample for part in parts for sample in part]
-        return TextSheet(samples) if isinstance(samples[0], str) else samples[0].sheet(samples)
-    return sprite_sheet(torch.cat([torch.as_tensor(part).detach().cpu().float() for part in parts]))
+        return TextSheet(samples) if isinstance(samples[0], str) else samples[0].build_sheet(samples)
+    return build_sprite_sheet(torch.cat([torch.as_tensor(part).detach().cpu().float() for part in parts]))
 
 
 def _map(content: ReportContent) -> str:
@@ -176,12 +178,12 @@ def _map(content: ReportContent) -> str:
     intro = f"{len(view.points):,} samples by {view.method}. Near points are alike in the embedding; distances between groups mean little."
     label = f"map of the features by {view.method}"
     if content.labels is None:
-        return section("map", "Map", scatter(view.points, label, titles=[f"sample {i}" for i in view.index]), intro)
-    labels = np.asarray(torch.as_tensor(content.labels).cpu())[view.index]
+        return render_section("map", "Map", draw_scatter(view.points, label, titles=[f"sample {i}" for i in view.rows]), intro)
+    labels = np.asarray(torch.as_tensor(content.labels).cpu())[view.rows]
     classes, groups = np.unique(labels, return_inverse=True)
     names = [_name(c, content.class_names) for c in classes]
-    titles = [f"{names[g]}, sample {i}" for g, i in zip(groups, view.index, strict=True)]
-    return section("map", "Map", scatter(view.points, label, groups, titles) + legend(names), intro)
+    titles = [f"{names[g]}, sample {i}" for g, i in zip(groups, view.rows, strict=True)]
+    return render_section("map", "Map", draw_scatter(view.points, label, groups, titles) + draw_legend(names), intro)
 
 
 def _name(label: Any, names: Sequence[str] | None) -> str:
@@ -189,31 +191,31 @@ def _name(label: Any, names: Sequence[str] | None) -> str:
     return str(names[label]) if names is not None and 0 <= label < len(names) else str(label)
 
 
-def _neighbours(content: ReportContent) -> str:
-    if (near := content.neighbours) is None:
+def _render_neighbors(content: ReportContent) -> str:
+    if (near := content.neighbors) is None:
         return ""
-    count, k = len(near.found), len(near.found[0])
-    sheet = _sheet(near.queries, *near.found)
+    count, k = len(near.neighbors), len(near.neighbors[0])
+    sheet = _sheet(near.queries, *near.neighbors)
     rows = []
     for q in range(count):
         label = None if near.query_labels is None else int(near.query_labels[q])
         own = "sample" if label is None else _name(label, content.class_names)
-        tiles = [_tile(sheet.cell(q, f"{'test ' if near.split else ''}sample: {own}"), own)]
+        tiles = [_tile(sheet.render_cell(q, f"{'test ' if near.across_splits else ''}sample: {own}"), own)]
         others, agreeing = [], 0
         for j in range(k):
             caption, agrees = f"{float(near.similarity[q, j]):.2f}", True
-            if label is not None and near.found_labels is not None:
-                agrees, caption = int(near.found_labels[q, j]) == label, _name(near.found_labels[q, j], content.class_names)
+            if label is not None and near.neighbor_labels is not None:
+                agrees, caption = int(near.neighbor_labels[q, j]) == label, _name(near.neighbor_labels[q, j], content.class_names)
             agreeing += agrees
             title = f"neighbour {j + 1}: {caption}, similarity {float(near.similarity[q, j]):.3f}"
-            others.append(_tile(sheet.cell(count + q * k + j, title), caption, agrees))
+            others.append(_tile(sheet.render_cell(count + q * k + j, title), caption, agrees))
         score = "" if label is None else f'<span class="count">{agreeing} of {k}</span>'
         rows.append(f'<div class="query">{"".join(tiles)}<div class="row">{"".join(others)}</div>{score}</div>')
-    who, found = ("Test samples", f"the {k} training samples") if near.split else ("Samples", f"the {k} others")
+    who, found = ("Test samples", f"the {k} training samples") if near.across_splits else ("Samples", f"the {k} others")
     intro = f"{who} (framed) and {found} nearest to them by cosine similarity, nearest first."
     if near.query_labels is not None:
         intro += " Dashed: another label; at the end, how many labels agree."
-    return section("neighbours", "Nearest neighbours", f'<div style="{sheet.style}">{"".join(rows)}</div>', intro)
+    return render_section("neighbours", "Nearest neighbours", f'<div style="{sheet.style}">{"".join(rows)}</div>', intro)
 
 
 def _tile(cell: str, caption: str, agrees: bool = True) -> str:
@@ -227,17 +229,17 @@ def _spectrum(content: ReportContent) -> str:
     for i, (name, values) in enumerate(content.spectra.items()):
         y = np.asarray(torch.as_tensor(values).cpu(), dtype=float)
         # Values below the rounding of float32 features say "zero", not how far below.
-        lines.append(Line(name, np.arange(1, len(y) + 1), np.maximum(y, 1e-6), colour=i))
-    chart = line_chart(lines, "singular values of the centred features", 480, 260, log_y=True, x_title="direction")
+        lines.append(ChartLine(name, np.arange(1, len(y) + 1), np.maximum(y, 1e-6), color=i))
+    chart = draw_line_chart(lines, "singular values of the centred features", 480, 260, log_y=True, x_title="direction")
     intro = "Singular values of the centred features, divided by the largest. A sudden fall: the embedding uses few of its directions."
-    names = legend([line.name for line in lines], colours=[f"var(--c{line.colour % 10})" for line in lines])
-    return section("spectrum", "Spectrum", f'<figure class="single">{chart}{names}</figure>', intro)
+    names = draw_legend([line.name for line in lines], colors=[f"var(--c{line.color % 10})" for line in lines])
+    return render_section("spectrum", "Spectrum", f'<figure class="single">{chart}{names}</figure>', intro)
 
 
 def _again(content: ReportContent) -> str:
     parts = [f"<pre><code>{escape(content.command)}</code></pre>" if content.command else ""]
-    if content.config:
-        rows = facts({name: f"<code>{escape(str(value))}</code>" for name, value in _flat(content.config)})
+    if content.stored_config:
+        rows = render_facts({name: f"<code>{escape(str(value))}</code>" for name, value in _flatten_config(content.stored_config)})
         parts.append(f"<details><summary>Configuration</summary>{rows}</details>")
     about = [f"{name} {version}" for name, version in content.versions.items()]
     if content.seconds is not None:
@@ -245,14 +247,14 @@ def _again(content: ReportContent) -> str:
     if about:
         parts.append(f'<p class="quiet">{escape(" · ".join(about))}</p>')
     body = "".join(parts)
-    return section("again", "Run it again", body) if body else ""
+    return render_section("again", "Run it again", body) if body else ""
 
 
-def _flat(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+def _flatten_config(stored_config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     """Nested settings as `outer.inner`, in their order."""
     rows = []
-    for name, value in config.items():
-        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
+    for name, value in stored_config.items():
+        rows += _flatten_config(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]
     return rows
 
 

@@ -14,16 +14,16 @@ import numpy as np
 
 from nearfar.core.errors import NearfarError
 from nearfar.core.files import atomic_write
-from nearfar.data.images.decode import BrokenImage, flat, is_grey, opened, upright
-from nearfar.index import Index, Query
-from nearfar.modalities.sprites import png_uri
-from nearfar.reports.page import page, section
+from nearfar.data.images.decode import BrokenImage, convert_channels, is_gray, open_image, rotate_upright
+from nearfar.index import Index, SearchQuery
+from nearfar.modalities.sprites import encode_png_uri
+from nearfar.reports.page import render_page, render_section
 
-THUMBNAIL = 160
+SEARCH_THUMBNAIL_PIXELS = 160
 """Pixels of a thumbnail's longer side."""
-LARGEST_SOUND = 4 << 20
+MAX_SOUND_BYTES = 4 << 20
 """Bytes of a sound file that goes into the page; of a larger one only the path is named."""
-LAYOUT = """<style>
+SEARCH_STYLE = """<style>
 .hits { display: grid; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)); gap: 16px; margin-top: 20px; padding: 0;
   list-style: none }
 .hits.wide { grid-template-columns: 1fr }
@@ -41,35 +41,35 @@ LAYOUT = """<style>
 
 
 def write_search_page(
-    path: str | os.PathLike, index: Index, query: Query, titles: Sequence[str], found: Sequence[list[dict[str, Any]]]
+    path: str | os.PathLike, index: Index, query: SearchQuery, titles: Sequence[str], hit_lists: Sequence[list[dict[str, Any]]]
 ) -> None:
     """`titles` and `found`: for each query its name and its hits."""
-    asked = _asked(index, query)
+    asked = _render_query(index, query)
     parts = [
-        section(f"query-{i}", title if len(titles) > 1 else "Nearest", _hits(index, hits), f"{len(hits)} items, the nearest first")
-        for i, (title, hits) in enumerate(zip(titles, found, strict=True))
+        render_section(f"query-{i}", title if len(titles) > 1 else "Nearest", _hits(index, hits), f"{len(hits)} items, the nearest first")
+        for i, (title, hits) in enumerate(zip(titles, hit_lists, strict=True))
     ]
     head = f'<h1>{escape(query.title)}</h1><p class="lede">{escape(_summary(index))}</p>'
-    html = page(f"{query.title} · search", f"{LAYOUT}{head}{asked}{''.join(parts)}")
+    html = render_page(f"{query.title} · search", f"{SEARCH_STYLE}{head}{asked}{''.join(parts)}")
     with atomic_write(path) as f:
         f.write(html.encode("utf-8", "backslashreplace"))
 
 
 def _summary(index: Index) -> str:
     nearer = "a smaller distance is nearer" if index.metric == "l2" else "a larger score is nearer"
-    return f"{Path(index.where).name}: {len(index):,} items, {index.kind} search, {index.metric}; {nearer}."
+    return f"{Path(index.location).name}: {len(index):,} items, {index.index_type} search, {index.metric}; {nearer}."
 
 
-def _asked(index: Index, query: Query) -> str:
+def _render_query(index: Index, query: SearchQuery) -> str:
     """What was asked, shown; nothing for bare vectors, and nothing twice: a text is the title."""
     if query.row is not None:
-        item = index.items([query.row])[0]
-        return f'<div class="asked">{_shown(item, index.pictures([query.row])[0])}</div>'
-    return f'<div class="asked">{_shown({"path": query.path}, None)}</div>' if query.path else ""
+        item = index.describe_rows([query.row])[0]
+        return f'<div class="asked">{_render_sample(item, index.read_thumbnails([query.row])[0])}</div>'
+    return f'<div class="asked">{_render_sample({"path": query.path}, None)}</div>' if query.path else ""
 
 
 def _hits(index: Index, hits: Sequence[dict[str, Any]]) -> str:
-    pictures = index.pictures([hit["row"] for hit in hits])
+    pictures = index.read_thumbnails([hit["row"] for hit in hits])
     cards = "".join(_card(hit, picture) for hit, picture in zip(hits, pictures, strict=True))
     wide = " wide" if any("text" in hit for hit in hits) else ""
     return f'<ul class="hits{wide}">{cards}</ul>'
@@ -80,15 +80,15 @@ def _card(hit: dict[str, Any], picture: bytes | None) -> str:
     row = f"row {hit['row']}"
     name = row if hit["name"] == row else f"{escape(hit['name'])} · {row}"
     caption = f"<figcaption><b>{hit['score']:.4f}</b>{label} {name}</figcaption>"
-    return f"<li><figure>{_shown(hit, picture)}{caption}</figure></li>"
+    return f"<li><figure>{_render_sample(hit, picture)}{caption}</figure></li>"
 
 
-def _shown(item: dict[str, Any], picture: bytes | None) -> str:
+def _render_sample(item: dict[str, Any], picture: bytes | None) -> str:
     """An item as HTML: its text, its picture, its image file, its sound file; nothing for what has only a name."""
     if item.get("text") is not None:
         return f"<blockquote>{escape(item['text'])}</blockquote>"
     if picture is not None:
-        return f'<img alt="" width="{THUMBNAIL}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
+        return f'<img alt="" width="{SEARCH_THUMBNAIL_PIXELS}" src="data:image/png;base64,{base64.b64encode(picture).decode()}">'
     if item.get("path") is None:
         return ""
     kind = mimetypes.guess_type(item["path"])[0] or ""
@@ -97,20 +97,20 @@ def _shown(item: dict[str, Any], picture: bytes | None) -> str:
 
 def _thumbnail(path: str) -> str:
     try:
-        with opened(Path(path)) as image:
-            image.draft(None, (2 * THUMBNAIL, 2 * THUMBNAIL))
-            small = flat(upright(image), 1 if is_grey(image) else 3)
-            small.thumbnail((THUMBNAIL, THUMBNAIL))
-            return f'<img class="photo" alt="" src="{png_uri(np.asarray(small))}">'
+        with open_image(Path(path)) as image:
+            image.draft(None, (2 * SEARCH_THUMBNAIL_PIXELS, 2 * SEARCH_THUMBNAIL_PIXELS))
+            small = convert_channels(rotate_upright(image), 1 if is_gray(image) else 3)
+            small.thumbnail((SEARCH_THUMBNAIL_PIXELS, SEARCH_THUMBNAIL_PIXELS))
+            return f'<img class="photo" alt="" src="{encode_png_uri(np.asarray(small))}">'
     except (OSError, BrokenImage, NearfarError):
         return '<p class="quiet">the file can no longer be read</p>'
 
 
-def _player(path: str, kind: str) -> str:
+def _player(path: str, media_type: str) -> str:
     try:
-        if os.path.getsize(path) > LARGEST_SOUND:
+        if os.path.getsize(path) > MAX_SOUND_BYTES:
             return '<p class="quiet">too long to be part of this page</p>'
         data = Path(path).read_bytes()
     except OSError:
         return '<p class="quiet">the file can no longer be read</p>'
-    return f'<audio controls preload="none" src="data:{kind};base64,{base64.b64encode(data).decode()}"></audio>'
+    return f'<audio controls preload="none" src="data:{media_type};base64,{base64.b64encode(data).decode()}"></audio>'

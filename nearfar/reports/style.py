@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-LIGHT = """
+LIGHT_COLORS = """
   --paper: #fcfcfb; --card: #ffffff; --ink: #1d2126; --soft: #5d6670; --rule: #e4e6e8; --accent: #0f6e68; --wash: #eef5f4; --bad: #b4472f;
   --c0: #0f6e68; --c1: #d9772b; --c2: #3f6fb0; --c3: #c2475f; --c4: #6a9a3b;
   --c5: #c9a227; --c6: #8b62a8; --c7: #4aa3b5; --c8: #8f6b4f; --c9: #7d868f;
 """
 
-DARK = """
+DARK_COLORS = """
   --paper: #14171a; --card: #1a1e22; --ink: #e6e8ea; --soft: #98a2ac; --rule: #2c3238; --accent: #58c4b8; --wash: #1b2b2a; --bad: #e58a72;
   --c0: #58c4b8; --c1: #eb9a56; --c2: #7ba7e0; --c3: #e77d92; --c4: #9ac868;
   --c5: #e2c35a; --c6: #b893d3; --c7: #7cc7d6; --c8: #c09a7c; --c9: #a9b2ba;
 """
 
-TEXT = """
+TEXT_CSS = """
 * { box-sizing: border-box }
 html { -webkit-text-size-adjust: 100% }
 body { margin: 0; background: var(--paper); color: var(--ink); font-size: 16px; line-height: 1.6; font-variant-numeric: tabular-nums;
@@ -49,7 +49,7 @@ summary { cursor: pointer; padding: 12px 0; font-weight: 550 }
 .equation pre { border: 0; background: none; padding: 0; margin: 0 }
 """
 
-TABLES = """
+TABLE_CSS = """
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: 0.94rem }
 th { text-align: left; font-weight: 500; color: var(--soft) }
 th, td { padding: 7px 14px 7px 0; border-bottom: 1px solid var(--rule); vertical-align: baseline }
@@ -67,7 +67,7 @@ tr:last-child > td, tbody tr:last-child > th { border-bottom: 0 }
 details .facts { margin-bottom: 8px }
 """
 
-PICTURES = """
+FIGURE_CSS = """
 figure { margin: 0; min-width: 0 }
 figure.single { max-width: 620px }
 figcaption { display: flex; justify-content: space-between; gap: 12px; margin-bottom: 4px }
@@ -104,7 +104,7 @@ svg.points circle:hover { opacity: 1; stroke: var(--ink); stroke-width: 1.5 }
 .count { font-size: 0.875rem; color: var(--soft); white-space: nowrap; align-self: center }
 """
 
-WIDTHS = """
+RESPONSIVE_CSS = """
 @media (max-width: 560px) {
   main { padding: 40px 18px 64px }
   h1 { font-size: 1.8rem }
@@ -125,10 +125,10 @@ WIDTHS = """
 }
 """
 
-STYLE = (
-    f":root {{ color-scheme: light dark; {LIGHT} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}"
-    + TEXT
-    + TABLES
-    + PICTURES
-    + WIDTHS
+STYLE_SHEET = (
+    f":root {{ color-scheme: light dark; {LIGHT_COLORS} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {DARK_COLORS} }} }}"
+    + TEXT_CSS
+    + TABLE_CSS
+    + FIGURE_CSS
+    + RESPONSIVE_CSS
 )

@@ -1,9 +1,9 @@
 """The score table, its row statistics, and the primitive that computes them in blocks, exactly, over any number of ranks."""
 
+from nearfar.core.rank_sharing import shared_over_ranks
 from nearfar.core.ranks import gather_with_gradient
-from nearfar.core.sharing import shared_over_ranks
-from nearfar.scores.build import labelled, listed, matched, pairs, views
-from nearfar.scores.critics import ConcatCritic, CrossCritic, SeparableCritic, Temperature, manhattan, order, rbf, riesz
+from nearfar.scores.constructors import ScoreLike
+from nearfar.scores.critics import ConcatCritic, CrossCritic, SeparableCritic, Temperature, manhattan, order_embedding, rbf, riesz
 from nearfar.scores.rowmap import rowmap
 from nearfar.scores.score import (
     Number,
@@ -11,12 +11,12 @@ from nearfar.scores.score import (
     Score,
     as_score,
     bilinear,
+    build_learned_score,
     cosine,
     dot,
     euclidean,
-    learned,
+    l2_normalize,
     squared_euclidean,
-    unit,
     unit_dot,
 )
 from nearfar.scores.statistics import Statistic, log_add_exp, log_sum_exp
@@ -28,31 +28,27 @@ __all__ = [
     "Number",
     "Scalar",
     "Score",
+    "ScoreLike",
     "Scores",
     "SeparableCritic",
     "Statistic",
     "Temperature",
     "as_score",
     "bilinear",
+    "build_learned_score",
     "cosine",
     "dot",
     "euclidean",
     "gather_with_gradient",
-    "labelled",
-    "learned",
-    "listed",
+    "l2_normalize",
     "log_add_exp",
     "log_sum_exp",
     "manhattan",
-    "matched",
-    "order",
-    "pairs",
+    "order_embedding",
     "rbf",
     "riesz",
     "rowmap",
     "shared_over_ranks",
     "squared_euclidean",
-    "unit",
     "unit_dot",
-    "views",
 ]

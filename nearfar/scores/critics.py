@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.core.errors import UsageError
-from nearfar.scores.score import Number, Score, learned, squared_euclidean
+from nearfar.scores.score import Number, Score, build_learned_score, squared_euclidean
 
 manhattan = Score(
     lambda a, b: -torch.cdist(a, b, p=1),
@@ -22,21 +22,21 @@ manhattan = Score(
 r"""\(-\lVert a - b \rVert_1\): minus the sum of absolute differences."""
 
 
-def rbf(t: Number = 2.0) -> Score:
+def rbf(kernel_coefficient: Number = 2.0) -> Score:
     r"""The Gaussian potential \(G_t(a, b) = e^{-t \lVert a - b \rVert^2}\), in (0, 1].
 
     Relations: `uniformity` is the logarithm of its mean over pairs on the sphere.
     """
-    _need_positive("rbf", t=t)
+    _need_positive("rbf", t=kernel_coefficient)
     return Score(
-        lambda a, b: (t * squared_euclidean.table(a, b)).exp(),
-        paired=lambda a, b: (t * squared_euclidean.of_pairs(a, b)).exp(),
+        lambda a, b: (kernel_coefficient * squared_euclidean.table(a, b)).exp(),
+        paired=lambda a, b: (kernel_coefficient * squared_euclidean.score_pairs(a, b)).exp(),
         symmetric=True,
         lowest=0.0,
     )
 
 
-def riesz(s: Number = 1.0, softening: Number = 1e-3) -> Score:
+def riesz(exponent: Number = 1.0, softening: Number = 1e-3) -> Score:
     r"""The Riesz potential \(G_s(a, b) = \lVert a - b \rVert^{-s}\), as \((\lVert a - b \rVert^2 + \epsilon^2)^{-s/2}\).
 
     It is infinite where vectors coincide; the softening \(\epsilon\) makes it large instead.
@@ -44,17 +44,17 @@ def riesz(s: Number = 1.0, softening: Number = 1e-3) -> Score:
     Relations: s = 1 in three dimensions is the Coulomb potential of Thomson's problem. The energy of points on a
     sphere, `views(z, score=riesz(s)).neg_sum.mean()` of unit vectors, is least when they are spread evenly.
     """
-    _need_positive("riesz", s=s, softening=softening)
-    potential = lambda minus_squared: (softening**2 - minus_squared).pow(-s / 2)
+    _need_positive("riesz", s=exponent, softening=softening)
+    potential = lambda minus_squared: (softening**2 - minus_squared).pow(-exponent / 2)
     return Score(
         lambda a, b: potential(squared_euclidean.table(a, b)),
-        paired=lambda a, b: potential(squared_euclidean.of_pairs(a, b)),
+        paired=lambda a, b: potential(squared_euclidean.score_pairs(a, b)),
         symmetric=True,
         lowest=0.0,
     )
 
 
-def order(dim: int) -> Score:
+def order_embedding(dim: int) -> Score:
     r"""\(-\lVert \max(0, b - a) \rVert^2\): 0 where b lies below a in every coordinate, so that b may be said of a.
 
     Not symmetric, and transitive where it is 0: hypernyms, entailment, images and their captions. The general
@@ -67,7 +67,7 @@ def order(dim: int) -> Score:
     Reference: Vendrov et al., Order-Embeddings of Images and Language, ICLR 2016.
     """
     violation = lambda difference: -difference.clamp_min(0).square().sum(-1)
-    return Score(lambda a, b: violation(b - a[:, None]), paired=lambda a, b: violation(b - a), width=dim)
+    return Score(lambda a, b: violation(b - a[:, None]), paired=lambda a, b: violation(b - a), values_per_pair=dim)
 
 
 class ConcatCritic(nn.Module):
@@ -81,18 +81,18 @@ class ConcatCritic(nn.Module):
     Relations: the statistics network T of MINE, Deep InfoMax and IS-BERT; the fusion network of L3-Net.
     """
 
-    def __init__(self, dim: int, other: int | None = None, hidden: int = 256):
+    def __init__(self, dim: int, other_dim: int | None = None, hidden_dim: int = 256):
         super().__init__()
-        self.of_a = nn.Linear(dim, hidden)
-        self.of_b = nn.Linear(other or dim, hidden, bias=False)
-        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1))
-        self.width = 2 * hidden
+        self.of_a = nn.Linear(dim, hidden_dim)
+        self.of_b = nn.Linear(other_dim or dim, hidden_dim, bias=False)
+        self.rest = nn.Sequential(nn.ReLU(), nn.Linear(hidden_dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, 1))
+        self.values_per_pair = 2 * hidden_dim
 
     def forward(self, a: Float[Tensor, "n d"], b: Float[Tensor, "m e"]) -> Float[Tensor, "n m"]:
         return self.rest(self.of_a(a)[:, None] + self.of_b(b)).squeeze(-1)
 
-    def score(self) -> Score:
-        return learned(self, width=self.width)
+    def as_score(self) -> Score:
+        return build_learned_score(self, values_per_pair=self.values_per_pair)
 
 
 class SeparableCritic(nn.Module):
@@ -102,16 +102,16 @@ class SeparableCritic(nn.Module):
     than `ConcatCritic` for the same width, but a table costs n + m passes through the networks.
     """
 
-    def __init__(self, dim: int, other: int | None = None, hidden: int = 256, out: int = 128):
+    def __init__(self, dim: int, other_dim: int | None = None, hidden_dim: int = 256, out_dim: int = 128):
         super().__init__()
-        self.g = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, out))
-        self.h = nn.Sequential(nn.Linear(other or dim, hidden), nn.ReLU(), nn.Linear(hidden, out))
+        self.g = nn.Sequential(nn.Linear(dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, out_dim))
+        self.h = nn.Sequential(nn.Linear(other_dim or dim, hidden_dim), nn.ReLU(), nn.Linear(hidden_dim, out_dim))
 
     def forward(self, a: Float[Tensor, "n d"], b: Float[Tensor, "m e"]) -> Float[Tensor, "n m"]:
         return self.g(a) @ self.h(b).T
 
-    def score(self) -> Score:
-        return learned(self)
+    def as_score(self) -> Score:
+        return build_learned_score(self)
 
 
 class CrossCritic(nn.Module):
@@ -142,9 +142,9 @@ class CrossCritic(nn.Module):
         read = self.transformer(torch.cat([cls, left, right], 2).flatten(0, 1), src_key_padding_mask=unseen.flatten(0, 1))
         return self.out(read[:, 0]).view(n, m)
 
-    def score(self, tokens: int) -> Score:
+    def as_score(self, num_tokens: int) -> Score:
         """`tokens`: t + u, from which the size of blocks is chosen."""
-        return learned(self, width=8 * self.cls.numel() * (tokens + 1))
+        return build_learned_score(self, values_per_pair=8 * self.cls.numel() * (num_tokens + 1))
 
 
 class Temperature(nn.Module):
@@ -156,18 +156,18 @@ class Temperature(nn.Module):
     Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021, section 2.5.
     """
 
-    def __init__(self, tau: Number = 0.07, largest: Number = 100.0):
+    def __init__(self, temperature: Number = 0.07, max_scale: Number = 100.0):
         super().__init__()
-        _need_positive("Temperature", tau=tau, largest=largest)
-        self.log_scale = nn.Parameter(torch.tensor(-math.log(tau)))
-        self.largest = largest
+        _need_positive("Temperature", temperature=temperature, max_scale=max_scale)
+        self.log_scale = nn.Parameter(torch.tensor(-math.log(temperature)))
+        self.max_scale = max_scale
 
     def forward(self) -> Float[Tensor, ""]:
         return self.log_scale.exp()
 
     @torch.no_grad()
-    def hold(self) -> None:
-        self.log_scale.clamp_(max=math.log(self.largest))
+    def clamp_scale(self) -> None:
+        self.log_scale.clamp_(max=math.log(self.max_scale))
 
 
 def _need_positive(where: str, **values: Number) -> None:

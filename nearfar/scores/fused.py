@@ -15,16 +15,16 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.core.sharing import Ranks, sharing
+from nearfar.core.rank_sharing import RankGroup, get_sharing_ranks
 from nearfar.scores.rowmap import refuse_second_derivative
 
-TILE = 1 << 20
+SINGLE_THREAD_ENTRIES_PER_BLOCK = 1 << 20
 """Entries of one block of the table: 4 MB, which stay in a CPU's cache."""
-TILE_OF_SEVERAL = 1 << 23
+MULTITHREAD_ENTRIES_PER_BLOCK = 1 << 23
 """The same where threads share a block: they wait for each other after every operation, long on a busy machine, so let there be few."""
-TILE_ON_GPU = 1 << 26
+GPU_ENTRIES_PER_BLOCK = 1 << 26
 """Enough entries to keep a GPU busy."""
-LARGEST_SPREAD = 80.0
+MAX_SCORE_SPREAD = 80.0
 """exp(-80) is still a normal number in single precision: scores that differ by less can share one exponential."""
 
 
@@ -48,25 +48,32 @@ def lse_of_self(x: Float[Tensor, "n d"], scale: float) -> Float[Tensor, " n"]:
     return _LseOfSelf.apply(x, scale)
 
 
-def shares_exponentials(scale: object, lowest: float, dtype: torch.dtype) -> bool:
+def can_share_exponentials(scale: object, lowest: float, dtype: torch.dtype) -> bool:
     """Return True if `lse_of_self` may be used: unshared, for scores in [-scale, scale] that do not differ too much."""
-    bounded = isinstance(scale, (int, float)) and scale > 0 and lowest > -math.inf
-    return bounded and sharing().count == 1 and -2 * lowest * scale < (LARGEST_SPREAD if dtype == torch.float32 else 8 * LARGEST_SPREAD)  # type: ignore[operator]
+    if not isinstance(scale, (int, float)) or not (scale > 0 and lowest > -math.inf):
+        return False
+    limit = MAX_SCORE_SPREAD if dtype == torch.float32 else 8 * MAX_SCORE_SPREAD
+    return get_sharing_ranks().world_size == 1 and -2 * lowest * scale < limit
 
 
 def _rows_of_block(k: Tensor) -> int:
-    tile = TILE_ON_GPU if k.is_cuda else TILE if torch.get_num_threads() == 1 else TILE_OF_SEVERAL
+    if k.is_cuda:
+        tile = GPU_ENTRIES_PER_BLOCK
+    elif torch.get_num_threads() == 1:
+        tile = SINGLE_THREAD_ENTRIES_PER_BLOCK
+    else:
+        tile = MULTITHREAD_ENTRIES_PER_BLOCK
     return max(1, tile // max(1, len(k)))
 
 
 class _Lse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, hidden: Tensor | None):
-        n, size, ranks = len(q), _rows_of_block(k), sharing()
+        n, size, ranks = len(q), _rows_of_block(k), get_sharing_ranks()
         a, b = (torch.zeros_like(x) if wanted else None for x, wanted in zip((q, k), ctx.needs_input_grad[:2], strict=True))
         buffer = q.new_empty(min(size, n), len(k))
         found = []
-        for at in ranks.own_blocks(n, size):
+        for at in ranks.split_own_rows(n, size):
             e = buffer[: at.stop - at.start]
             top, total = _exponentials(q[at], k, None if hidden is None else hidden[at], e)
             found.append((top + total.log())[:, 0])
@@ -107,11 +114,11 @@ def _exponentials(q: Tensor, k: Tensor, hidden: Tensor | None, out: Tensor) -> t
     return top, out.sub_(top).exp_().sum(1, keepdim=True)
 
 
-def _weighted(q: Tensor, k: Tensor, hidden: Tensor | None, value: Tensor, grad: Tensor, ranks: Ranks) -> Tensor:
+def _weighted(q: Tensor, k: Tensor, hidden: Tensor | None, value: Tensor, grad: Tensor, ranks: RankGroup) -> Tensor:
     """dL/dk where rows weigh differently: the softmax again, each row times its weight."""
     dk = torch.zeros_like(k)
     value = value.masked_fill(value == -math.inf, 0.0)
-    for at in ranks.own_blocks(len(q), _rows_of_block(k)):
+    for at in ranks.split_own_rows(len(q), _rows_of_block(k)):
         p = torch.mm(q[at], k.T)
         if hidden is not None:
             p.scatter_(1, hidden[at], -math.inf)

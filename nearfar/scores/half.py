@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from nearfar.core.sharing import Ranks, check_same_on_ranks, sharing
-from nearfar.scores.fused import LARGEST_SPREAD
+from nearfar.core.rank_sharing import RankGroup, check_same_on_ranks, get_sharing_ranks
+from nearfar.scores.fused import MAX_SCORE_SPREAD
 from nearfar.scores.rowmap import refuse_second_derivative
 from nearfar.scores.statistics import POS_COUNT, POS_LSE, POS_SUM, Statistic
 
 if TYPE_CHECKING:
-    from nearfar.scores.kernels import Seats
+    from nearfar.scores.kernels import CandidateLayout
     from nearfar.scores.table import Scores
 
-BLOCK_BYTES, BLOCK_ROWS = 1 << 28, 8192
+MAX_BLOCK_BYTES, MIN_BLOCK_ROWS = 1 << 28, 8192
 """How large a block of dL/ds may be; but never fewer rows, which would leave the matrix products too little to do."""
 
-Found = dict[Statistic, Tensor]
+StatisticValues = dict[Statistic, Tensor]
 
 
 @functools.cache
@@ -44,52 +44,52 @@ def _kernels():
     return kernels
 
 
-def runs_on_kernels(q: Tensor, k: Tensor) -> bool:
+def can_use_kernels(q: Tensor, k: Tensor) -> bool:
     """Half precision, on CUDA, with Triton."""
     half = q.dtype == k.dtype and q.dtype in (torch.bfloat16, torch.float16)
     return half and q.is_cuda and q.ndim == k.ndim == 2 and q.shape[0] > 0 and k.shape[0] > 0 and _has_triton()
 
 
-def half_stats(S: Scores, asked: tuple[Statistic, ...], both: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def half_stats(S: Scores, requested: tuple[Statistic, ...], both: bool = False) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Statistics of a table of half-precision vectors: of the rows and, if asked, of the columns.
 
     Log-sum-exps over all candidates or all negatives and, where every row has one partner, its score come from the kernels;
     everything else is computed in single precision.
     """
-    known = S.score.is_dot and S.place is None and runs_on_kernels(S.query, S.key)
-    rows, columns = _by_kernels(S, asked, both) if known else ({}, {})
-    rows = {what: S.with_own(what, value) for what, value in rows.items()} if S.own is not None else rows
-    rest = tuple(what for what in asked if what not in rows)
+    known = S.score.is_dot and S.diagonal is None and can_use_kernels(S.query, S.key)
+    rows, columns = _by_kernels(S, requested, both) if known else ({}, {})
+    rows = {what: S.add_private_candidates(what, value) for what, value in rows.items()} if S.private_scores is not None else rows
+    rest = tuple(what for what in requested if what not in rows)
     if rest:
         query = S.query.float()
         full = replace(S, query=query, key=query if S.key is S.query else S.key.float())
         rows.update(zip(rest, full.stats(*rest), strict=True))
         columns.update(zip(rest, full.T.stats(*rest), strict=True) if both else ())
-    return tuple(rows[what] for what in asked), tuple(columns[what] for what in asked) if both else ()
+    return tuple(rows[what] for what in requested), tuple(columns[what] for what in requested) if both else ()
 
 
 def half_cross_entropy(S: Scores) -> Tensor | None:
     """all_lse - pos_sum at once, where the kernels know each row's one partner; else None. (A bias makes no difference.)"""
     shift = _one_partner(S)
-    if shift is None or S.own is not None or S.place is not None or not (S.score.is_dot and runs_on_kernels(S.query, S.key)):
+    if shift is None or S.private_scores is not None or S.diagonal is not None or not (S.score.is_dot and can_use_kernels(S.query, S.key)):
         return None
     S.check_same_on_ranks("half_cross_entropy")
-    seats = _kernels().Seats(shift, S.exclude_self, False, S.row_skip, S.col_skip)
+    seats = _kernels().CandidateLayout(shift, S.exclude_self, False, S.row_skip, S.col_skip)
     rows, _, pos = half_lse(S.query, S.key, S.scale, S.score.lowest, seats)
     return rows - pos
 
 
-def _by_kernels(S: Scores, asked: tuple[Statistic, ...], both: bool) -> tuple[Found, Found]:
+def _by_kernels(S: Scores, asked: tuple[Statistic, ...], both: bool) -> tuple[StatisticValues, StatisticValues]:
     """What the kernels know of the shared columns, each way."""
-    Seats, shift = _kernels().Seats, _one_partner(S)
+    Seats, shift = _kernels().CandidateLayout, _one_partner(S)
     simple = shift is not None or S.row_id is None  # otherwise ids say who is positive
     if S.row_skip is not None and not simple:
         return {}, {}
     seats = Seats(shift, S.exclude_self, False, S.row_skip, S.col_skip)
-    of_rows, of_columns, pos = Found(), Found(), None
+    of_rows, of_columns, pos = StatisticValues(), StatisticValues(), None
     for what in asked:
-        if what.kind == "lse" and (what.side == "all" or (what.side == "neg" and simple)):
-            hidden = seats._replace(hide_partners=what.side == "neg" and shift is not None)
+        if what.reduction == "lse" and (what.candidate_set == "all" or (what.candidate_set == "neg" and simple)):
+            hidden = seats._replace(hide_partners=what.candidate_set == "neg" and shift is not None)
             scale = S.scale if what.power == 1 else S.scale * what.power
             rows, columns, partners = half_lse(S.query, S.key, scale, S.score.lowest, hidden, both)
             of_rows[what], of_columns[what] = (_plus(x, S.bias, what.power) for x in (rows, columns))
@@ -111,27 +111,29 @@ def _plus(x: Tensor, bias: float | Tensor, power: float = 1) -> Tensor:
 def _one_partner(S: Scores) -> int | None:
     """How many places on each row's only positive is; None where rows have none, or several."""
     n, m = len(S), len(S.key)
-    if S.period == m >= n and not S.exclude_self and S.row_id is not None:
+    if S.id_period == m >= n and not S.exclude_self and S.row_id is not None:
         return 0
-    return S.period if S.exclude_self and S.period is not None and n == m == 2 * S.period else None
+    return S.id_period if S.exclude_self and S.id_period is not None and n == m == 2 * S.id_period else None
 
 
-def half_lse(q: Tensor, k: Tensor, scale: float | Tensor, lowest: float, seats: Seats, both: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+def half_lse(
+    q: Tensor, k: Tensor, scale: float | Tensor, lowest: float, layout: CandidateLayout, both: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """In fp32: log-sum-exp over each row's candidates, `(n,)`, and, if `both`, over each column's, `(m,)`; and each row's score with
     its partner.
 
     `lowest`: -1 for unit vectors. Then, at a scale that is a number and not too large, one exponential relative to the
     largest possible score serves rows and columns; otherwise maxima move along, and columns take a pass of their own.
     """
-    return _HalfLse.apply(q, k, *_scale_and_bound(scale, lowest), seats, both, q is k)  # type: ignore[return-value]
+    return _HalfLse.apply(q, k, *_scale_and_bound(scale, lowest), layout, both, q is k)  # type: ignore[return-value]
 
 
 class _HalfLse(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, itself: bool):
+    def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: CandidateLayout, both: bool, itself: bool):
         q, k = q.contiguous(), k.contiguous()
-        ranks = sharing()
-        half = itself and not both and ranks.count == 1 and _kernels().mirrored(seats, len(q))
+        ranks = get_sharing_ranks()
+        half = itself and not both and ranks.world_size == 1 and _kernels().is_mirrored(seats, len(q))
         rows, cols, pos = _statistics(q, k, scale, bound, seats, both, ranks, half)
         learned = isinstance(scale, Tensor)
         ctx.save_for_backward(q, k, rows, cols, *((scale,) if learned else ()))
@@ -168,8 +170,8 @@ class _HalfClip(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None):
-        q, k, n, ranks = q.contiguous(), k.contiguous(), q.shape[0], sharing()
-        seats = _kernels().Seats(0)
+        q, k, n, ranks = q.contiguous(), k.contiguous(), q.shape[0], get_sharing_ranks()
+        seats = _kernels().CandidateLayout(0)
         rows, cols, pos = _statistics(q, k, scale, bound, seats, True, ranks)
         if any(ctx.needs_input_grad[:3]):
             half, minus = torch.full((n,), 0.5, device=q.device), torch.full((n,), -1.0, device=q.device)
@@ -196,20 +198,20 @@ def _scale_and_bound(scale: float | Tensor, lowest: float) -> tuple[float | Tens
     if isinstance(scale, Tensor):
         return scale.float().reshape(1), None
     scale = float(scale)
-    return scale, scale if scale > 0 and -2 * lowest * scale < LARGEST_SPREAD else None
+    return scale, scale if scale > 0 and -2 * lowest * scale < MAX_SCORE_SPREAD else None
 
 
 def _statistics(
-    q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: Seats, both: bool, ranks: Ranks,
-    half: bool = False,
+    q: Tensor, k: Tensor, scale: float | Tensor, bound: float | None, seats: CandidateLayout, both: bool, ranks: RankGroup,
+    half_table: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Log-sum-exp of rows, of columns if asked for, and scores of partners if there are any. `half`: as in `bounded_sums`."""
     kernels = _kernels()
     n = q.shape[0]
-    (at,) = ranks.own_blocks(n, n)
-    own, mine = q if ranks.count == 1 else q[at], _of_rows(seats, at, ranks)
+    (at,) = ranks.split_own_rows(n, n)
+    own, mine = q if ranks.world_size == 1 else q[at], _of_rows(seats, at, ranks)
     if bound is not None:
-        sums = kernels.bounded_sums(own, k, scale, bound, mine, at.start, both, half)
+        sums = kernels.sum_bounded_exponentials(own, k, scale, bound, mine, at.start, both, half_table)
         ranks.sum([sums[own.shape[0] :]])
         sums.log_().add_(bound)
         rows, cols = sums[: own.shape[0]], sums[own.shape[0] :]
@@ -220,14 +222,14 @@ def _statistics(
     return ranks.gather(rows, n), cols, pos
 
 
-def _of_rows(seats: Seats, at: slice, ranks: Ranks) -> Seats:
+def _of_rows(seats: CandidateLayout, at: slice, ranks: RankGroup) -> CandidateLayout:
     """Cut `seats` to this rank's rows."""
-    return seats if seats.row_skip is None or ranks.count == 1 else seats._replace(row_skip=seats.row_skip[at])
+    return seats if seats.row_skip is None or ranks.world_size == 1 else seats._replace(row_skip=seats.row_skip[at])
 
 
-def _online_columns(q: Tensor, k: Tensor, scale: float | Tensor, seats: Seats, ranks: Ranks) -> Tensor:
+def _online_columns(q: Tensor, k: Tensor, scale: float | Tensor, seats: CandidateLayout, ranks: RankGroup) -> Tensor:
     """Return the log-sum-exp of columns, which take the part of rows."""
-    (at,) = ranks.own_blocks(len(k), len(k))
+    (at,) = ranks.split_own_rows(len(k), len(k))
     shift = None if seats.shift is None else -seats.shift % len(q)
     turned = seats._replace(shift=shift, row_skip=seats.col_skip, col_skip=seats.row_skip)
     return ranks.gather(_kernels().online_lse(k[at], q, scale, _of_rows(turned, at, ranks), at.start), len(k))
@@ -240,19 +242,19 @@ def _size_of(*grads: Tensor) -> Tensor:
 
 def _gradients(
     q: Tensor, k: Tensor, lse: tuple[Tensor, Tensor | None], weight: tuple[Tensor, Tensor, Tensor], scale: float | Tensor,
-    bound: float | None, seats: Seats, turned: bool, of_keys: bool, ranks: Ranks,
+    bound: float | None, seats: CandidateLayout, turned: bool, of_keys: bool, ranks: RankGroup,
 ) -> tuple[Tensor, Tensor | None]:  # fmt: skip
     """Gradients by q and k, without scale. `turned`: k is q, and dL/ds comes with its transpose added: one product does."""
     kernels = _kernels()
-    size = min(max(BLOCK_ROWS, BLOCK_BYTES // (2 * len(k)) // 128 * 128), len(q))
+    size = min(max(MIN_BLOCK_ROWS, MAX_BLOCK_BYTES // (2 * len(k)) // 128 * 128), len(q))
     buffer = q.new_empty(size, len(k))
-    dq = torch.empty_like(q) if ranks.count == 1 else torch.zeros_like(q)
+    dq = torch.empty_like(q) if ranks.world_size == 1 else torch.zeros_like(q)
     dk = k.new_zeros(k.shape, dtype=torch.float32) if of_keys and not turned else None
-    for at in ranks.own_blocks(len(q), size):
+    for at in ranks.split_own_rows(len(q), size):
         block = buffer[: at.stop - at.start]
         here = (lse[0][at], lse[1]), (weight[0][at], weight[1], weight[2])
         part = seats if seats.row_skip is None else seats._replace(row_skip=seats.row_skip[at])
-        kernels.slopes(q[at], k, *here, scale, bound, part, at.start, turned, block)
+        kernels.fill_score_gradients(q[at], k, *here, scale, bound, part, at.start, turned, block)
         torch.mm(block, k, out=dq[at])
         if dk is not None:
             dk = _add_product(dk, block.T, q[at])

@@ -17,15 +17,15 @@ import triton.language as tl
 from torch import Tensor
 
 LOG2E = tl.constexpr(1.4426950408889634)
-SUMS = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 4, "num_stages": 3}
+SUM_TILE = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 4, "num_stages": 3}
 """Small enough that two programs share a multiprocessor: one takes exponentials while the other multiplies."""
-SLOPES = {"BM": 128, "BN": 256, "BK": 64, "GROUP": 16, "num_warps": 8, "num_stages": 3}
+GRADIENT_TILE = {"BM": 128, "BN": 256, "BK": 64, "GROUP": 16, "num_warps": 8, "num_stages": 3}
 """As large as accumulators allow: these tiles are written out, and reading their vectors is what they wait for."""
-GROUP = 8
+TILE_ROWS_PER_GROUP = 8
 """Rows of tiles that are walked together, so that their columns stay in the cache; where tiles are smaller, fewer."""
 
 
-class Seats(NamedTuple):
+class CandidateLayout(NamedTuple):
     """Who sits opposite whom, and who is no candidate: what the kernels must know of a table besides its scores."""
 
     shift: int | None = None
@@ -226,13 +226,20 @@ def _slopes(
         tl.store(at, g.to(OUT.dtype.element_ty), mask=rows[:, None] & cols[None, :])
 
 
-def mirrored(seats: Seats, n: int) -> bool:
+def is_mirrored(layout: CandidateLayout, n: int) -> bool:
     """Whether a table of n rows against themselves equals its transpose: who is opposite whom, and who is left out, both ways."""
-    return (seats.shift is None or 2 * seats.shift == n) and seats.row_skip is seats.col_skip
+    return (layout.shift is None or 2 * layout.shift == n) and layout.row_skip is layout.col_skip
 
 
-def bounded_sums(
-    q: Tensor, k: Tensor, scale: float | Tensor, bound: float, seats: Seats, offset: int = 0, both: bool = False, half: bool = False
+def sum_bounded_exponentials(
+    q: Tensor,
+    k: Tensor,
+    scale: float | Tensor,
+    bound: float,
+    layout: CandidateLayout,
+    offset: int = 0,
+    both: bool = False,
+    half_table: bool = False,
 ) -> Tensor:
     """Sums of e^(s - bound) over the candidates of rows and, if `both`, after them of columns, from one table. For scores at most
     `bound` that do not differ too much. `half`: k is q and the table `mirrored`, so that half of it is enough.
@@ -242,25 +249,25 @@ def bounded_sums(
     """
     (n, d), m = q.shape, k.shape[0]
     sums = q.new_zeros(n + m if both else n, dtype=torch.float32)
-    programs = max(1, min(_tiles(n, m, SUMS), 2 * _processors(q.device)))  # of half a table the last ones may find nothing to do
-    assert SUMS["BM"] == SUMS["BN"] or not half
+    programs = max(1, min(_tiles(n, m, SUM_TILE), 2 * _processors(q.device)))  # of half a table the last ones may find nothing to do
+    assert SUM_TILE["BM"] == SUM_TILE["BN"] or not half_table
     _bounded_sums[(programs,)](
-        q, k, sums, sums[n:] if both else sums, *_skips(q, seats), scale, n, m, offset, bound, seats.shift or 0,
-        d, isinstance(scale, Tensor), both, half, *_flags(seats), programs, GROUP=GROUP, EVEN=_even(n, m, d, SUMS), **SUMS,
+        q, k, sums, sums[n:] if both else sums, *_skips(q, layout), scale, n, m, offset, bound, layout.shift or 0,
+        d, isinstance(scale, Tensor), both, half_table, *_flags(layout), programs, GROUP=TILE_ROWS_PER_GROUP, EVEN=_even(n, m, d, SUM_TILE), **SUM_TILE,
     )  # fmt: skip
     return sums
 
 
-def online_lse(q: Tensor, k: Tensor, scale: float | Tensor, seats: Seats, offset: int = 0) -> Tensor:
+def online_lse(q: Tensor, k: Tensor, scale: float | Tensor, layout: CandidateLayout, offset: int = 0) -> Tensor:
     """log-sum-exp over the candidates of rows, for scores of any size."""
     (n, d), m = q.shape, k.shape[0]
-    down, across = triton.cdiv(n, SUMS["BM"]), triton.cdiv(m, SUMS["BN"])
-    span = triton.cdiv(across, max(1, min(across, 1024 // max(1, down)))) * SUMS["BN"]
+    down, across = triton.cdiv(n, SUM_TILE["BM"]), triton.cdiv(m, SUM_TILE["BN"])
+    span = triton.cdiv(across, max(1, min(across, 1024 // max(1, down)))) * SUM_TILE["BN"]
     parts = triton.cdiv(m, span)
     top, total = (q.new_empty(parts, n, dtype=torch.float32) for _ in range(2))
     _online_sums[(down, parts)](
-        q, k, top, total, *_skips(q, seats), scale, n, m, offset, span, seats.shift or 0,
-        d, isinstance(scale, Tensor), *_flags(seats), EVEN=_even(n, m, d, SUMS), **SUMS,
+        q, k, top, total, *_skips(q, layout), scale, n, m, offset, span, layout.shift or 0,
+        d, isinstance(scale, Tensor), *_flags(layout), EVEN=_even(n, m, d, SUM_TILE), **SUM_TILE,
     )  # fmt: skip
     return (total.log_() + top).logsumexp(0)
 
@@ -273,9 +280,9 @@ def partner_scores(q: Tensor, k: Tensor, scale: float | Tensor, shift: int, offs
     return found
 
 
-def slopes(
+def fill_score_gradients(
     q: Tensor, k: Tensor, lse: tuple[Tensor, Tensor | None], weight: tuple[Tensor, Tensor, Tensor],
-    scale: float | Tensor, bound: float | None, seats: Seats, offset: int, turned: bool, out: Tensor,
+    scale: float | Tensor, bound: float | None, layout: CandidateLayout, offset: int, turned: bool, out: Tensor,
 ) -> None:  # fmt: skip
     """Fill `out` (n, m) with the gradient of the scores of some rows.
 
@@ -285,18 +292,18 @@ def slopes(
     (n, d), m = q.shape, k.shape[0]
     both = lse[1] is not None
     of_cols = (lse[1], weight[1]) if both else (lse[0], weight[0])
-    _slopes[(_tiles(n, m, SLOPES),)](
-        q, k, lse[0], of_cols[0], weight[0], of_cols[1], weight[2], *_skips(q, seats), out, scale, n, m, offset, seats.shift or 0,
-        bound or 0.0, d, isinstance(scale, Tensor), both, bound is not None, turned, *_flags(seats),
-        EVEN=_even(n, m, d, SLOPES), **SLOPES,
+    _slopes[(_tiles(n, m, GRADIENT_TILE),)](
+        q, k, lse[0], of_cols[0], weight[0], of_cols[1], weight[2], *_skips(q, layout), out, scale, n, m, offset, layout.shift or 0,
+        bound or 0.0, d, isinstance(scale, Tensor), both, bound is not None, turned, *_flags(layout),
+        EVEN=_even(n, m, d, GRADIENT_TILE), **GRADIENT_TILE,
     )  # fmt: skip
 
 
-def _flags(seats: Seats) -> tuple[bool, bool, bool, bool]:
+def _flags(seats: CandidateLayout) -> tuple[bool, bool, bool, bool]:
     return seats.shift is not None, seats.exclude_self, seats.hide_partners, seats.row_skip is not None
 
 
-def _skips(q: Tensor, seats: Seats) -> tuple[Tensor, Tensor]:
+def _skips(q: Tensor, seats: CandidateLayout) -> tuple[Tensor, Tensor]:
     """A kernel wants some pointer even where it never looks."""
     return (q, q) if seats.row_skip is None or seats.col_skip is None else (seats.row_skip, seats.col_skip)
 

@@ -8,12 +8,14 @@ import torch
 from torch import Tensor
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.core.sharing import check_same_on_ranks, on_this_rank_alone, sharing
+from nearfar.core.rank_sharing import check_same_on_ranks, disable_rank_sharing, get_sharing_ranks
 
 RowFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 
 
-def rowmap(fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (), block: int = 1024) -> Tensor | tuple[Tensor, ...]:
+def rowmap(
+    fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (), rows_per_block: int = 1024
+) -> Tensor | tuple[Tensor, ...]:
     r"""\(y_i = f(x_i;\, \theta)\) for every row \(i\), where \(f\) may look at everything that is shared.
 
     `fn(*row_blocks, *shared)` gets `block` rows of each tensor of `rows` and returns, for each of them, one row
@@ -33,10 +35,10 @@ def rowmap(fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (
     """
     if not rows or any(len(t) != len(rows[0]) for t in rows):
         raise UsageError(f"rowmap: rows must be tensors of one length, got lengths {[len(t) for t in rows]}")
-    if block < 1:
-        raise UsageError(f"rowmap: block must be at least 1, got {block}")
+    if rows_per_block < 1:
+        raise UsageError(f"rowmap: rows_per_block must be at least 1, got {rows_per_block}")
     check_same_on_ranks("rowmap", (*rows, *shared))
-    return _RowMap.apply(fn, len(rows), block, *rows, *shared)
+    return _RowMap.apply(fn, len(rows), rows_per_block, *rows, *shared)
 
 
 class _RowMap(torch.autograd.Function):
@@ -44,9 +46,9 @@ class _RowMap(torch.autograd.Function):
     def forward(ctx, fn: RowFunction, row_count: int, block: int, first: Tensor, *others: Tensor):
         tensors = (first, *others)
         ctx.save_for_backward(*tensors)
-        ctx.fn, ctx.row_count, ctx.block, ctx.ranks = fn, row_count, block, sharing()
-        spans = ctx.ranks.own_blocks(len(first), block)
-        with on_this_rank_alone():
+        ctx.fn, ctx.row_count, ctx.block, ctx.ranks = fn, row_count, block, get_sharing_ranks()
+        spans = ctx.ranks.split_own_rows(len(first), block)
+        with disable_rank_sharing():
             blocks = [_as_tuple(fn(*(t[at] for t in tensors[:row_count]), *tensors[row_count:]), at) for at in spans]
         results = [ctx.ranks.gather(torch.cat(parts), len(first)) for parts in zip(*blocks, strict=True)]
         ctx.mark_non_differentiable(*(r for r in results if not r.is_floating_point()))
@@ -58,9 +60,9 @@ class _RowMap(torch.autograd.Function):
         tensors, row_count = list[Tensor](ctx.saved_tensors), ctx.row_count
         wanted = [k for k, needed in enumerate(ctx.needs_input_grad[3:]) if needed]
         grads = {k: torch.zeros_like(tensors[k]) for k in wanted}
-        for number, at in enumerate(ctx.ranks.own_blocks(len(tensors[0]), ctx.block)):
+        for number, at in enumerate(ctx.ranks.split_own_rows(len(tensors[0]), ctx.block)):
             inputs = [(t[at] if k < row_count else t).detach().requires_grad_(k in grads) for k, t in enumerate(tensors)]
-            with torch.enable_grad(), on_this_rank_alone():
+            with torch.enable_grad(), disable_rank_sharing():
                 results = _as_tuple(ctx.fn(*inputs), at)
             live = [(y, g[at]) for y, g in zip(results, result_grads, strict=True) if y.requires_grad]
             if not live:
@@ -76,10 +78,10 @@ class _RowMap(torch.autograd.Function):
         return (None, None, None, *(grads.get(k) for k in range(len(tensors))))
 
 
-def refuse_second_derivative(what: str) -> None:
+def refuse_second_derivative(operation: str) -> None:
     """Called in backward: an error where a graph of the gradient itself is wanted, which would silently lack this part."""
     if torch.is_grad_enabled():
-        raise NearfarError(f"{what} can be differentiated once only: backward was called with create_graph=True")
+        raise NearfarError(f"{operation} can be differentiated once only: backward was called with create_graph=True")
 
 
 def _as_tuple(results: Tensor | tuple[Tensor, ...], at: slice) -> tuple[Tensor, ...]:

@@ -16,8 +16,8 @@ Number = int | float
 Scalar = int | float | Float[Tensor, ""]
 """A number, or a tensor that holds one (a learned temperature)."""
 
-HALF = (torch.bfloat16, torch.float16)
-ZERO_NORM = 1e-12
+HALF_DTYPES = (torch.bfloat16, torch.float16)
+MIN_NORM = 1e-12
 """A vector shorter than this has no direction: its cosine with anything is 0, without gradient."""
 
 
@@ -42,22 +42,22 @@ class Score:
     """score(a, b) = score(b, a)."""
     lowest: Number = -math.inf
     """No score is smaller."""
-    width: int = 1
+    values_per_pair: int = 1
     """Numbers held for each pair while a table is made: 1 for a matrix product, the hidden width for an MLP."""
 
     def __call__(self, a: Float[Tensor, "n ..."], b: Float[Tensor, "m ..."]) -> Float[Tensor, "n m"]:
-        return self.table(self.ready(a), self.ready(b), *self.parameters)
+        return self.table(self.prepare_vectors(a), self.prepare_vectors(b), *self.parameters)
 
-    def ready(self, x: Tensor) -> Tensor:
+    def prepare_vectors(self, x: Tensor) -> Tensor:
         """Vectors as `table` wants them, in single precision at least; on CUDA, for matrix products, in half where they came so."""
-        if x.dtype not in HALF:
+        if x.dtype not in HALF_DTYPES:
             return x if self.prepare is None else self.prepare(x)
         keep = x.is_cuda and self.is_dot
         if self.prepare is None:
             return x if keep else x.float()
         return self.prepare(x.float()).to(x.dtype if keep else torch.float32)
 
-    def of_pairs(self, a: Float[Tensor, "n ..."], b: Float[Tensor, "n ..."]) -> Float[Tensor, " n"]:
+    def score_pairs(self, a: Float[Tensor, "n ..."], b: Float[Tensor, "n ..."]) -> Float[Tensor, " n"]:
         """Scores of a_i with b_i, for vectors that are ready. Without a shorter way: diagonals of small square tables."""
         if self.paired is not None:
             return self.paired(a, b, *self.parameters)
@@ -83,7 +83,7 @@ def as_score(score: Score | Callable[..., Tensor]) -> Score:
     return score if isinstance(score, Score) else Score(score)
 
 
-def unit(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
+def l2_normalize(x: Float[Tensor, "*n d"]) -> Float[Tensor, "*n d"]:
     r"""\(x / \lVert x \rVert\); a zero vector stays zero and gets no gradient. Differentiable once."""
     return _Unit.apply(x)
 
@@ -95,7 +95,7 @@ class _Unit(torch.autograd.Function):
     def forward(ctx, x: Tensor) -> Tensor:
         # In double precision: in single, the squares of numbers beyond 1e19 are infinite, and such vectors would pass for zero.
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float64).to(x.dtype)
-        norm.masked_fill_(norm < ZERO_NORM, math.inf)
+        norm.masked_fill_(norm < MIN_NORM, math.inf)
         u = x / norm
         ctx.save_for_backward(u, norm)
         return u
@@ -113,7 +113,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _dot_paired(a: Tensor, b: Tensor) -> Tensor:
-    return (a * b).sum(1) if a.dtype not in HALF else (a.float() * b).sum(1)
+    return (a * b).sum(1) if a.dtype not in HALF_DTYPES else (a.float() * b).sum(1)
 
 
 def _minus_squared_distance(a: Tensor, b: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ def _minus_root(minus_squared: Tensor) -> Tensor:
 dot = Score(_dot, paired=_dot_paired, linear=True, symmetric=True)
 r"""\(a^\top b\): unbounded, depends on the lengths."""
 
-cosine = Score(_dot, prepare=unit, paired=_dot_paired, linear=True, symmetric=True, lowest=-1.0)
+cosine = Score(_dot, prepare=l2_normalize, paired=_dot_paired, linear=True, symmetric=True, lowest=-1.0)
 r"""\(a^\top b / (\lVert a \rVert \lVert b \rVert)\), in [-1, 1]; a zero vector scores 0."""
 
 unit_dot = Score(_dot, paired=_dot_paired, linear=True, symmetric=True, lowest=-1.0)
@@ -172,7 +172,7 @@ def bilinear(weight: Float[Tensor, "d e"]) -> Score:
     return Score(lambda a, b, w: a @ w @ b.T, paired=lambda a, b, w: (a @ w * b).sum(1), parameters=(weight,), linear=True)
 
 
-def learned(module: nn.Module, width: int = 1) -> Score:
+def build_learned_score(module: nn.Module, values_per_pair: int = 1) -> Score:
     """A module with `forward(a, b) -> (n, m)` as a score: a discriminator, a cross-transformer.
 
     `width`: how many numbers the module holds for each pair, so that blocks of rows can be made small enough.
@@ -183,4 +183,4 @@ def learned(module: nn.Module, width: int = 1) -> Score:
     def table(a: Tensor, b: Tensor, *parameters: Tensor) -> Tensor:
         return torch.func.functional_call(module, dict(zip(named, parameters, strict=True)), (a, b))
 
-    return Score(table, parameters=tuple(named.values()), width=width)
+    return Score(table, parameters=tuple(named.values()), values_per_pair=values_per_pair)

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.scores.relation import Relation, Side
+from nearfar.scores.candidate_roles import CandidateRoles, CandidateSet
 from nearfar.scores.rowmap import refuse_second_derivative
 from nearfar.scores.score import Number
 
@@ -39,11 +39,11 @@ class Statistic:
     As an attribute of `Scores` it is the value: `S.pos_sum`; of the class it is the name: `S.stats(Scores.pos_sum)`.
     """
 
-    side: Side
-    kind: Literal["count", "sum", "lse", "softplus"]
+    candidate_set: CandidateSet
+    reduction: Literal["count", "sum", "lse", "softplus"]
     power: Number = 1
 
-    def at(self, power: Number) -> Statistic:
+    def with_power(self, power: Number) -> Statistic:
         """The log-sum-exp of the scores times `power`: reweighted candidates; at(0) is the log of their number."""
         return replace(self, power=power)
 
@@ -61,14 +61,16 @@ POS_LSE, NEG_LSE, ALL_LSE = (Statistic(side, "lse") for side in ("pos", "neg", "
 POS_SOFTPLUS, NEG_SOFTPLUS = (Statistic(side, "softplus") for side in ("pos", "neg"))
 
 
-def row_statistics(asked: Sequence[Statistic], scores: Float[Tensor, "n m"], relation: Relation) -> tuple[Float[Tensor, " n"], ...]:
+def compute_row_statistics(
+    requested: Sequence[Statistic], scores: Float[Tensor, "n m"], relation: CandidateRoles
+) -> tuple[Float[Tensor, " n"], ...]:
     """Statistics of a dense table, with one derivative table for all of them."""
-    return _RowStatistics.apply(tuple(asked), scores, relation)  # type: ignore[return-value]
+    return _RowStatistics.apply(tuple(requested), scores, relation)  # type: ignore[return-value]
 
 
-def combine(what: Statistic, a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+def combine(statistic: Statistic, a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
     """The statistic of two parts of each row taken together."""
-    return log_add_exp(a, b) if what.kind == "lse" else a + b
+    return log_add_exp(a, b) if statistic.reduction == "lse" else a + b
 
 
 def log_add_exp(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
@@ -78,14 +80,14 @@ def log_add_exp(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor,
 
 def log_sum_exp(table: Float[Tensor, "n m"]) -> Float[Tensor, " n"]:
     """log-sum-exp of each row; -inf with zero gradient where all entries are -inf (`torch.logsumexp` has NaN there)."""
-    return row_statistics([ALL_LSE], table, Relation(table.shape[1], out=table == -math.inf))[0]
+    return compute_row_statistics([ALL_LSE], table, CandidateRoles(table.shape[1], excluded_mask=table == -math.inf))[0]
 
 
 class _RowStatistics(torch.autograd.Function):
     """Forward finds each value with its slope, the derivative by the scores; backward adds up the slopes."""
 
     @staticmethod
-    def forward(ctx, asked: tuple[Statistic, ...], scores: Tensor, relation: Relation):
+    def forward(ctx, asked: tuple[Statistic, ...], scores: Tensor, relation: CandidateRoles):
         found = [_value_and_slope(what, scores, relation) for what in asked]
         values = tuple(value for value, _ in found)
         ctx.asked, ctx.relation, ctx.shape = asked, relation, scores.shape
@@ -97,41 +99,43 @@ class _RowStatistics(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads: Tensor | None):
         refuse_second_derivative("row statistics")
-        relation: Relation = ctx.relation
+        relation: CandidateRoles = ctx.relation
         saved = ctx.saved_tensors
         values, slopes = saved[: len(grads)], saved[len(grads) :]
         total, of_listed = None, []
         for what, value, slope, grad in zip(ctx.asked, values, slopes, grads, strict=True):
             if slope is None or grad is None:
                 continue
-            if what.kind == "lse" and not relation.fixed_count(what.side):
+            if what.reduction == "lse" and not relation.get_fixed_count(what.candidate_set):
                 grad = grad.masked_fill(value == -math.inf, 0.0)
             share = slope * (grad if what.power == 1 else grad * what.power)[:, None]
-            if what.side == "pos" and relation.listed is not None:
+            if what.candidate_set == "pos" and relation.positive_columns is not None:
                 of_listed.append(share)
             else:
                 total = share if total is None else total.add_(share)
         for share in of_listed:
             total = share.new_zeros(ctx.shape) if total is None else total
-            total.scatter_add_(1, relation.listed, share.expand_as(relation.listed))
+            total.scatter_add_(1, relation.positive_columns, share.expand_as(relation.positive_columns))
         return None, total, None
 
 
-def _value_and_slope(what: Statistic, scores: Tensor, relation: Relation) -> tuple[Tensor, Tensor | None]:
+def _value_and_slope(what: Statistic, scores: Tensor, relation: CandidateRoles) -> tuple[Tensor, Tensor | None]:
     """The statistic and its derivative by the scores of `relation.part`; absent scores are such that theirs is 0."""
     largest = torch.finfo(scores.dtype).max
-    if what.kind == "count":
-        return relation.count(what.side, scores), None
-    if what.kind == "sum":
+    if what.reduction == "count":
+        return relation.count(what.candidate_set, scores), None
+    if what.reduction == "sum":
         one = scores.new_ones(1, 1)
-        listed = what.side == "pos" and relation.listed is not None
-        return relation.part(scores, what.side, 0.0).sum(1), one if listed else relation.part(one.expand_as(scores), what.side, 0.0)
-    if what.kind == "lse":
+        listed = what.candidate_set == "pos" and relation.positive_columns is not None
+        return relation.select_scores(scores, what.candidate_set, 0.0).sum(1), one if listed else relation.select_scores(
+            one.expand_as(scores), what.candidate_set, 0.0
+        )
+    if what.reduction == "lse":
         powered = scores if what.power == 1 else scores * what.power
-        value, weights = _log_sum_exp(relation.part(powered, what.side, -largest))
-        return value if relation.fixed_count(what.side) else value.masked_fill_(value < -largest / 2, -math.inf), weights
-    sign = -1 if what.side == "pos" else 1
-    part = sign * relation.part(scores, what.side, -sign * largest)
+        value, weights = _log_sum_exp(relation.select_scores(powered, what.candidate_set, -largest))
+        return value if relation.get_fixed_count(what.candidate_set) else value.masked_fill_(value < -largest / 2, -math.inf), weights
+    sign = -1 if what.candidate_set == "pos" else 1
+    part = sign * relation.select_scores(scores, what.candidate_set, -sign * largest)
     return F.softplus(part).sum(1), sign * part.sigmoid()
 
 

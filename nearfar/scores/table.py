@@ -13,31 +13,32 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from nearfar.core.argument_checks import check_positive, known_number
+from nearfar.core.argument_checks import check_positive, read_host_number
 from nearfar.core.errors import UsageError
-from nearfar.core.sharing import check_same_on_ranks, sharing
+from nearfar.core.rank_sharing import check_same_on_ranks, get_sharing_ranks
 from nearfar.scores import statistics
+from nearfar.scores.candidate_roles import CandidateRoles, as_ids, match_ids
+from nearfar.scores.constructors import ScoreConstructors
 from nearfar.scores.half import half_stats
-from nearfar.scores.relation import Relation, as_ids, same
 from nearfar.scores.rowmap import rowmap
 from nearfar.scores.score import Scalar, Score, dot
-from nearfar.scores.shortcuts import shortcut
-from nearfar.scores.statistics import Statistic, combine, row_statistics
+from nearfar.scores.shortcuts import compute_shortcut
+from nearfar.scores.statistics import Statistic, combine, compute_row_statistics
 
-DIRECT = 1 << 22
+MAX_DENSE_ENTRIES = 1 << 22
 """Up to this many entries a table is made at once and its graph kept; beyond, it is streamed in blocks of rows."""
-TILE = 1 << 20
+ENTRIES_PER_BLOCK = 1 << 20
 """Entries of one block of a streamed table."""
 
-_OF_ROWS = ("query", "row_id", "row_skip", "own", "own_sign", "place")
-_OF_COLUMNS = ("key", "col_id", "col_skip", "scale", "bias")
+_ROW_FIELDS = ("query", "row_id", "row_skip", "private_scores", "private_signs", "diagonal")
+_COLUMN_FIELDS = ("key", "col_id", "col_skip", "scale", "bias")
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class Scores(ScoreConstructors):
     r"""\(S_{ij} = \text{scale} \cdot \text{score}(q_i, k_j) + \text{bias}\), with who is positive and who negative.
 
-    Built by `pairs`, `views`, `labelled`, `matched`, `listed`; then `S / tau`, `S * scale`, `S + bias`, `S - bias`, `-S`, `S.T`.
+    Built by `Scores.from_pairs`, `from_views`, `from_labels`, `from_matched` or `from_lists`; then `S / temperature`, `S * scale`, `S + bias`, `S - bias`, `-S`, `S.T`.
 
     Losses ask for row statistics: `S.stats(Scores.all_lse, Scores.pos_sum)` makes one pass over the table for all
     that is asked; `S.pos_sum` is short for one. A large table is never held: blocks of its rows are computed, and
@@ -62,15 +63,15 @@ class Scores:
     """1 / temperature; a tensor where it is learned."""
     bias: Scalar = 0
     score: Score = dot
-    own: Float[Tensor, "n k"] | None = None
+    private_scores: Float[Tensor, "n k"] | None = None
     """Scores of each row's private candidates, before scale and bias; they stand beside the shared columns."""
-    own_sign: Int[Tensor, "n k"] | None = None
+    private_signs: Int[Tensor, "n k"] | None = None
     """+1 positive, -1 negative, 0 neither."""
-    place: Int[Tensor, " n"] | None = None
+    diagonal: Int[Tensor, " n"] | None = None
     """The column opposite each row: itself in a square table. None: 0, 1, 2, …, which the shortest ways need."""
-    period: int | None = None
+    id_period: int | None = None
     """What pairs and views know: ids are places modulo this. Saves looking for the positives; never needed."""
-    block: int | None = None
+    rows_per_block: int | None = None
     """Rows in a block; None: chosen by size."""
 
     pos_count: ClassVar = statistics.POS_COUNT
@@ -85,8 +86,8 @@ class Scores:
     all_lse: ClassVar = statistics.ALL_LSE
 
     def __post_init__(self):
-        if self.place is None:
-            for a, b in (("row_id", "col_id"), ("row_skip", "col_skip"), ("own", "own_sign")):
+        if self.diagonal is None:
+            for a, b in (("row_id", "col_id"), ("row_skip", "col_skip"), ("private_scores", "private_signs")):
                 if (getattr(self, a) is None) != (getattr(self, b) is None):
                     raise UsageError(f"Scores: {a} and {b} go together, one of them is missing")
 
@@ -98,9 +99,9 @@ class Scores:
 
     __rmul__ = __mul__
 
-    def __truediv__(self, tau: Scalar) -> Scores:
-        check_positive(tau=tau)
-        return self * (1 / tau)
+    def __truediv__(self, temperature: Scalar) -> Scores:
+        check_positive(temperature=temperature)
+        return self * (1 / temperature)
 
     def __add__(self, bias: Scalar) -> Scores:
         return replace(self, bias=self.bias + bias)
@@ -115,69 +116,69 @@ class Scores:
     @property
     def T(self) -> Scores:
         """Columns as anchors, rows as candidates."""
-        if self.own is not None:
+        if self.private_scores is not None:
             raise UsageError("Scores.T: each row has candidates of its own, which no column has")
         turned = {"query": self.key, "key": self.query, "row_id": self.col_id, "col_id": self.row_id}
         skips = {"row_skip": self.col_skip, "col_skip": self.row_skip}
-        period = self.period if len(self.key) == len(self) else None
-        return replace(self, **turned, **skips, score=self.score.T, place=None, period=period)
+        id_period = self.id_period if len(self.key) == len(self) else None
+        return replace(self, **turned, **skips, score=self.score.T, diagonal=None, id_period=id_period)
 
-    def skip(self, rows: Shaped[Tensor, "..."], columns: Shaped[Tensor, "..."]) -> Scores:
+    def exclude_negatives(self, row_ids: Shaped[Tensor, "..."], column_ids: Shaped[Tensor, "..."]) -> Scores:
         """The table without the negatives whose ids are equal here: duplicates, known false negatives."""
-        ids = as_ids(rows, len(self), "skip: ids of rows"), as_ids(columns, len(self.key), "skip: ids of columns")
+        ids = as_ids(row_ids, len(self), "exclude_negatives: row_ids"), as_ids(column_ids, len(self.key), "exclude_negatives: column_ids")
         return replace(self, row_skip=ids[0], col_skip=ids[1])
 
     @property
     def lowest(self) -> Scalar:
         """Lower bound of all scores; -inf where none is known. A learned scale counts as positive."""
-        scale = known_number(self.scale)
+        scale = read_host_number(self.scale)
         if scale is not None and scale <= 0:
             return -math.inf if scale else self.bias
         return self.score.lowest * self.scale + self.bias
 
-    def stats(self, *asked: Statistic) -> tuple[Tensor, ...]:
+    def stats(self, *requested: Statistic) -> tuple[Tensor, ...]:
         """Row statistics, each `(n,)`: by a shorter way where there is one, the others in one pass over the table."""
         self.check_same_on_ranks("stats")
         if self._is_half:
-            return half_stats(self, asked)[0]
+            return half_stats(self, requested)[0]
         with _full_precision(self.query.device.type):
-            found = {what: value for what in asked if (value := shortcut(self, what)) is not None}
-        found = {what: self.with_own(what, value) for what, value in found.items()}
-        rest = tuple(what for what in asked if what not in found)
+            found = {what: value for what in requested if (value := compute_shortcut(self, what)) is not None}
+        found = {what: self.add_private_candidates(what, value) for what, value in found.items()}
+        rest = tuple(what for what in requested if what not in found)
         if rest:
             values = self._reduce(self._shared_scores(), rest) if self._is_small else self._streamed(rest)
             found |= zip(rest, values, strict=True)
-        return tuple(found[what] for what in asked)
+        return tuple(found[what] for what in requested)
 
-    def stats_both_ways(self, *asked: Statistic) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def row_and_column_stats(self, *requested: Statistic) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """The statistics of the rows, each `(n,)`, and of the columns, each `(m,)`: of one table where it is small."""
-        self.check_same_on_ranks("stats_both_ways")
+        self.check_same_on_ranks("row_and_column_stats")
         if self._is_half:
-            return half_stats(self, asked, both=True)
+            return half_stats(self, requested, both=True)
         if self._is_small:
             scores = self._shared_scores()
-            return self._reduce(scores, asked), self.T._reduce(scores.T, asked)
-        return self.stats(*asked), self.T.stats(*asked)
+            return self._reduce(scores, requested), self.T._reduce(scores.T, requested)
+        return self.stats(*requested), self.T.stats(*requested)
 
-    def check_same_on_ranks(self, where: str) -> None:
+    def check_same_on_ranks(self, operation: str) -> None:
         """Raise an error if ranks that share this table describe different ones; see `shared_over_ranks`."""
-        if sharing().count > 1:
-            described = (getattr(self, name) for name in (*_OF_ROWS, *_OF_COLUMNS))
+        if get_sharing_ranks().world_size > 1:
+            described = (getattr(self, name) for name in (*_ROW_FIELDS, *_COLUMN_FIELDS))
             numbers = (torch.as_tensor(x, dtype=torch.float64) if isinstance(x, (int, float)) else x for x in described)
-            check_same_on_ranks(where, (*numbers, *self.score.parameters))
+            check_same_on_ranks(operation, (*numbers, *self.score.parameters))
 
-    def table(self) -> Float[Tensor, "n columns"]:
+    def to_dense(self) -> Float[Tensor, "n columns"]:
         """All scores, dense: shared columns, then each row's own."""
         scores = self._shared_scores()
-        return scores if self.own is None else torch.cat([scores, self.own * self.scale + self.bias], 1)
+        return scores if self.private_scores is None else torch.cat([scores, self.private_scores * self.scale + self.bias], 1)
 
     @property
-    def pos(self) -> Bool[Tensor, "n columns"]:
+    def positive_mask(self) -> Bool[Tensor, "n columns"]:
         """Who is positive, as a dense table."""
         return self._dense("pos")
 
     @property
-    def neg(self) -> Bool[Tensor, "n columns"]:
+    def negative_mask(self) -> Bool[Tensor, "n columns"]:
         """Who is negative, as a dense table."""
         return self._dense("neg")
 
@@ -187,7 +188,7 @@ class Scores:
 
     @property
     def _is_small(self) -> bool:
-        return self.block is None and len(self) * len(self.key) * self.score.width <= DIRECT
+        return self.rows_per_block is None and len(self) * len(self.key) * self.score.values_per_pair <= MAX_DENSE_ENTRIES
 
     def _shared_scores(self) -> Tensor:
         """scale * score + bias. A linear score takes the scale with the query: a pass over (n, d) instead of (n, m)."""
@@ -198,23 +199,25 @@ class Scores:
             scores = scores if self.score.linear else scores * self.scale
             return scores + self.bias if isinstance(self.bias, Tensor) or self.bias else scores
 
-    def with_own(self, what: Statistic, shared: Tensor) -> Tensor:
+    def add_private_candidates(self, statistic: Statistic, shared: Tensor) -> Tensor:
         """A statistic of the shared columns completed by each row's own candidates."""
-        if self.own is None:
+        if self.private_scores is None:
             return shared
-        return combine(what, shared, row_statistics((what,), self.own * self.scale + self.bias, self._own_relation())[0])
+        return combine(
+            statistic, shared, compute_row_statistics((statistic,), self.private_scores * self.scale + self.bias, self._own_relation())[0]
+        )
 
     def _reduce(self, scores: Tensor, asked: tuple[Statistic, ...]) -> tuple[Tensor, ...]:
-        shared = row_statistics(asked, scores, self.relation())
-        if self.own is None:
+        shared = compute_row_statistics(asked, scores, self.compute_candidate_roles())
+        if self.private_scores is None:
             return shared
-        own = row_statistics(asked, self.own * self.scale + self.bias, self._own_relation())
+        own = compute_row_statistics(asked, self.private_scores * self.scale + self.bias, self._own_relation())
         return tuple(combine(what, a, b) for what, a, b in zip(asked, shared, own, strict=True))
 
     def _streamed(self, asked: tuple[Statistic, ...]) -> tuple[Tensor, ...]:
-        return self.by_rows(lambda block: block._reduce(block._shared_scores(), asked))
+        return self.map_blocks(lambda block: block._reduce(block._shared_scores(), asked))
 
-    def by_rows(
+    def map_blocks(
         self, fn: Callable[..., tuple[Tensor, ...]], rows: Sequence[Tensor] = (), shared: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
         """`fn(block, *rows, *shared)` on blocks of rows, which are tables too, its results one under another.
@@ -222,8 +225,8 @@ class Scores:
         `rows` are cut into the same blocks, `shared` come whole. `fn` returns a tuple of tensors with one row for each row of
         the block. Memory, gradients and ranks are those of `rowmap`, through which it goes.
         """
-        of_rows = {name: t for name in _OF_ROWS if isinstance(t := getattr(self, name), Tensor)} | {"place": self.opposite}
-        of_columns = {name: t for name in _OF_COLUMNS if isinstance(t := getattr(self, name), Tensor)}
+        of_rows = {name: t for name in _ROW_FIELDS if isinstance(t := getattr(self, name), Tensor)} | {"diagonal": self.resolved_diagonal}
+        of_columns = {name: t for name in _COLUMN_FIELDS if isinstance(t := getattr(self, name), Tensor)}
         counts = (len(of_rows), len(rows), len(of_columns), len(self.score.parameters), len(shared))
 
         def of_block(*tensors: Tensor) -> tuple[Tensor, ...]:
@@ -232,44 +235,44 @@ class Scores:
             part = dict(zip((*of_rows, *of_columns), (*here, *columns), strict=True))
             return fn(replace(self, **part, score=replace(self.score, parameters=parameters)), *extra, *whole)
 
-        size = self.block or max(1, TILE // max(1, len(self.key) * self.score.width))
+        size = self.rows_per_block or max(1, ENTRIES_PER_BLOCK // max(1, len(self.key) * self.score.values_per_pair))
         found = rowmap(of_block, (*of_rows.values(), *rows), (*of_columns.values(), *self.score.parameters, *shared), size)
         return found if isinstance(found, tuple) else (found,)
 
-    def relation(self) -> Relation:
+    def compute_candidate_roles(self) -> CandidateRoles:
         """Who is positive, negative and neither among the shared columns."""
-        place, columns = self.opposite, self.key.shape[0]
+        place, columns = self.resolved_diagonal, self.key.shape[0]
         itself = place[:, None] if self.exclude_self else None
         listed = mask = out = None
         if self.row_id is None or self.col_id is None:
             listed = place.new_empty(len(self), 0)
-        elif self.period == columns and not self.exclude_self:
+        elif self.id_period == columns and not self.exclude_self:
             listed = place[:, None]
-        elif self.period is not None:
-            turns = torch.arange(0, columns, max(self.period, 1), device=place.device)[int(self.exclude_self) :]
+        elif self.id_period is not None:
+            turns = torch.arange(0, columns, max(self.id_period, 1), device=place.device)[int(self.exclude_self) :]
             listed = (place[:, None] + turns) % columns
         else:
-            mask = same(self.row_id, self.col_id)
+            mask = match_ids(self.row_id, self.col_id)
             mask = mask if itself is None else mask.scatter_(1, itself, False)
         if self.row_skip is not None and self.col_skip is not None:
-            out = same(self.row_skip, self.col_skip)
+            out = match_ids(self.row_skip, self.col_skip)
             out = out if mask is None else out & ~mask
             for known in (listed, itself):
                 out = out if known is None else out.scatter_(1, known, False)
-        return Relation(columns, listed, mask, out, itself)
+        return CandidateRoles(columns, listed, mask, out, itself)
 
-    def _own_relation(self) -> Relation:
-        assert self.own_sign is not None
-        return Relation(self.own_sign.shape[1], mask=self.own_sign > 0, out=self.own_sign == 0)
+    def _own_relation(self) -> CandidateRoles:
+        assert self.private_signs is not None
+        return CandidateRoles(self.private_signs.shape[1], positive_mask=self.private_signs > 0, excluded_mask=self.private_signs == 0)
 
     def _dense(self, side: Literal["pos", "neg"]) -> Tensor:
-        shared = self.relation().dense(side, self.query.new_empty(len(self), len(self.key)))
-        return shared if self.own is None else torch.cat([shared, self._own_relation().dense(side, self.own)], 1)
+        shared = self.compute_candidate_roles().to_mask(side, self.query.new_empty(len(self), len(self.key)))
+        return shared if self.private_scores is None else torch.cat([shared, self._own_relation().to_mask(side, self.private_scores)], 1)
 
     @property
-    def opposite(self) -> Int[Tensor, " n"]:
+    def resolved_diagonal(self) -> Int[Tensor, " n"]:
         """`place`, as numbers in any case."""
-        return torch.arange(len(self), device=self.query.device) if self.place is None else self.place
+        return torch.arange(len(self), device=self.query.device) if self.diagonal is None else self.diagonal
 
 
 def _full_precision(device: str) -> contextlib.AbstractContextManager:

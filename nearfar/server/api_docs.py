@@ -8,15 +8,15 @@ from pathlib import Path
 from fastapi import FastAPI
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
-FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
-PAGE = """<!doctype html>
+SWAGGER_FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
+DOCS_PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>nearfar: the API</title><link rel="icon" href="data:,">
 <link rel="stylesheet" href="/static/docs/swagger-ui.css"></head>
 <body><div id="swagger"></div><script src="/static/docs/swagger-ui-bundle.js"></script>
 <script src="/static/docs/begin.js"></script></body></html>
 """
-BEGIN = 'SwaggerUIBundle({ url: "/openapi.json", dom_id: "#swagger", deepLinking: true, validatorUrl: null })\n'
+DOCS_SCRIPT = 'SwaggerUIBundle({ url: "/openapi.json", dom_id: "#swagger", deepLinking: true, validatorUrl: null })\n'
 
 
 def add_docs(app: FastAPI) -> None:
@@ -28,13 +28,13 @@ def add_docs(app: FastAPI) -> None:
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(PAGE)
+        return HTMLResponse(DOCS_PAGE)
 
     @app.get("/static/docs/begin.js", include_in_schema=False)
     async def begin() -> Response:
-        return Response(BEGIN, media_type="text/javascript")
+        return Response(DOCS_SCRIPT, media_type="text/javascript")
 
-    for name in FILES:
+    for name in SWAGGER_FILES:
         app.add_api_route(f"/static/docs/{name}", _file(folder / name), include_in_schema=False)
 
 

@@ -11,21 +11,29 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from nearfar import __version__
 from nearfar.server import responses as answer
 from nearfar.server.api_docs import add_docs
-from nearfar.server.guard import COOKIE, Guard, session_of
-from nearfar.server.limits import Refused
-from nearfar.server.metrics import Measured
-from nearfar.server.requests import FLOATS, FORM, JSON, NPY, EmbedBody, SearchBody, read
+from nearfar.server.guard import COOKIE_NAME, GuardMiddleware, compute_session_cookie
+from nearfar.server.limits import RequestError
+from nearfar.server.metrics import MetricsMiddleware
+from nearfar.server.requests import (
+    FLOATS_MEDIA_TYPE,
+    FORM_MEDIA_TYPE,
+    JSON_MEDIA_TYPE,
+    NPY_MEDIA_TYPE,
+    EmbedBody,
+    SearchBody,
+    parse_request,
+)
 from nearfar.server.service import Service
+from nearfar.version import __version__
 
 
-class Problem(BaseModel):
+class ErrorResponse(BaseModel):
     error: str
 
 
-class Vectors(BaseModel):
+class VectorsResponse(BaseModel):
     dim: int
     vectors: list[list[float]]
 
@@ -38,11 +46,11 @@ class Hit(BaseModel):
     text: str | None = None
 
 
-class Neighbours(BaseModel):
+class SearchResponse(BaseModel):
     hits: list[list[Hit]]
 
 
-class Health(BaseModel):
+class HealthResponse(BaseModel):
     status: str
     version: str
     title: str
@@ -51,56 +59,60 @@ class Health(BaseModel):
     dim: int
 
 
-class Session(BaseModel):
+class SessionRequest(BaseModel):
     token: str = Field(max_length=1024)
 
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem, "description": said}
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse, "description": said}
     for status, said in {
         400: "not HTTP as it should be", 401: "no token, or a wrong one", 404: "no such row", 408: "the body came too slowly",
         413: "larger than the limits", 415: "a type of body that is not understood", 422: "understood, but not right",
         503: "too many requests", 504: "took too long",
     }.items()
 }  # fmt: skip
-TAGS = [
+OPENAPI_TAGS = [
     {"name": "use", "description": "Vectors and neighbours."},
     {"name": "watch", "description": "Is it alive, how busy is it."},
     {"name": "explore", "description": "What the page at / is made from."},
 ]
 
 
-def build_app(service: Service, token: str | None = None, local: bool = True) -> FastAPI:
-    """local: the server listens on a loopback address, hence a request for another host is a trick."""
-    app = FastAPI(title="nearfar", version=__version__, docs_url=None, redoc_url=None, openapi_tags=TAGS)
+def build_app(service: Service, token: str | None = None, loopback_only: bool = True) -> FastAPI:
+    """loopback_only: the server listens on a loopback address, hence a request for another host is a trick."""
+    app = FastAPI(title="nearfar", version=__version__, docs_url=None, redoc_url=None, openapi_tags=OPENAPI_TAGS)
     app.state.service = service
     _add_errors(app)
     _add_use(app, service)
     _add_watch(app, service, token)
     add_docs(app)
-    app.add_middleware(Guard, limits=service.limits, token=token, local=local)
-    app.add_middleware(Measured, metrics=service.metrics)
+    app.add_middleware(GuardMiddleware, limits=service.limits, token=token, loopback_only=loopback_only)
+    app.add_middleware(MetricsMiddleware, metrics=service.metrics)
     return app
 
 
 def _add_use(app: FastAPI, service: Service) -> None:
     @app.post(
-        "/embed", tags=["use"], response_model=Vectors, responses=PROBLEMS | _binary("rows of float32"), openapi_extra=_bodies(EmbedBody)
+        "/embed",
+        tags=["use"],
+        response_model=VectorsResponse,
+        responses=ERROR_RESPONSES | _binary("rows of float32"),
+        openapi_extra=_bodies(EmbedBody),
     )
     async def embed(request: Request) -> Response:
         """The vectors of texts, images, sounds or rows. `Accept: application/x-npy` or `application/octet-stream` for binary answers."""
-        asked = await read(request, EmbedBody, service.limits, service.collection.dim)
-        return answer.vectors(request, await service.embed(asked))
+        asked = await parse_request(request, EmbedBody, service.limits, service.collection.dim)
+        return answer.build_vectors_response(request, await service.embed(asked))
 
     @app.post(
-        "/search", tags=["use"], response_model=Neighbours, responses=PROBLEMS | _binary("12 bytes a hit: row int64, score float32"),
+        "/search", tags=["use"], response_model=SearchResponse, responses=ERROR_RESPONSES | _binary("12 bytes a hit: row int64, score float32"),
         openapi_extra=_bodies(SearchBody) | {"parameters": [_K]},
     )  # fmt: skip
     async def search(request: Request) -> Response:
         """The nearest rows of texts, images, sounds, vectors or rows. Vectors may come as bare float32 or as a .npy file."""
-        asked = await read(request, SearchBody, service.limits, service.collection.dim)
-        answer.check_size(request, len(asked) * asked.k, service.limits)
-        return answer.hits(request, await service.search(asked), service.collection.items)
+        asked = await parse_request(request, SearchBody, service.limits, service.collection.dim)
+        answer.check_hit_count(request, len(asked) * asked.k, service.limits)
+        return answer.build_hits_response(request, await service.search(asked), service.collection.describe_rows)
 
 
 _K = {"name": "k", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 1}, "description": "neighbours of each query"}
@@ -109,7 +121,7 @@ _K = {"name": "k", "in": "query", "required": False, "schema": {"type": "integer
 def _add_watch(app: FastAPI, service: Service, token: str | None) -> None:
     collection = service.collection
 
-    @app.get("/health", tags=["watch"], response_model=Health)
+    @app.get("/health", tags=["watch"], response_model=HealthResponse)
     async def health() -> dict[str, Any]:
         about = {"title": collection.title, "modality": collection.modality, "rows": len(collection), "dim": collection.dim}
         return {"status": "ok", "version": __version__, **(about if token is None else about | {"title": "nearfar"})}
@@ -117,17 +129,17 @@ def _add_watch(app: FastAPI, service: Service, token: str | None) -> None:
     @app.get("/metrics", tags=["watch"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters for Prometheus."""
-        text = service.metrics.text(service.worker.jobs.qsize(), len(collection))
+        text = service.metrics.to_prometheus_text(service.worker.jobs.qsize(), len(collection))
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
-    @app.post("/session", tags=["watch"], status_code=204, responses={401: PROBLEMS[401], 422: PROBLEMS[422]})
-    async def session(given: Session) -> Response:
+    @app.post("/session", tags=["watch"], status_code=204, responses={401: ERROR_RESPONSES[401], 422: ERROR_RESPONSES[422]})
+    async def session(given: SessionRequest) -> Response:
         """A cookie for a browser, in exchange for the token."""
         if token is not None and not hmac.compare_digest(given.token.encode("utf-8", "replace"), token.encode()):
-            raise Refused(401, "this is not the token")
+            raise RequestError(401, "this is not the token")
         done = Response(status_code=204)
         if token is not None:
-            done.set_cookie(COOKIE, session_of(token), httponly=True, samesite="strict")
+            done.set_cookie(COOKIE_NAME, compute_session_cookie(token), httponly=True, samesite="strict")
         return done
 
 
@@ -135,21 +147,26 @@ def _bodies(model: type[EmbedBody]) -> dict[str, Any]:
     """The request body in the API's description: it is read by hand, since it may be of several types."""
     upload = {"type": "array", "items": {"type": "string", "format": "binary"}}
     content: dict[str, Any] = {
-        JSON: {"schema": model.model_json_schema()},
-        FORM: {"schema": {"type": "object", "properties": {"images": upload, "sounds": upload}}},
+        JSON_MEDIA_TYPE: {"schema": model.model_json_schema()},
+        FORM_MEDIA_TYPE: {"schema": {"type": "object", "properties": {"images": upload, "sounds": upload}}},
     }
     if model is SearchBody:
-        content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (FLOATS, NPY)}
+        content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (FLOATS_MEDIA_TYPE, NPY_MEDIA_TYPE)}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def _binary(what: str) -> dict[int | str, dict[str, Any]]:
-    return {200: {"description": what, "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (FLOATS, NPY)}}}
+    return {
+        200: {
+            "description": what,
+            "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in (FLOATS_MEDIA_TYPE, NPY_MEDIA_TYPE)},
+        }
+    }
 
 
 def _add_errors(app: FastAPI) -> None:
-    @app.exception_handler(Refused)
-    async def refused(request: Request, e: Refused) -> JSONResponse:
+    @app.exception_handler(RequestError)
+    async def refused(request: Request, e: RequestError) -> JSONResponse:
         return JSONResponse({"error": e.message}, e.status, headers=e.headers)
 
     @app.exception_handler(RequestValidationError)

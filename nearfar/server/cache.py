@@ -13,10 +13,10 @@ import numpy as np
 from nearfar.core import NearfarError
 from nearfar.core.files import atomic_write, write_json
 
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
 
-class Cache:
+class ArrayCache:
     """Arrays in a folder by name. One that is damaged, or of another stamp, is computed again."""
 
     def __init__(self, folder: Path, stamp: str):
@@ -40,9 +40,9 @@ class Cache:
                 np.save(f, values, allow_pickle=False)
             write_json(self.folder / f"{name}.json", {"stamp": self.stamp, "sha256": _sha256(self.folder / f"{name}.npy")})
         except (OSError, NearfarError) as e:
-            log.warning("%s is not kept: %s", name, e)
+            logger.warning("%s is not kept: %s", name, e)
 
-    def of(self, name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+    def get_or_compute(self, name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
         if (found := self.get(name)) is None:
             found = compute()
             self.put(name, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,16 @@ from jaxtyping import Float32, Int64
 from PIL import Image
 
 from nearfar.core import UsageError
-from nearfar.data.common.stores import digest
-from nearfar.index.model_identity import fingerprint
-from nearfar.server.cache import Cache
-from nearfar.server.neighbors import Exact, Found, Query
-from nearfar.train.model import Trained
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.image_stores import hash_bytes
+from nearfar.index.model_identity import compute_fingerprint
+from nearfar.server.cache import ArrayCache
+from nearfar.server.neighbors import ExactCosineSearch, SearchHits, SearchRequest
+from nearfar.train.model import Model
 
-Progress = Callable[[int, int], None]
-PICTURED = ("image", "image-text")
+IMAGE_MODALITIES = ("image", "image-text")
 """Modalities whose samples are pictures."""
-LARGEST_PICTURE = 192
+MAX_IMAGE_PIXELS_PER_SIDE = 192
 """Pixels a side of a picture that is shown; smaller ones stay as they are."""
 
 
@@ -32,9 +32,9 @@ class Collection(ABC):
     """Rows by number, from 0."""
 
     title: str
-    trained: Trained | None
+    model: Model | None
     dim: int
-    cache: Cache
+    cache: ArrayCache
     rows: Int64[np.ndarray, " n"]
     """The numbers of all rows there are; those of an index may have gaps."""
 
@@ -42,104 +42,104 @@ class Collection(ABC):
         return len(self.rows)
 
     @abstractmethod
-    def search(self, requests: Sequence[Query]) -> list[Found]:
+    def search(self, requests: Sequence[SearchRequest]) -> list[SearchHits]:
         """The nearest rows of each request's vectors; what a request finds does not depend on the others."""
 
     @abstractmethod
-    def vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]: ...
+    def get_vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]: ...
 
     @abstractmethod
-    def items(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
+    def describe_rows(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
         """row, name, label, and the text where there is one. No path of this machine."""
 
     @abstractmethod
-    def picture(self, row: int) -> bytes | None:
+    def get_png(self, row: int) -> bytes | None:
         """A PNG file."""
 
     @abstractmethod
-    def sound(self, row: int) -> bytes | None:
+    def get_wav(self, row: int) -> bytes | None:
         """A WAV file."""
 
     @abstractmethod
-    def labels(self) -> list[str | None]:
+    def get_labels(self) -> list[str | None]:
         """Of every row, in the order of `rows`."""
 
-    def splits(self) -> list[str] | None:
+    def get_splits(self) -> list[str] | None:
         """Of every row, "train" or "test", where that is known."""
         return None
 
     @cached_property
     def modality(self) -> str:
-        return self.trained.recipe.card.modality if self.trained else "vectors"
+        return self.model.recipe.card.modality if self.model else "vectors"
 
 
 class RunCollection(Collection):
     """The samples of a run's own data (or of others), in the order of `nearfar embed`."""
 
-    def __init__(self, trained: Trained, data: Any = None, progress: Progress | None = None):
-        self.trained, run = trained, trained.run
-        source = run.data if data is None else data
+    def __init__(self, model: Model, data: Any = None, progress: ProgressCallback | None = None):
+        self.model, config = model, model.config
+        source = config.data if data is None else data
         if not source:
             raise UsageError("this run was trained on an array: say which data to serve (--data)")
-        self.own = data is None
-        self.parts = trained.inputs.all(source, run, progress)
-        self.starts = np.cumsum([0, *(len(part) for part in self.parts)])
-        self.rows = np.arange(self.starts[-1])
-        self.title = f"{trained.recipe.card.title} on {Path(str(source)).name}"
+        self.is_own_data = data is None
+        self.parts = model.inputs.load_all(source, config, progress)
+        self.part_starts = np.cumsum([0, *(len(part) for part in self.parts)])
+        self.rows = np.arange(self.part_starts[-1])
+        self.title = f"{model.recipe.card.title} on {Path(str(source)).name}"
         marks = [getattr(part, "fingerprint", None) or repr([part.name(i) for i in range(len(part))]) for part in self.parts]
-        stamp = digest(fingerprint(trained).encode(), *(mark.encode() for mark in marks))
-        assert trained.folder is not None
-        self.cache = Cache(trained.folder.path / "explorer", stamp)
-        self.features = self.cache.of("vectors", lambda: self._encode(progress))
+        stamp = hash_bytes(compute_fingerprint(model).encode(), *(mark.encode() for mark in marks))
+        assert model.run_folder is not None
+        self.cache = ArrayCache(model.run_folder.path / "explorer", stamp)
+        self.features = self.cache.get_or_compute("vectors", lambda: self._encode(progress))
         self.dim = self.features.shape[1]
-        self.exact = Exact(self.features)
+        self.exact_search = ExactCosineSearch(self.features)
 
-    def _encode(self, progress: Progress | None) -> Float32[np.ndarray, "n d"]:
-        assert self.trained is not None
-        return torch.cat([self.trained.encode(part, progress=progress) for part in self.parts]).numpy()
+    def _encode(self, progress: ProgressCallback | None) -> Float32[np.ndarray, "n d"]:
+        assert self.model is not None
+        return torch.cat([self.model.encode(part, progress=progress) for part in self.parts]).numpy()
 
-    def search(self, requests: Sequence[Query]) -> list[Found]:
-        return self.exact(requests)
+    def search(self, requests: Sequence[SearchRequest]) -> list[SearchHits]:
+        return self.exact_search(requests)
 
-    def vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
+    def get_vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
         return self.features[rows]
 
-    def place(self, row: int) -> tuple[Any, int]:
+    def locate_row(self, row: int) -> tuple[Any, int]:
         """The part that holds a row, and where."""
-        part = int(np.searchsorted(self.starts, row, side="right")) - 1
-        return self.parts[part], int(row - self.starts[part])
+        part = int(np.searchsorted(self.part_starts, row, side="right")) - 1
+        return self.parts[part], int(row - self.part_starts[part])
 
-    def items(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
-        return [self._item(int(row)) for row in rows]
+    def describe_rows(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
+        return [self._describe_row(int(row)) for row in rows]
 
-    def _item(self, row: int) -> dict[str, Any]:
-        part, i = self.place(row)
-        y = class_numbers(part)
-        item = {"row": row, "name": _plain(part.name(i)), "label": None if y is None else part.classes[y[i]]}
-        return item | ({"text": part.texts(np.array([i]))[0]} if hasattr(part, "texts") else {})
+    def _describe_row(self, row: int) -> dict[str, Any]:
+        part, i = self.locate_row(row)
+        y = get_class_numbers(part)
+        item = {"row": row, "name": _shorten_name(part.name(i)), "label": None if y is None else part.classes[y[i]]}
+        return item | ({"text": part.get_strings(np.array([i]))[0]} if hasattr(part, "get_strings") else {})
 
-    def picture(self, row: int) -> bytes | None:
+    def get_png(self, row: int) -> bytes | None:
         """An image; of a sound its spectrogram."""
-        part, i = self.place(row)
+        part, i = self.locate_row(row)
         if self.modality == "audio":
-            return spectrogram(part.read(np.array([i]))[0].numpy(), part.rate)
-        return png(part.read(np.array([i]))[0].cpu().numpy()) if self.modality in PICTURED else None
+            return encode_spectrogram_png(part.read(np.array([i]))[0].numpy(), part.sample_rate)
+        return encode_png(part.read(np.array([i]))[0].cpu().numpy()) if self.modality in IMAGE_MODALITIES else None
 
-    def sound(self, row: int) -> bytes | None:
-        part, i = self.place(row)
-        return wav(part.read(np.array([i]))[0].numpy(), part.rate) if self.modality == "audio" else None
+    def get_wav(self, row: int) -> bytes | None:
+        part, i = self.locate_row(row)
+        return encode_wav(part.read(np.array([i]))[0].numpy(), part.sample_rate) if self.modality == "audio" else None
 
-    def labels(self) -> list[str | None]:
+    def get_labels(self) -> list[str | None]:
         found: list[str | None] = []
         for part in self.parts:
-            y = class_numbers(part)
+            y = get_class_numbers(part)
             found += [None] * len(part) if y is None else [part.classes[i] for i in y]
         return found
 
-    def splits(self) -> list[str] | None:
+    def get_splits(self) -> list[str] | None:
         """As the run divided its own data: by the source's own parts, or by the test rows that it stored."""
-        assert self.trained is not None
-        test = self.trained.folder.split() if self.own and self.trained.folder else None
+        assert self.model is not None
+        test = self.model.run_folder.read_split() if self.is_own_data and self.model.run_folder else None
         if len(self.parts) == 2:
             return ["train"] * len(self.parts[0]) + ["test"] * len(self.parts[1])
         if not test or max(test) >= len(self):
@@ -152,52 +152,55 @@ class RunCollection(Collection):
 class IndexCollection(Collection):
     """An index that `nearfar index` built. Each request is searched for by itself: its answer is that of the index alone."""
 
-    def __init__(self, index: Any, trained: Trained | None):
-        self.index, self.trained = index, trained
-        self.title, self.dim = Path(index.where).name, index.dim
-        self.rows = np.setdiff1d(np.arange(index.ever), getattr(index, "deleted", np.zeros(0, np.int64)))
-        stamp = digest(repr((len(index), index.ever, index.kind, index.metric)).encode(), self.vectors(self.rows).tobytes())
-        folder = Path(index.where)
-        self.cache = Cache(folder.parent / f"{folder.name}.explorer", stamp)
+    def __init__(self, index: Any, model: Model | None):
+        self.index, self.model = index, model
+        self.title, self.dim = Path(index.location).name, index.dim
+        self.rows = np.setdiff1d(np.arange(index.next_row), getattr(index, "deleted_rows", np.zeros(0, np.int64)))
+        stamp = hash_bytes(
+            repr((len(index), index.next_row, index.index_type, index.metric)).encode(), self.get_vectors(self.rows).tobytes()
+        )
+        folder = Path(index.location)
+        self.cache = ArrayCache(folder.parent / f"{folder.name}.explorer", stamp)
 
-    def search(self, requests: Sequence[Query]) -> list[Found]:
+    def search(self, requests: Sequence[SearchRequest]) -> list[SearchHits]:
         hits = [self.index.search(request.vectors, min(request.k, len(self.index))) for request in requests]
-        return [Found(h.scores, h.rows) for h in hits]
+        return [SearchHits(h.scores, h.rows) for h in hits]
 
-    def vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
-        return self.index.vectors(rows)
+    def get_vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
+        return self.index.read_vectors(rows)
 
-    def items(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
-        found = self.index.items(np.asarray(rows, dtype=np.int64))
+    def describe_rows(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
+        found = self.index.describe_rows(np.asarray(rows, dtype=np.int64))
         return [
-            {"row": i["row"], "name": _plain(i["name"]), "label": i["label"]} | ({"text": i["text"]} if "text" in i else {}) for i in found
+            {"row": i["row"], "name": _shorten_name(i["name"]), "label": i["label"]} | ({"text": i["text"]} if "text" in i else {})
+            for i in found
         ]
 
-    def _path(self, row: int) -> str | None:
-        return self.index.items([row])[0].get("path")
+    def _get_path(self, row: int) -> str | None:
+        return self.index.describe_rows([row])[0].get("path")
 
-    def picture(self, row: int) -> bytes | None:
-        (kept,) = self.index.pictures([row])
-        path = self._path(row)
+    def get_png(self, row: int) -> bytes | None:
+        (kept,) = self.index.read_thumbnails([row])
+        path = self._get_path(row)
         if self.modality == "audio":
-            heard = self._heard(row)
-            return None if heard is None else spectrogram(*heard)
-        if kept is not None or path is None or self.modality not in PICTURED:
+            heard = self._read_sound(row)
+            return None if heard is None else encode_spectrogram_png(*heard)
+        if kept is not None or path is None or self.modality not in IMAGE_MODALITIES:
             return kept
         try:
             with Image.open(path, formats=("JPEG", "PNG", "WEBP", "BMP", "GIF")) as image:
-                image.thumbnail((LARGEST_PICTURE, LARGEST_PICTURE))
-                return _file(image.convert("RGB"))
+                image.thumbnail((MAX_IMAGE_PIXELS_PER_SIDE, MAX_IMAGE_PIXELS_PER_SIDE))
+                return _encode_image(image.convert("RGB"))
         except OSError:
             return None
 
-    def sound(self, row: int) -> bytes | None:
-        heard = self._heard(row)
-        return None if heard is None else wav(*heard)
+    def get_wav(self, row: int) -> bytes | None:
+        heard = self._read_sound(row)
+        return None if heard is None else encode_wav(*heard)
 
-    def _heard(self, row: int) -> tuple[np.ndarray, int] | None:
+    def _read_sound(self, row: int) -> tuple[np.ndarray, int] | None:
         """A sound from its file: one channel of int16, and its rate."""
-        path = self._path(row)
+        path = self._get_path(row)
         if path is None or self.modality != "audio":
             return None
         import soundfile
@@ -208,42 +211,42 @@ class IndexCollection(Collection):
             return None
         return wave[:, 0], rate
 
-    def labels(self) -> list[str | None]:
-        return [item["label"] for item in self.index.items(self.rows)]
+    def get_labels(self) -> list[str | None]:
+        return [item["label"] for item in self.index.describe_rows(self.rows)]
 
 
-def class_numbers(part: Any) -> np.ndarray | None:
+def get_class_numbers(part: Any) -> np.ndarray | None:
     """For each sample the position of its class, where it has exactly one."""
     labels = getattr(part, "labels", None)
     return labels if labels is not None and part.classes and np.ndim(labels) == 1 else None
 
 
-def _plain(name: str) -> str:
+def _shorten_name(name: str) -> str:
     """Names are relative to their source; of one that is not, the last part alone is anybody's business."""
     return Path(name).name if Path(name).is_absolute() else name
 
 
-def png(pixels: np.ndarray) -> bytes:
+def encode_png(pixels: np.ndarray) -> bytes:
     """(c h w), grey or colour."""
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
-    image.thumbnail((LARGEST_PICTURE, LARGEST_PICTURE))
-    return _file(image)
+    image.thumbnail((MAX_IMAGE_PIXELS_PER_SIDE, MAX_IMAGE_PIXELS_PER_SIDE))
+    return _encode_image(image)
 
 
-def _file(image: Image.Image) -> bytes:
+def _encode_image(image: Image.Image) -> bytes:
     file = io.BytesIO()
     image.save(file, "PNG", compress_level=1)
     return file.getvalue()
 
 
-def spectrogram(clip: np.ndarray, rate: int) -> bytes:
+def encode_spectrogram_png(clip: np.ndarray, sample_rate: int) -> bytes:
     """A sound as a picture."""
-    from nearfar.modalities.audio import pictures
+    from nearfar.modalities.audio import render_spectrograms
 
-    return png((pictures(torch.from_numpy(np.ascontiguousarray(clip))[None], rate)[0] * 255).byte().numpy())
+    return encode_png((render_spectrograms(torch.from_numpy(np.ascontiguousarray(clip))[None], sample_rate)[0] * 255).byte().numpy())
 
 
-def wav(clip: np.ndarray, rate: int) -> bytes:
+def encode_wav(clip: np.ndarray, sample_rate: int) -> bytes:
     """One channel of int16."""
     import wave
 
@@ -251,6 +254,6 @@ def wav(clip: np.ndarray, rate: int) -> bytes:
     with wave.open(file, "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(2)
-        out.setframerate(rate)
+        out.setframerate(sample_rate)
         out.writeframes(np.ascontiguousarray(clip, dtype="<i2").tobytes())
     return file.getvalue()

@@ -14,18 +14,18 @@ from jaxtyping import Float32
 from torch import Tensor
 
 from nearfar.train.loader import to_device
-from nearfar.train.model import Trained
+from nearfar.train.model import Model
 
-ROWS = {"cpu": 8, "cuda": 64}
+BATCH_SIZES = {"cpu": 8, "cuda": 64}
 """Rows of every batch, by device: a filled-up batch of 64 costs a GPU little more than one row, a CPU 64 times as much."""
 
 
-class Encoder:
+class BatchEncoder:
     """A trained net for batches of several requests. `tower`: which of its encoders."""
 
-    def __init__(self, trained: Trained, tower: str = "encoder"):
-        self.trained, self.tower = trained, tower
-        self.rows = ROWS.get(trained.device.type, 8)
+    def __init__(self, model: Model, tower: str = "encoder"):
+        self.model, self.tower = model, tower
+        self.batch_size = BATCH_SIZES.get(model.device.type, 8)
 
     @torch.no_grad()
     def __call__(self, requests: Sequence[Sequence[Tensor]]) -> list[Float32[np.ndarray, "n d"]]:
@@ -34,14 +34,14 @@ class Encoder:
         vectors: list[np.ndarray] = [np.empty(0)] * len(samples)
         for shape in dict.fromkeys((s.dtype, s.shape) for s in samples):
             alike = [i for i, s in enumerate(samples) if (s.dtype, s.shape) == shape]
-            for start in range(0, len(alike), self.rows):
-                chosen = alike[start : start + self.rows]
-                for i, vector in zip(chosen, self._batch([samples[i] for i in chosen]), strict=False):
+            for start in range(0, len(alike), self.batch_size):
+                chosen = alike[start : start + self.batch_size]
+                for i, vector in zip(chosen, self._encode_batch([samples[i] for i in chosen]), strict=False):
                     vectors[i] = vector
         ends = np.cumsum([len(request) for request in requests])
         return [np.stack(vectors[end - len(request) : end]) for request, end in zip(requests, ends, strict=True)]
 
-    def _batch(self, samples: list[Tensor]) -> Float32[np.ndarray, "n d"]:
-        filled = samples + samples[-1:] * (self.rows - len(samples))
-        x = to_device(torch.stack(filled), self.trained.device)
-        return self.trained.recipe.encode(self.trained.net, x, self.tower).float().cpu().numpy()
+    def _encode_batch(self, samples: list[Tensor]) -> Float32[np.ndarray, "n d"]:
+        filled = samples + samples[-1:] * (self.batch_size - len(samples))
+        x = to_device(torch.stack(filled), self.model.device)
+        return self.model.recipe.encode(self.model.net, x, self.tower).float().cpu().numpy()

@@ -12,12 +12,12 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from nearfar.server.limits import Limits, Refused
+from nearfar.server.limits import Limits, RequestError
 
-COOKIE = "nearfar"
-OPEN = ("/", "/health", "/session", "/favicon.ico")
+COOKIE_NAME = "nearfar"
+PUBLIC_PATHS = ("/", "/health", "/session", "/favicon.ico")
 """Paths that hold no data: the page asks for the token itself."""
-HEADERS = {
+SECURITY_HEADERS = {
     b"content-security-policy": b"default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     b"img-src 'self' data: blob:; media-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     b"x-content-type-options": b"nosniff",
@@ -26,7 +26,7 @@ HEADERS = {
 """Of every answer. Pages may load from this server only; WebGL programs of the charting library are made with `Function`."""
 
 
-def session_of(token: str) -> str:
+def compute_session_cookie(token: str) -> str:
     """What the browser keeps instead of the token."""
     return hmac.new(token.encode(), b"nearfar session", hashlib.sha256).hexdigest()
 
@@ -38,47 +38,47 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Guard:
+class GuardMiddleware:
     """Checks host, token and size before the application sees a request."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, token: str | None, local: bool):
-        self.app, self.limits, self.token, self.local = app, limits, token, local
+    def __init__(self, app: ASGIApp, limits: Limits, token: str | None, loopback_only: bool):
+        self.app, self.limits, self.token, self.loopback_only = app, limits, token, loopback_only
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         headers = Headers(scope=scope)
-        if refusal := self._refusal(scope["path"], headers):
+        if refusal := self._find_refusal(scope["path"], headers):
             answer = JSONResponse({"error": refusal.message}, refusal.status, headers=refusal.headers)
             return await answer(scope, receive, _with_headers(send))
-        await self.app(scope, self._bounded(receive), _with_headers(send))
+        await self.app(scope, self._limit_body(receive), _with_headers(send))
 
-    def _refusal(self, path: str, headers: Headers) -> Refused | None:
+    def _find_refusal(self, path: str, headers: Headers) -> RequestError | None:
         host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
-        if self.local and not is_loopback(host):  # a page elsewhere whose name was made to point here
-            return Refused(403, "this server answers to localhost only")
-        if self.token and path not in OPEN and not path.startswith("/static/") and not self._known(headers, self.token):
-            return Refused(401, "a token is needed: Authorization: Bearer TOKEN")
+        if self.loopback_only and not is_loopback(host):  # a page elsewhere whose name was made to point here
+            return RequestError(403, "this server answers to localhost only")
+        if self.token and path not in PUBLIC_PATHS and not path.startswith("/static/") and not self._is_authorized(headers, self.token):
+            return RequestError(401, "a token is needed: Authorization: Bearer TOKEN")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            return Refused(400, "Content-Length is no number")
-        if int(length[:20]) > self.limits.body:
-            return Refused(413, f"the request has {int(length[:20]):,} bytes; {self.limits.body:,} are allowed")
+            return RequestError(400, "Content-Length is no number")
+        if int(length[:20]) > self.limits.body_bytes:
+            return RequestError(413, f"the request has {int(length[:20]):,} bytes; {self.limits.body_bytes:,} are allowed")
         return None
 
-    def _known(self, headers: Headers, token: str) -> bool:
+    def _is_authorized(self, headers: Headers, token: str) -> bool:
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode()):
             return True
         try:
-            kept = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+            kept = SimpleCookie(headers.get("cookie", "")).get(COOKIE_NAME)
         except CookieError:
             return False
-        return kept is not None and hmac.compare_digest(kept.value.encode(), session_of(token).encode())
+        return kept is not None and hmac.compare_digest(kept.value.encode(), compute_session_cookie(token).encode())
 
-    def _bounded(self, receive: Receive) -> Receive:
+    def _limit_body(self, receive: Receive) -> Receive:
         """The body as it arrives, counted and timed."""
-        taken, ends = 0, asyncio.get_running_loop().time() + self.limits.seconds
+        taken, ends = 0, asyncio.get_running_loop().time() + self.limits.timeout_seconds
 
         async def bounded() -> Message:
             nonlocal taken
@@ -87,10 +87,10 @@ class Guard:
             try:
                 message = await asyncio.wait_for(receive(), max(ends - asyncio.get_running_loop().time(), 0.001))
             except TimeoutError:
-                raise Refused(408, f"the request did not arrive within {self.limits.seconds:g} seconds") from None
+                raise RequestError(408, f"the request did not arrive within {self.limits.timeout_seconds:g} seconds") from None
             taken += len(message.get("body", b""))
-            if taken > self.limits.body:
-                raise Refused(413, f"the request has more than {self.limits.body:,} bytes, which is all that is allowed")
+            if taken > self.limits.body_bytes:
+                raise RequestError(413, f"the request has more than {self.limits.body_bytes:,} bytes, which is all that is allowed")
             taken = taken if message.get("more_body") else -1
             return message
 
@@ -100,7 +100,7 @@ class Guard:
 def _with_headers(send: Send) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *HEADERS.items()]
+            message["headers"] = [*message.get("headers", []), *SECURITY_HEADERS.items()]
         await send(message)
 
     return sending

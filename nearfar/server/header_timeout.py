@@ -9,9 +9,9 @@ from typing import Any
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 
-def punctual(seconds: float) -> type[asyncio.Protocol]:
+def build_timeout_protocol(timeout_seconds: float) -> type[asyncio.Protocol]:
     """uvicorn's protocol, with so many seconds for each head. How long bodies and answers may take is asked elsewhere."""
-    said = json.dumps({"error": f"the request did not arrive within {seconds:g} seconds"}).encode()
+    said = json.dumps({"error": f"the request did not arrive within {timeout_seconds:g} seconds"}).encode()
     head = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
     late = head + b"content-length: %d\r\n\r\n" % len(said) + said
     base: Any = AutoHTTPProtocol
@@ -22,7 +22,7 @@ def punctual(seconds: float) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
-            self.timer = self.loop.call_later(seconds, self.give_up)
+            self.timer = self.loop.call_later(timeout_seconds, self.give_up)
 
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
@@ -30,7 +30,7 @@ def punctual(seconds: float) -> type[asyncio.Protocol]:
             if self.cycle is not None and not self.cycle.response_complete:  # a head has come, and is being answered
                 self.calm()
             elif self.timer is None and not self.transport.is_closing():  # a further head has begun
-                self.timer = self.loop.call_later(seconds, self.give_up)
+                self.timer = self.loop.call_later(timeout_seconds, self.give_up)
 
         def connection_lost(self, exc: Exception | None) -> None:
             self.calm()

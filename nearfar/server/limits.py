@@ -11,34 +11,34 @@ from starlette.exceptions import HTTPException
 class Limits:
     """Bounds of a request. Whatever lies beyond them is refused before it costs memory or time."""
 
-    body: int = 32 << 20
+    body_bytes: int = 32 << 20
     """Bytes of a request."""
-    pixels: int = 40_000_000
+    image_pixels: int = 40_000_000
     """Pixels of an uploaded image, as its header states them."""
-    seconds_of_sound: float = 600.0
+    sound_seconds: float = 600.0
     """Length of an uploaded sound."""
-    text: int = 20_000
+    text_characters: int = 20_000
     """Characters of a text."""
-    items: int = 4096
+    samples: int = 4096
     """Texts, images, sounds, vectors or row numbers in one request."""
     k: int = 1000
     """Neighbours of one query."""
-    hits: int = 100_000
+    json_hits: int = 100_000
     """Hits in one JSON answer; binary answers are small enough for all."""
-    seconds: float = 30.0
+    timeout_seconds: float = 30.0
     """For a request's head to arrive, for its body to arrive, and from its last byte to its answer."""
-    waiting: int = 1024
+    queued_requests: int = 1024
     """Requests that may wait for the worker; further ones are told to come back."""
 
 
-ADVICE = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}, 503: {"Retry-After": "1"}}
+ERROR_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 408: {"Connection": "close"}, 413: {"Connection": "close"}, 503: {"Retry-After": "1"}}
 """Headers of a refusal. Of a body that was not read to its end, the rest must not pass for another request."""
 
 
-class Refused(HTTPException):
+class RequestError(HTTPException):
     """A request that gets an HTTP status and one sentence instead of an answer. FastAPI lets HTTPExceptions through while it reads."""
 
     def __init__(self, status: int, message: str):
-        super().__init__(status, message, ADVICE.get(status))
+        super().__init__(status, message, ERROR_HEADERS.get(status))
         self.status = status
         self.message = message

@@ -15,48 +15,48 @@ from nearfar.core.errors import MissingExtra
 from nearfar.index.exact_search import ExactSearch
 
 
-class Query(NamedTuple):
+class SearchRequest(NamedTuple):
     """One request: its vectors and how many neighbours each shall have."""
 
     vectors: Float32[np.ndarray, "q d"]
     k: int
 
 
-class Found(NamedTuple):
+class SearchHits(NamedTuple):
     """Rows and scores, nearest first."""
 
     scores: Float32[np.ndarray, "q k"]
     rows: Int64[np.ndarray, "q k"]
 
 
-def unit(x: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
+def normalize_rows(x: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
     """Rows of length one; a row of zeros stays."""
     length = np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float64))[:, None]
     return (x / np.maximum(length, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
-class Exact:
+class ExactCosineSearch:
     """All vectors in memory."""
 
     def __init__(self, vectors: Float32[np.ndarray, "n d"]):
-        self.vectors = unit(vectors)
-        index = _faiss().IndexFlatIP(vectors.shape[1])
+        self.vectors = normalize_rows(vectors)
+        index = _import_faiss().IndexFlatIP(vectors.shape[1])
         index.add(self.vectors)
         self.search = ExactSearch(index)
 
-    def __call__(self, requests: Sequence[Query]) -> list[Found]:
+    def __call__(self, requests: Sequence[SearchRequest]) -> list[SearchHits]:
         """Several requests in one pass over the vectors."""
-        queries = unit(np.concatenate([request.vectors for request in requests]))
+        queries = normalize_rows(np.concatenate([request.vectors for request in requests]))
         most = min(max(request.k for request in requests), len(self.vectors))
         scores, rows = self.search(queries, most)
         found, start = [], 0
         for request in requests:
             part = slice(start, start := start + len(request.vectors))
-            found.append(Found(scores[part, : request.k], rows[part, : request.k]))
+            found.append(SearchHits(scores[part, : request.k], rows[part, : request.k]))
         return found
 
 
-def _faiss() -> Any:
+def _import_faiss() -> Any:
     try:
         import faiss
     except ImportError as e:

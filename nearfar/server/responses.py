@@ -10,33 +10,35 @@ import numpy as np
 from fastapi import Request
 from fastapi.responses import JSONResponse, Response
 
-from nearfar.server.limits import Limits, Refused
-from nearfar.server.neighbors import Found
-from nearfar.server.requests import FLOATS, NPY
+from nearfar.server.limits import Limits, RequestError
+from nearfar.server.neighbors import SearchHits
+from nearfar.server.requests import FLOATS_MEDIA_TYPE, NPY_MEDIA_TYPE
 
-HIT = np.dtype([("row", "<i8"), ("score", "<f4")])
+HIT_DTYPE = np.dtype([("row", "<i8"), ("score", "<f4")])
 """A hit in a binary answer: 12 bytes."""
 
 
-def vectors(request: Request, found: np.ndarray) -> Response:
+def build_vectors_response(request: Request, vectors_array: np.ndarray) -> Response:
     """(n, d) float32: JSON, a .npy file, or bare numbers with their shape in a header."""
-    binary = _binary(request, found.astype("<f4"))
-    return binary or JSONResponse({"dim": found.shape[1], "vectors": found.tolist()})
+    binary = _build_binary_response(request, vectors_array.astype("<f4"))
+    return binary or JSONResponse({"dim": vectors_array.shape[1], "vectors": vectors_array.tolist()})
 
 
-def check_size(request: Request, count: int, limits: Limits) -> None:
+def check_hit_count(request: Request, count: int, limits: Limits) -> None:
     """Before anything is searched for: JSON has no room for as many hits as binary answers have."""
-    if count > limits.hits and not any(kind in request.headers.get("accept", "") for kind in (FLOATS, NPY)):
-        raise Refused(413, f"{count:,} hits are too many for JSON; {limits.hits:,} are allowed. Accept: {NPY} has room for all")
+    if count > limits.json_hits and not any(kind in request.headers.get("accept", "") for kind in (FLOATS_MEDIA_TYPE, NPY_MEDIA_TYPE)):
+        raise RequestError(
+            413, f"{count:,} hits are too many for JSON; {limits.json_hits:,} are allowed. Accept: {NPY_MEDIA_TYPE} has room for all"
+        )
 
 
-def hits(request: Request, found: Found, items: Callable[[np.ndarray], list[dict[str, Any]]]) -> Response:
+def build_hits_response(request: Request, found: SearchHits, describe_rows: Callable[[np.ndarray], list[dict[str, Any]]]) -> Response:
     """(q, k) rows and scores; JSON says what the rows are, too."""
-    table = np.empty(found.rows.shape, dtype=HIT)
+    table = np.empty(found.rows.shape, dtype=HIT_DTYPE)
     table["row"], table["score"] = found.rows, found.scores
-    if binary := _binary(request, table):
+    if binary := _build_binary_response(request, table):
         return binary
-    known = {item["row"]: item for item in items(np.unique(found.rows))}
+    known = {item["row"]: item for item in describe_rows(np.unique(found.rows))}
     listed = [
         [known[row] | {"score": score} for row, score in zip(rows, scores, strict=True)]
         for rows, scores in zip(found.rows.tolist(), found.scores.tolist(), strict=True)
@@ -44,12 +46,12 @@ def hits(request: Request, found: Found, items: Callable[[np.ndarray], list[dict
     return JSONResponse({"hits": listed})
 
 
-def _binary(request: Request, table: np.ndarray) -> Response | None:
+def _build_binary_response(request: Request, table: np.ndarray) -> Response | None:
     accepted = request.headers.get("accept", "")
-    if NPY in accepted:
+    if NPY_MEDIA_TYPE in accepted:
         file = io.BytesIO()
         np.save(file, table, allow_pickle=False)
-        return Response(file.getvalue(), media_type=NPY)
-    if FLOATS in accepted:
-        return Response(table.tobytes(), media_type=FLOATS, headers={"X-Shape": ",".join(map(str, table.shape))})
+        return Response(file.getvalue(), media_type=NPY_MEDIA_TYPE)
+    if FLOATS_MEDIA_TYPE in accepted:
+        return Response(table.tobytes(), media_type=FLOATS_MEDIA_TYPE, headers={"X-Shape": ",".join(map(str, table.shape))})
     return None

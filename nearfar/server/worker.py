@@ -14,39 +14,45 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
-from nearfar.server.limits import Refused
+from nearfar.server.limits import RequestError
 
-Work = Callable[[list[Any]], list[Any]]
+BatchFunction = Callable[[list[Any]], list[Any]]
 """From the payloads of several jobs to their results, in order."""
 
 
 @dataclass
-class Job:
+class WorkerJob:
     """What one request wants computed: by which work, of how many rows."""
 
-    work: Work
+    batch_function: BatchFunction
     payload: Any
     rows: int
-    answer: Future = field(default_factory=Future)
+    future: Future = field(default_factory=Future)
 
 
 class Worker:
     """The thread, and the queue before it."""
 
-    def __init__(self, rows: int, wait: float = 0.002, waiting: int = 1024, observe: Callable[[int, int], None] | None = None):
-        self.rows, self.wait = rows, wait
-        self.observe = observe
-        self.jobs: queue.Queue[Job | None] = queue.Queue(waiting)
+    def __init__(
+        self,
+        max_batch_rows: int,
+        wait_seconds: float = 0.002,
+        max_queued_jobs: int = 1024,
+        on_batch: Callable[[int, int], None] | None = None,
+    ):
+        self.max_batch_rows, self.wait_seconds = max_batch_rows, wait_seconds
+        self.on_batch = on_batch
+        self.jobs: queue.Queue[WorkerJob | None] = queue.Queue(max_queued_jobs)
         self.thread = threading.Thread(target=self._loop, name="nearfar-worker", daemon=True)
         self.thread.start()
 
-    def submit(self, work: Work, payload: Any, rows: int) -> Future:
-        job = Job(work, payload, rows)
+    def submit(self, batch_function: BatchFunction, payload: Any, rows: int) -> Future:
+        job = WorkerJob(batch_function, payload, rows)
         try:
             self.jobs.put_nowait(job)
         except queue.Full:
-            raise Refused(503, "too many requests are waiting: try again in a moment") from None
-        return job.answer
+            raise RequestError(503, "too many requests are waiting: try again in a moment") from None
+        return job.future
 
     def stop(self) -> None:
         """After what is waiting now has been answered."""
@@ -56,16 +62,16 @@ class Worker:
     def _loop(self) -> None:
         while (first := self.jobs.get()) is not None:
             batch, ended = self._gather(first)
-            alive = [job for job in batch if job.answer.set_running_or_notify_cancel()]
-            for work in dict.fromkeys(job.work for job in alive):
-                self._answer(work, [job for job in alive if job.work == work])
+            alive = [job for job in batch if job.future.set_running_or_notify_cancel()]
+            for work in dict.fromkeys(job.batch_function for job in alive):
+                self._run_jobs(work, [job for job in alive if job.batch_function == work])
             if ended:
                 return
 
-    def _gather(self, first: Job) -> tuple[list[Job], bool]:
+    def _gather(self, first: WorkerJob) -> tuple[list[WorkerJob], bool]:
         """The jobs of one batch, and whether the end was among them."""
-        batch, rows, close = [first], first.rows, time.monotonic() + self.wait
-        while rows < self.rows and (left := close - time.monotonic()) > 0:
+        batch, rows, close = [first], first.rows, time.monotonic() + self.wait_seconds
+        while rows < self.max_batch_rows and (left := close - time.monotonic()) > 0:
             try:
                 job = self.jobs.get(timeout=left)
             except queue.Empty:
@@ -76,16 +82,16 @@ class Worker:
             rows += job.rows
         return batch, False
 
-    def _answer(self, work: Work, jobs: list[Job]) -> None:
+    def _run_jobs(self, batch_function: BatchFunction, jobs: list[WorkerJob]) -> None:
         try:
-            results = work([job.payload for job in jobs])
+            results = batch_function([job.payload for job in jobs])
         except Exception as e:
             if len(jobs) == 1:
-                return jobs[0].answer.set_exception(e)
+                return jobs[0].future.set_exception(e)
             for job in jobs:  # one of them is to blame: the others shall not notice
-                self._answer(work, [job])
+                self._run_jobs(batch_function, [job])
             return
-        if self.observe:
-            self.observe(len(jobs), sum(job.rows for job in jobs))
+        if self.on_batch:
+            self.on_batch(len(jobs), sum(job.rows for job in jobs))
         for job, result in zip(jobs, results, strict=True):
-            job.answer.set_result(result)
+            job.future.set_result(result)

@@ -8,15 +8,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core import Key, UsageError
-from nearfar.similarity.image_op import Filter, Images, PerRow, Slots, between, per_image
+from nearfar.core import RandomKey, UsageError
+from nearfar.similarity.image_op import Filter, ImageTensor, RowValues, Slots, as_image_shape, scale_to_range
 
-LUMA = (0.299, 0.587, 0.114)
+LUMA_WEIGHTS = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the brightness that the eye sees (ITU-R BT.601, as in Pillow)."""
 
 
 @dataclass(frozen=True)
-class Jitter(Filter):
+class ColorJitter(Filter):
     """Colour jitter: change brightness, contrast, saturation and hue, in this order (Howard 2013).
 
     Factors are uniform in [max(0, 1 - b), 1 + b], shifts of the hue uniform in [-hue, hue], in turns of the colour
@@ -34,68 +34,68 @@ class Jitter(Filter):
         if min(self.brightness, self.contrast, self.saturation) < 0 or not 0 <= self.hue <= 0.5:
             raise UsageError(f"Jitter: strengths are not negative and hue is at most 0.5 turns, got {self}")
 
-    def apply(self, x: Images, slots: Slots, key: Key) -> Images:
-        u = key("strength").uniform(slots, 4)
+    def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
+        u = rng_key("strength").uniform(slots, 4)
         coloured = x.shape[1] == 3
         if self.brightness:
-            x = brighten(x, factor(self.brightness, u[:, 0]))
+            x = adjust_brightness(x, scale_to_factor(self.brightness, u[:, 0]))
         if self.contrast:
-            x = contrast(x, factor(self.contrast, u[:, 1]))
+            x = adjust_contrast(x, scale_to_factor(self.contrast, u[:, 1]))
         if self.saturation and coloured:
-            x = saturate(x, factor(self.saturation, u[:, 2]))
+            x = adjust_saturation(x, scale_to_factor(self.saturation, u[:, 2]))
         if self.hue and coloured:
-            x = shift_hue(x, between(-self.hue, self.hue, u[:, 3]))
+            x = shift_hue(x, scale_to_range(-self.hue, self.hue, u[:, 3]))
         return x
 
 
 @dataclass(frozen=True)
-class Grey(Filter):
+class Grayscale(Filter):
     """Colour drop: all channels become the luma."""
 
-    def apply(self, x: Images, slots: Slots, key: Key) -> Images:
-        return luma(x).expand_as(x)
+    def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
+        return compute_luma(x).expand_as(x)
 
 
 @dataclass(frozen=True)
-class Solarise(Filter):
+class Solarize(Filter):
     """Values from `threshold` on are inverted, as in an overexposed film (BYOL, Barlow Twins)."""
 
     threshold: float = 0.5
 
-    def apply(self, x: Images, slots: Slots, key: Key) -> Images:
+    def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         return torch.where(x < self.threshold, x, 1 - x)
 
 
-def factor(strength: float, unit: PerRow) -> PerRow:
+def scale_to_factor(strength: float, uniform: RowValues) -> RowValues:
     """Numbers of [0, 1) moved to [max(0, 1 - strength), 1 + strength)."""
-    return between(max(0.0, 1 - strength), 1 + strength, unit)
+    return scale_to_range(max(0.0, 1 - strength), 1 + strength, uniform)
 
 
-def luma(x: Images) -> Float[Tensor, "n c1 h w"]:
+def compute_luma(x: ImageTensor) -> Float[Tensor, "n c1 h w"]:
     """The brightness of coloured images as one channel; others are as they are."""
     if x.shape[1] != 3:
         return x
-    red, green, blue = LUMA
+    red, green, blue = LUMA_WEIGHTS
     return (x[:, 0] * red).add_(x[:, 1], alpha=green).add_(x[:, 2], alpha=blue)[:, None]
 
 
-def brighten(x: Images, factor: PerRow) -> Images:
+def adjust_brightness(x: ImageTensor, factor: RowValues) -> ImageTensor:
     """Blend with black: 0 is black, 1 the image itself."""
-    return (x * per_image(factor)).clamp_(0, 1)
+    return (x * as_image_shape(factor)).clamp_(0, 1)
 
 
-def contrast(x: Images, factor: PerRow) -> Images:
+def adjust_contrast(x: ImageTensor, factor: RowValues) -> ImageTensor:
     """Blend with the mean brightness of the image."""
-    mean = luma(x.mean(dim=(2, 3), keepdim=True)).mean(dim=1, keepdim=True)
-    return (x * per_image(factor)).add_(mean * per_image(1 - factor)).clamp_(0, 1)
+    mean = compute_luma(x.mean(dim=(2, 3), keepdim=True)).mean(dim=1, keepdim=True)
+    return (x * as_image_shape(factor)).add_(mean * as_image_shape(1 - factor)).clamp_(0, 1)
 
 
-def saturate(x: Images, factor: PerRow) -> Images:
+def adjust_saturation(x: ImageTensor, factor: RowValues) -> ImageTensor:
     """Blend with the grey image."""
-    return torch.lerp(luma(x), x, per_image(factor)).clamp_(0, 1)
+    return torch.lerp(compute_luma(x), x, as_image_shape(factor)).clamp_(0, 1)
 
 
-def shift_hue(x: Float[Tensor, "n 3 h w"], turns: PerRow) -> Float[Tensor, "n 3 h w"]:
+def shift_hue(x: Float[Tensor, "n 3 h w"], turns: RowValues) -> Float[Tensor, "n 3 h w"]:
     """Turn the colour circle of HSV, value and saturation kept; turns in [-0.5, 0.5].
 
     A colour is low + chroma * wheel(hue), where low is its smallest channel, chroma the largest minus the smallest,

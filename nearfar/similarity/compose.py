@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearfar.core import Key
-from nearfar.similarity.image_op import Images, Op, Resized, Slots
-from nearfar.similarity.warp import Motion, warp
+from nearfar.core import RandomKey
+from nearfar.similarity.image_op import ImageOp, ImageTensor, ResizedImageTensor, Slots
+from nearfar.similarity.warp import GeometricOp, warp
 
 
 @dataclass(frozen=True, init=False)
-class Compose(Op):
+class Compose(ImageOp):
     """`Compose(Crop(32), Flip(), Jitter(0.4, 0.4, p=0.8))`: the operations in order, each with a sub-key for its position.
 
     Neighbouring motions that agree on what lies outside the image are merged (see `warp`); the random numbers are
     the same as if they were not.
     """
 
-    ops: tuple[Op, ...]
+    ops: tuple[ImageOp, ...]
 
-    def __init__(self, *ops: Op):
+    def __init__(self, *ops: ImageOp):
         object.__setattr__(self, "ops", ops)
 
-    def __call__(self, x: Images, slots: Slots, key: Key) -> Resized:
-        motions: list[tuple[Motion, Key]] = []
+    def __call__(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ResizedImageTensor:
+        motions: list[tuple[GeometricOp, RandomKey]] = []
         for position, op in enumerate(self.ops):
-            if motions and not (isinstance(op, Motion) and op.outside == motions[0][0].outside):
+            if motions and not (isinstance(op, GeometricOp) and op.padding_mode == motions[0][0].padding_mode):
                 x, motions = warp(x, slots, motions), []
-            if isinstance(op, Motion):
-                motions.append((op, key(position)))
+            if isinstance(op, GeometricOp):
+                motions.append((op, rng_key(position)))
             else:
-                x = op(x, slots, key(position))
+                x = op(x, slots, rng_key(position))
         return warp(x, slots, motions) if motions else x

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from nearfar.core import Key, Raw, Rows, Similarity, Views
+from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Views
 
 
 @dataclass(frozen=True)
-class Corrupted(Similarity):
+class CorruptedGraph(Similarity):
     """One whole graph, and the same links between nodes that have swapped their features: the one row of every step.
 
     Gives the graph as its encoder takes it, and "order" (nodes,): node i of the corrupted graph has the features of node order[i].
@@ -20,21 +20,21 @@ class Corrupted(Similarity):
     def count(self, data: Any) -> int:
         return 1
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
-        return data.store.whole
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
+        return data.store.full_batch
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         graph = raw["graph"]
-        draws = key("order").bits(torch.as_tensor(rows.slots, device=graph.device), len(graph))
+        draws = rng_key("order").bits(torch.as_tensor(rows.slots, device=graph.device), len(graph))
         return {**raw, "order": draws[0].argsort()}
 
 
 @dataclass(frozen=True)
-class SmallGraphs(Similarity):
+class GraphNodePairs(Similarity):
     """A batch of small graphs: a graph is like its own nodes, and unlike those of the others."""
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         return data.read(rows.ids)
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         return dict(raw)

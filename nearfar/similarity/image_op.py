@@ -15,69 +15,71 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.core import Key, UsageError
+from nearfar.core import RandomKey, UsageError
 
-Images = Float[Tensor, "n c h w"]
-Resized = Float[Tensor, "n c h2 w2"]
+ImageTensor = Float[Tensor, "n c h w"]
+ResizedImageTensor = Float[Tensor, "n c h2 w2"]
 Slots = Int[Tensor, " n"]
-PerRow = Float[Tensor, " n"]
+RowValues = Float[Tensor, " n"]
 
 
-class Op(ABC):
+class ImageOp(ABC):
     """An image operation: a filter (changes values), a motion (moves pixels) or a composition of those."""
 
     @abstractmethod
-    def __call__(self, x: Images, slots: Slots, key: Key) -> Resized:
-        """The images after the operation, with random numbers named by `key` and slot."""
+    def __call__(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ResizedImageTensor:
+        """The images after the operation, with random numbers named by `rng_key` and slot."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Filter(Op):
+class Filter(ImageOp):
     """An operation on values that keeps the size of the images."""
 
-    p: float = 1.0
+    prob: float = 1.0
     """Probability that a row is changed at all."""
 
     def __post_init__(self):
         check_probability(self)
 
     @abstractmethod
-    def apply(self, x: Images, slots: Slots, key: Key) -> Images:
+    def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         """Change every row of `x`."""
 
-    def __call__(self, x: Images, slots: Slots, key: Key) -> Images:
-        if self.p == 1:
-            return self.apply(x, slots, key)
-        chosen = choose(self.p, slots, key)
+    def __call__(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
+        if self.prob == 1:
+            return self.apply(x, slots, rng_key)
+        chosen = draw_row_mask(self.prob, slots, rng_key)
         if x.is_cuda:  # work on rows that are thrown away is cheaper than asking the device how many were chosen
-            return torch.where(per_image(chosen), self.apply(x, slots, key), x)
+            return torch.where(as_image_shape(chosen), self.apply(x, slots, rng_key), x)
         rows = chosen.nonzero()[:, 0]
-        return x.index_copy(0, rows, self.apply(x.index_select(0, rows), slots[rows], key))
+        return x.index_copy(0, rows, self.apply(x.index_select(0, rows), slots[rows], rng_key))
 
 
-def choose(p: float, slots: Slots, key: Key) -> Bool[Tensor, " n"]:
-    """Which rows an operation of probability `p` is applied to."""
-    return key("chosen").uniform(slots) < p
+def draw_row_mask(prob: float, slots: Slots, rng_key: RandomKey) -> Bool[Tensor, " n"]:
+    """Which rows an operation of probability `prob` is applied to."""
+    return rng_key("chosen").uniform(slots) < prob
 
 
-def per_image(value: Tensor) -> Tensor:
+def as_image_shape(value: Tensor) -> Tensor:
     """`(n,)` as `(n, 1, 1, 1)`: one number for a whole image."""
     return value[:, None, None, None]
 
 
-def between(low: float, high: float, unit: Tensor) -> Tensor:
+def scale_to_range(low: float, high: float, uniform: Tensor) -> Tensor:
     """Numbers of [0, 1) moved to [low, high)."""
-    return low + (high - low) * unit
+    return low + (high - low) * uniform
 
 
-def check_probability(op: Op) -> None:
-    p = getattr(op, "p", 1.0)
+def check_probability(op: ImageOp) -> None:
+    p = getattr(op, "prob", 1.0)
     if not 0 <= p <= 1:
-        raise UsageError(f"{type(op).__name__}: p is a probability, between 0 and 1, got {p}")
+        raise UsageError(f"{type(op).__name__}: prob is a probability, between 0 and 1, got {p}")
 
 
-def check_range(op: Op, name: str, lowest: float = 0.0, highest: float = float("inf")) -> None:
+def check_range(op: ImageOp, field_name: str, lowest: float = 0.0, highest: float = float("inf")) -> None:
     """The field `name` is a pair (low, high) within [lowest, highest]."""
-    low, high = getattr(op, name)
+    low, high = getattr(op, field_name)
     if not lowest <= low <= high <= highest:
-        raise UsageError(f"{type(op).__name__}: {name} is a pair (low, high) with {lowest} <= low <= high <= {highest}, got {(low, high)}")
+        raise UsageError(
+            f"{type(op).__name__}: {field_name} is a pair (low, high) with {lowest} <= low <= high <= {highest}, got {(low, high)}"
+        )

@@ -8,70 +8,72 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from nearfar.core import Key, Raw, Rows, Similarity, Sizes, UsageError, Views
-from nearfar.data.text.wordnet import synonyms
-from nearfar.similarity.easy_edits import EasyEdits
-from nearfar.similarity.token_views import CutFeatures, EraseSpan, EraseTokens, HideTokens, Special, TokenViews
+from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Sizes, UsageError, Views
+from nearfar.data.text.wordnet import read_synonyms
+from nearfar.similarity.easy_data_augmentation import EasyDataAugmentation
+from nearfar.similarity.token_views import EraseSpan, EraseTokens, FeatureCutoff, MaskTokens, SpecialTokens, TokenViews
 
 
 @dataclass(frozen=True)
-class Twice(Similarity):
+class DropoutViews(Similarity):
     """The same sentence as both views, {"v0": (n, t), "v1": (n, t)}: what makes them differ is the encoder's dropout."""
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         return data.read(rows.ids)
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         return {"v0": raw, "v1": raw}
 
 
-def views_of_sentences(name: str, share: float, sizes: Sizes, width: int, wordnet: str = "") -> Similarity:
+def build_sentence_views(view_name: str, changed_share: float, sizes: Sizes, embedding_dim: int, wordnet_folder: str = "") -> Similarity:
     """Two views of a sentence, by the name of what makes them differ besides the encoder's dropout."""
-    special = Special.of(sizes)
-    if name == "eda":
-        if not wordnet:
-            raise UsageError("--views eda needs WordNet: name the folder of its dictionary files with --wordnet")
-        return EasyEdits(synonyms(wordnet), share)
-    if name == "cut-features":
-        return TokenViews(features=CutFeatures(width, share))
-    ops = {"erase-tokens": EraseTokens, "erase-span": EraseSpan, "hide-tokens": HideTokens}
-    return TokenViews((ops[name](special, share),)) if name in ops else Twice()
+    special = SpecialTokens.from_sizes(sizes)
+    if view_name == "eda":
+        if not wordnet_folder:
+            raise UsageError("--views eda needs WordNet: name the folder of its dictionary files with --wordnet-folder")
+        return EasyDataAugmentation(read_synonyms(wordnet_folder), changed_share)
+    if view_name == "cut-features":
+        return TokenViews(feature_cutoff=FeatureCutoff(embedding_dim, changed_share))
+    ops = {"erase-tokens": EraseTokens, "erase-span": EraseSpan, "hide-tokens": MaskTokens}
+    return TokenViews((ops[view_name](special, changed_share),)) if view_name in ops else DropoutViews()
 
 
 @dataclass(frozen=True)
-class Columns(Similarity):
+class TextColumns(Similarity):
     """The texts of a row, {"v0": (n, t), "v1": (n, t), …}: pairs, or anchor, positive and negative; with "label" and "score" (-1
     and nan: unknown)."""
 
-    number: int
+    num_columns: int
     """How many columns."""
-    needs: Literal["labels", "scores"] | None = None
+    required_field: Literal["labels", "scores"] | None = None
     """What else each row must have."""
 
     def count(self, data: Any) -> int:
-        if len(data.columns) < self.number:
+        if len(data.columns) < self.num_columns:
             raise UsageError(
-                f"this recipe learns from rows of {self.number} texts, {data.source} has {len(data.columns)}: give a table "
+                f"this recipe learns from rows of {self.num_columns} texts, {data.source} has {len(data.columns)}: give a table "
                 "and name its columns, as in --columns anchor,positive,negative"
             )
-        if self.needs and getattr(data, self.needs) is None:
-            raise UsageError(f"this recipe learns from {self.needs}, and {data.source} has none: --columns …,{self.needs[:-1]}=NAME")
+        if self.required_field and getattr(data, self.required_field) is None:
+            raise UsageError(
+                f"this recipe learns from {self.required_field}, and {data.source} has none: --columns …,{self.required_field[:-1]}=NAME"
+            )
         return len(data)
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         n = len(rows)
         return {
-            "texts": data.read_columns(rows.ids, self.number),
+            "texts": data.read_columns(rows.ids, self.num_columns),
             "label": torch.full((n,), -1) if data.labels is None else torch.as_tensor(data.labels[rows.ids]),
             "score": torch.full((n,), torch.nan) if data.scores is None else torch.as_tensor(data.scores[rows.ids]),
         }
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         return {f"v{i}": ids for i, ids in enumerate(raw["texts"])} | {"label": raw["label"], "score": raw["score"]}
 
 
 @dataclass(frozen=True)
-class Masked(Similarity):
+class MaskedTokens(Similarity):
     """Some tokens are hidden: {"v0": (n, t) what the model sees, "places": (n, k) which were hidden, "words": (n, k) what stood there}.
 
     A `share` of a sentence's tokens, rounded, and at least one; k is that of the widest sentence, and "words" is -1 where there are
@@ -79,56 +81,58 @@ class Masked(Similarity):
     tell a token that it must predict from one that it need not. Special tokens are never hidden.
     """
 
-    special: Special
-    vocabulary: int
-    share: float = 0.15
+    special_tokens: SpecialTokens
+    vocab_size: int
+    masked_share: float = 0.15
 
     @staticmethod
-    def of(sizes: Sizes, share: float) -> Masked:
-        special = Special.of(sizes)
-        if special.mask is None:
+    def from_sizes(sizes: Sizes, masked_share: float) -> MaskedTokens:
+        special = SpecialTokens.from_sizes(sizes)
+        if special.mask_id is None:
             raise UsageError("this recipe hides tokens, and the tokenizer has no mask token: use another --tokenizer")
-        return Masked(special, sizes["vocabulary"], share)
+        return MaskedTokens(special, sizes["vocab_size"], masked_share)
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         return data.read(rows.ids)
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         slots, width = torch.as_tensor(rows.slots).to(raw.device), raw.shape[1]
-        ordinary, k = self.special.ordinary(raw), max(1, round(self.share * width))
-        count = (ordinary.sum(1, keepdim=True) * self.share).round().clamp(1, k)
-        score = key("hide").uniform(slots, width).masked_fill(~ordinary, 2.0)  # drawn are below 1: the others come last
+        ordinary, k = self.special_tokens.is_ordinary(raw), max(1, round(self.masked_share * width))
+        count = (ordinary.sum(1, keepdim=True) * self.masked_share).round().clamp(1, k)
+        score = rng_key("hide").uniform(slots, width).masked_fill(~ordinary, 2.0)  # drawn are below 1: the others come last
         lowest, places = score.topk(k, largest=False)
         chosen = (torch.arange(k, device=raw.device) < count) & (lowest < 2)
-        words, how = raw.gather(1, places), key("how").uniform(slots, k)
-        shown = words.masked_fill(how < 0.8, self.special.mask)
-        shown = torch.where(how >= 0.9, key("other").integers(slots, self.vocabulary, k), shown)
+        words, how = raw.gather(1, places), rng_key("how").uniform(slots, k)
+        shown = words.masked_fill(how < 0.8, self.special_tokens.mask_id)
+        shown = torch.where(how >= 0.9, rng_key("other").integers(slots, self.vocab_size, k), shown)
         seen = raw.scatter(1, places, torch.where(chosen, shown, words))
         return {"v0": seen, "places": places, "words": words.masked_fill(~chosen, -1)}
 
 
 @dataclass(frozen=True)
-class Consecutive(Similarity):
+class ConsecutiveSentences(Similarity):
     """Runs of `span` sentences in the order of the text: {"texts": (n * span, t), "passage": (n * span,)}.
 
     Rows of the same passage stand in one run and in one stretch of a document: nothing else is near by being next to it in the batch.
     """
 
-    span: int
+    consecutive_sentences: int
 
     def count(self, data: Any) -> int:
-        if data.passages is None:
+        if data.document_ids is None:
             raise UsageError(
                 f"this recipe learns from sentences in their order, and {data.source} has none: give a .txt of whole documents"
             )
-        if len(data) < self.span:
-            raise UsageError(f"{data.source} has {len(data)} sentences to learn from, fewer than --span {self.span}")
-        return len(data) // self.span
+        if len(data) < self.consecutive_sentences:
+            raise UsageError(
+                f"{data.source} has {len(data)} sentences to learn from, fewer than --consecutive-sentences {self.consecutive_sentences}"
+            )
+        return len(data) // self.consecutive_sentences
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
-        ids = (rows.ids[:, None] % self.count(data) * self.span + np.arange(self.span)).reshape(-1)
-        return {"texts": data.read(ids), "document": torch.as_tensor(data.stretches[ids])}
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
+        ids = (rows.ids[:, None] % self.count(data) * self.consecutive_sentences + np.arange(self.consecutive_sentences)).reshape(-1)
+        return {"texts": data.read(ids), "document": torch.as_tensor(data.segment_ids[ids])}
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
-        run = torch.as_tensor(rows.slots).to(raw["document"].device).repeat_interleave(self.span)
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
+        run = torch.as_tensor(rows.slots).to(raw["document"].device).repeat_interleave(self.consecutive_sentences)
         return {"texts": raw["texts"], "passage": (run << 32) + raw["document"]}

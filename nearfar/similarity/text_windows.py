@@ -11,14 +11,14 @@ import torch
 from jaxtyping import Float32
 from torch import Tensor
 
-from nearfar.core import Key, Raw, Rows, Similarity, Views
+from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Views
 
-TILE = 32
+CENTERS_PER_GROUP = 32
 """Centres of a tile, unless told otherwise."""
 
 
 @dataclass(frozen=True)
-class Windows(Similarity):
+class WordWindows(Similarity):
     r"""Rows are blocks of `block` consecutive places of a `Corpus`; every place that is kept is the centre of a window.
 
     Frequent words are thinned out first, so that windows reach further across them: a word of share f is kept with probability
@@ -33,27 +33,27 @@ class Windows(Similarity):
     centres of a tile are its middle t places.
     """
 
-    reads_ahead = True
+    prefetches = True
 
-    block: int = 256
+    words_per_row: int = 256
     window: int = 5
-    subsample: float = 1e-3
+    subsample_threshold: float = 1e-3
     """The share t from which on words are thinned out; 0: none is."""
-    noise: int = 32
-    power: float = 0.75
-    tile: int = TILE
+    shared_negatives: int = 32
+    noise_exponent: float = 0.75
+    centers_per_group: int = CENTERS_PER_GROUP
     """Centres (t) that are compared with the places around them, and with their noise, in one matrix product."""
 
     def count(self, data: Any) -> int:
-        return -(-len(data.tokens) // self.block)
+        return -(-len(data.tokens) // self.words_per_row)
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
-        word, sentence, reach, noise, row = self._tiles(data, rows, key)
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
+        word, sentence, reach, noise, row = self._read_groups(data, rows, rng_key)
         nothing = word.size  # the place of whatever lies outside
-        place = np.arange(len(row))[:, None] * self.tile + np.arange(-self.window, self.tile + self.window)
+        place = np.arange(len(row))[:, None] * self.centers_per_group + np.arange(-self.window, self.centers_per_group + self.window)
         tiles = np.bincount(row, minlength=len(rows))
-        last = (np.cumsum(tiles) * self.tile)[row][:, None]
-        place = np.where((place >= last - (tiles * self.tile)[row][:, None]) & (place < last), place, nothing)
+        last = (np.cumsum(tiles) * self.centers_per_group)[row][:, None]
+        place = np.where((place >= last - (tiles * self.centers_per_group)[row][:, None]) & (place < last), place, nothing)
         found = {
             "word": np.append(word, 0)[place],
             "sentence": np.append(sentence, np.int32(-1))[place],
@@ -63,36 +63,40 @@ class Windows(Similarity):
         }
         return {name: torch.from_numpy(x) for name, x in found.items()}
 
-    def _tiles(self, data: Any, rows: Rows, key: Key) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _read_groups(self, data: Any, rows: Rows, rng_key: RandomKey) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """What is left of the blocks in tiles: words, numbers of sentences and reaches (m, t), noise (m, noise), and the row of each."""
-        word, sentence, reach, row = self._kept(data, rows, key)
+        word, sentence, reach, row = self._read_kept_words(data, rows, rng_key)
         left = np.bincount(row, minlength=len(rows))
-        tiles = -(-left // self.tile)
+        tiles = -(-left // self.centers_per_group)
         first = np.cumsum(tiles) - tiles
-        at = np.arange(len(row)) + (first * self.tile - (np.cumsum(left) - left))[row]
+        at = np.arange(len(row)) + (first * self.centers_per_group - (np.cumsum(left) - left))[row]
         of_row = np.repeat(np.arange(len(rows)), tiles)
-        shape = (len(of_row), self.tile)
+        shape = (len(of_row), self.centers_per_group)
         words, sentences, reaches = np.zeros(shape, np.int64), np.full(shape, -1, np.int32), np.zeros(shape, np.int32)
         words.reshape(-1)[at], sentences.reshape(-1)[at], reaches.reshape(-1)[at] = word, sentence, reach
-        drawn = key("noise").uniform(rows.slots, -(-self.block // self.tile), self.noise)[of_row, np.arange(len(of_row)) - first[of_row]]
-        return words, sentences, reaches, draw(noise_shares(data, self.power), drawn), of_row
+        drawn = rng_key("noise").uniform(rows.slots, -(-self.words_per_row // self.centers_per_group), self.shared_negatives)[
+            of_row, np.arange(len(of_row)) - first[of_row]
+        ]
+        return words, sentences, reaches, draw_from_cdf(compute_noise_cdf(data, self.noise_exponent), drawn), of_row
 
-    def _kept(self, data: Any, rows: Rows, key: Key) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _read_kept_words(self, data: Any, rows: Rows, rng_key: RandomKey) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """What is left of the blocks, end to end: words, numbers of sentences, reaches, and the row of each."""
-        place = rows.ids[:, None] * self.block + np.arange(self.block)
+        place = rows.ids[:, None] * self.words_per_row + np.arange(self.words_per_row)
         inside = place < len(data.tokens)
         place = np.minimum(place, len(data.tokens) - 1)
-        word, sentence = data.tokens[place], np.cumsum(data.begins[place], axis=1, dtype=np.int32)
-        kept = inside & (key("keep").uniform(rows.slots, self.block) < keep_shares(data, self.subsample)[word])
-        reach = 1 + key("reach").integers(rows.slots, self.window, self.block)
+        word, sentence = data.tokens[place], np.cumsum(data.is_sentence_start[place], axis=1, dtype=np.int32)
+        kept = inside & (
+            rng_key("keep").uniform(rows.slots, self.words_per_row) < compute_keep_probabilities(data, self.subsample_threshold)[word]
+        )
+        reach = 1 + rng_key("reach").integers(rows.slots, self.window, self.words_per_row)
         return word[kept], sentence[kept], reach[kept], np.nonzero(kept)[0]
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         return dict(raw)
 
 
 @dataclass(frozen=True)
-class Bags(Windows):
+class WordBags(WordWindows):
     """The same windows and noise, for who takes each window as a whole: lists of its words instead of all pairs of a tile.
 
     Gives, for m tiles of n rows, {"word": (m, t) int64, "noise": (m, noise) int64, "row": (m,) int64, "near": for each of the m·t
@@ -101,17 +105,17 @@ class Bags(Windows):
     each begins and the last ends.
     """
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
-        word, sentence, reach, noise, row = self._tiles(data, rows, key)
-        text = sentence + row[:, None] * (self.block + 2)  # no sentence of one row is one of another
-        near, within = in_window(text.reshape(-1), reach.reshape(-1), self.window)
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
+        word, sentence, reach, noise, row = self._read_groups(data, rows, rng_key)
+        text = sentence + row[:, None] * (self.words_per_row + 2)  # no sentence of one row is one of another
+        near, within = mark_windows(text.reshape(-1), reach.reshape(-1), self.window)
         either = np.concatenate([word, noise], axis=None)
-        order = ascending(either)
+        order = stable_argsort(either)
         own = order[order < word.size]
-        named, first = runs(either[order])
-        seen, first_seen = runs(either[own])
-        context, begins = lists(near, np.arange(word.size))
-        centre, centre_begins = lists(within, own)
+        named, first = find_equal_runs(either[order])
+        seen, first_seen = find_equal_runs(either[own])
+        context, begins = list_marked_positions(near, np.arange(word.size))
+        centre, centre_begins = list_marked_positions(within, own)
         found = {
             "word": word,
             "noise": noise,
@@ -123,18 +127,18 @@ class Bags(Windows):
         return {name: tuple(map(torch.from_numpy, x)) if isinstance(x, tuple) else torch.from_numpy(x) for name, x in found.items()}
 
 
-def ascending(values: np.ndarray) -> np.ndarray:
+def stable_argsort(values: np.ndarray) -> np.ndarray:
     """`argsort` of numbers below 2^31, the first of equal ones first: numbers and places sorted as one, which is faster."""
     return np.sort(values << 32 | np.arange(len(values))) & 0xFFFFFFFF
 
 
-def runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def find_equal_runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of ascending values the different ones, and where each begins and the last ends."""
     begins = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
     return values[begins], np.append(begins, len(values))
 
 
-def in_window(sentence: np.ndarray, reach: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+def mark_windows(sentence: np.ndarray, reach: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
     """Bands (offset from -window to window, places): which places are in the window of each, and in whose windows it is."""
     near, within = np.zeros((2, 2 * window + 1, len(reach)), dtype=bool)
     for far in range(1, window + 1):
@@ -144,36 +148,36 @@ def in_window(sentence: np.ndarray, reach: np.ndarray, window: int) -> tuple[np.
     return near, within
 
 
-def lists(band: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def list_marked_positions(bands: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The places that a band marks for each place, in this order of places; and where each list begins and the last ends."""
-    width = len(band)
-    marked = np.flatnonzero(np.ascontiguousarray(band.T).take(order, axis=0))
+    width = len(bands)
+    marked = np.flatnonzero(np.ascontiguousarray(bands.T).take(order, axis=0))
     row = marked // width
     marked += (order - np.arange(len(order)) * width - width // 2)[row]
-    return marked, np.append(0, np.cumsum(band.sum(0, dtype=np.int32)[order], dtype=np.int64))
+    return marked, np.append(0, np.cumsum(bands.sum(0, dtype=np.int32)[order], dtype=np.int64))
 
 
-def per_row(of_tiles: Tensor, x: Views) -> Tensor:
+def sum_groups_per_row(group_values: Tensor, views: Views) -> Tensor:
     """Sums over the tiles of each row."""
-    return of_tiles.new_zeros(len(x["id"])).index_add(0, x["row"], of_tiles)
+    return group_values.new_zeros(len(views["id"])).index_add(0, views["row"], group_values)
 
 
 @functools.lru_cache(maxsize=2)
-def keep_shares(data: Any, subsample: float) -> Float32[np.ndarray, " words"]:
+def compute_keep_probabilities(data: Any, threshold: float) -> Float32[np.ndarray, " words"]:
     """For each word the probability that an occurrence is kept."""
-    if not subsample:
+    if not threshold:
         return np.ones(len(data.counts), dtype=np.float32)
-    ratio = subsample * data.counts.sum() / data.counts
+    ratio = threshold * data.counts.sum() / data.counts
     return np.minimum(1.0, np.sqrt(ratio) + ratio).astype(np.float32)
 
 
 @functools.lru_cache(maxsize=2)
-def noise_shares(data: Any, power: float) -> Float32[np.ndarray, " words"]:
+def compute_noise_cdf(data: Any, exponent: float) -> Float32[np.ndarray, " words"]:
     """For each word its share of the noise and of all words before it."""
-    weights = data.counts.astype(np.float64) ** power
+    weights = data.counts.astype(np.float64) ** exponent
     return (np.cumsum(weights) / weights.sum()).astype(np.float32)
 
 
-def draw(cumulated: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+def draw_from_cdf(cdf: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     """Positions drawn in proportion to the steps of `cumulated`, by inverting it."""
-    return np.minimum(np.searchsorted(cumulated, uniform, side="right"), len(cumulated) - 1)
+    return np.minimum(np.searchsorted(cdf, uniform, side="right"), len(cdf) - 1)

@@ -19,85 +19,85 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from nearfar.core import Key, Raw, Rows, Similarity, Sizes, UsageError, Views
+from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Sizes, UsageError, Views
 
-TokenOp = Callable[[Tensor, Tensor, Key], Tensor]
+TokenOp = Callable[[Tensor, Tensor, RandomKey], Tensor]
 """`op(ids, slots, key)`: the ids after it."""
 
 
 @dataclass(frozen=True)
-class Special:
+class SpecialTokens:
     """The ids of special tokens."""
 
-    all: tuple[int, ...]
-    pad: int
-    mask: int | None = None
+    all_ids: tuple[int, ...]
+    pad_id: int
+    mask_id: int | None = None
 
     @staticmethod
-    def of(sizes: Sizes) -> Special:
+    def from_sizes(sizes: Sizes) -> SpecialTokens:
         special = sizes["special"]
-        return Special(tuple(sorted(special.values())), special["pad"], special.get("mask"))
+        return SpecialTokens(tuple(sorted(special.values())), special["pad"], special.get("mask"))
 
-    def ordinary(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
+    def is_ordinary(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
         """Where there is a token of the text itself. (One by one: a list that is sent to a GPU makes the host wait.)"""
-        return ~functools.reduce(torch.logical_or, [ids == special for special in self.all])
+        return ~functools.reduce(torch.logical_or, [ids == special for special in self.all_ids])
 
 
 @dataclass(frozen=True)
 class EraseTokens:
     """Token cutoff: each token is erased with probability `share`."""
 
-    special: Special
-    share: float = 0.1
+    special_tokens: SpecialTokens
+    prob: float = 0.1
 
-    def __call__(self, ids: Int64[Tensor, "n t"], slots: Int64[Tensor, " n"], key: Key) -> Int64[Tensor, "n t"]:
-        chosen = key("erase").uniform(slots, ids.shape[1]) < self.share
-        return ids.masked_fill(chosen & self.special.ordinary(ids), self.special.pad)
+    def __call__(self, ids: Int64[Tensor, "n t"], slots: Int64[Tensor, " n"], rng_key: RandomKey) -> Int64[Tensor, "n t"]:
+        chosen = rng_key("erase").uniform(slots, ids.shape[1]) < self.prob
+        return ids.masked_fill(chosen & self.special_tokens.is_ordinary(ids), self.special_tokens.pad_id)
 
 
 @dataclass(frozen=True)
 class EraseSpan:
     """Span cutoff: one run of tokens is erased, `share` of the sentence long (rounded), anywhere in it."""
 
-    special: Special
+    special_tokens: SpecialTokens
     share: float = 0.1
 
-    def __call__(self, ids: Int64[Tensor, "n t"], slots: Int64[Tensor, " n"], key: Key) -> Int64[Tensor, "n t"]:
-        ordinary = self.special.ordinary(ids)
+    def __call__(self, ids: Int64[Tensor, "n t"], slots: Int64[Tensor, " n"], rng_key: RandomKey) -> Int64[Tensor, "n t"]:
+        ordinary = self.special_tokens.is_ordinary(ids)
         count = ordinary.sum(1, keepdim=True)
         length = (count * self.share).round()
-        start = (key("span").uniform(slots, 1) * (count - length + 1)).floor()
+        start = (rng_key("span").uniform(slots, 1) * (count - length + 1)).floor()
         place = ordinary.cumsum(1) - 1
-        return ids.masked_fill(ordinary & (place >= start) & (place < start + length), self.special.pad)
+        return ids.masked_fill(ordinary & (place >= start) & (place < start + length), self.special_tokens.pad_id)
 
 
 @dataclass(frozen=True)
-class HideTokens:
+class MaskTokens:
     """Word masking: each token is replaced by the mask with probability `share`."""
 
-    special: Special
-    share: float = 0.1
+    special_tokens: SpecialTokens
+    prob: float = 0.1
 
     def __post_init__(self):
-        if self.special.mask is None:
+        if self.special_tokens.mask_id is None:
             raise UsageError("tokens cannot be hidden: the tokenizer has no mask token; use another --tokenizer")
 
-    def __call__(self, ids: Int64[Tensor, "n t"], slots: Int64[Tensor, " n"], key: Key) -> Int64[Tensor, "n t"]:
-        chosen = key("hide").uniform(slots, ids.shape[1]) < self.share
-        assert self.special.mask is not None
-        return ids.masked_fill(chosen & self.special.ordinary(ids), self.special.mask)
+    def __call__(self, ids: Int64[Tensor, "n t"], slots: Int64[Tensor, " n"], rng_key: RandomKey) -> Int64[Tensor, "n t"]:
+        chosen = rng_key("hide").uniform(slots, ids.shape[1]) < self.prob
+        assert self.special_tokens.mask_id is not None
+        return ids.masked_fill(chosen & self.special_tokens.is_ordinary(ids), self.special_tokens.mask_id)
 
 
 @dataclass(frozen=True)
-class CutFeatures:
+class FeatureCutoff:
     """Feature cutoff: which columns of the token vectors remain, the same for all tokens of a sentence; each is lost with
     probability `share`."""
 
-    width: int
-    share: float = 0.1
+    embedding_dim: int
+    prob: float = 0.1
 
-    def kept(self, slots: Int64[Tensor, " n"], key: Key) -> Float[Tensor, "n e"]:
-        return (key("features").uniform(slots, self.width) >= self.share).float()
+    def draw_kept_features(self, slots: Int64[Tensor, " n"], rng_key: RandomKey) -> Float[Tensor, "n e"]:
+        return (rng_key("features").uniform(slots, self.embedding_dim) >= self.prob).float()
 
 
 @dataclass(frozen=True)
@@ -106,19 +106,19 @@ class TokenViews(Similarity):
     {"kept0": (n, e), "kept1": (n, e)}."""
 
     ops: tuple[TokenOp, ...] = ()
-    features: CutFeatures | None = None
+    feature_cutoff: FeatureCutoff | None = None
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         return data.read(rows.ids)
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         slots = torch.as_tensor(rows.slots).to(raw.device)
         views: Views = {}
         for v in (0, 1):
             ids = raw
             for i, op in enumerate(self.ops):
-                ids = op(ids, slots, key("tokens", v, i))
+                ids = op(ids, slots, rng_key("tokens", v, i))
             views[f"v{v}"] = ids
-            if self.features is not None:
-                views[f"kept{v}"] = self.features.kept(slots, key("tokens", v))
+            if self.feature_cutoff is not None:
+                views[f"kept{v}"] = self.feature_cutoff.draw_kept_features(slots, rng_key("tokens", v))
         return views

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 
-from nearfar.core import Key, Raw, Rows, Similarity, UsageError, Views
+from nearfar.core import RandomKey, RawBatch, Rows, Similarity, UsageError, Views
 
 
 @dataclass(frozen=True)
-class Corrupted(Similarity):
+class CorruptedTriples(Similarity):
     r"""Rows are true triples of `Triples`; each is corrupted `k` times: its head *or* its tail becomes another entity.
 
     `uniform`: either end by the toss of a coin (Bordes et al. 2013). `bernoulli`: the head with probability
@@ -27,36 +27,36 @@ class Corrupted(Similarity):
     Relations: `losses.corrupt` gives whole triples. Here only what changes is named, so that nothing is looked up twice.
     """
 
-    entities: int
-    k: int = 1
-    how: Literal["uniform", "bernoulli"] = "uniform"
+    num_entities: int
+    negatives_per_triple: int = 1
+    corruption: Literal["uniform", "bernoulli"] = "uniform"
 
     def __post_init__(self):
-        if self.entities < 2:
-            raise UsageError(f"there must be at least two entities to exchange one, got {self.entities}")
+        if self.num_entities < 2:
+            raise UsageError(f"there must be at least two entities to exchange one, got {self.num_entities}")
 
     def count(self, data: Any) -> int:
         return len(data.triples)
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         chosen = data.triples[rows.ids]
         raw = {"triple": torch.from_numpy(np.ascontiguousarray(chosen.T))}
-        if self.how == "bernoulli":
-            raw["share"] = torch.from_numpy(head_shares(data)[chosen[:, 1]])
+        if self.corruption == "bernoulli":
+            raw["share"] = torch.from_numpy(compute_head_probabilities(data)[chosen[:, 1]])
         return raw
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         head, relation, tail = raw["triple"]
         slots = torch.as_tensor(rows.slots, device=head.device)
-        share = raw["share"][:, None] if self.how == "bernoulli" else 0.5
-        of_head = key("side").uniform(slots, self.k) < share
+        share = raw["share"][:, None] if self.corruption == "bernoulli" else 0.5
+        of_head = rng_key("side").uniform(slots, self.negatives_per_triple) < share
         true = torch.where(of_head, head[:, None], tail[:, None])
-        away = 1 + key("entity").integers(slots, self.entities - 1, self.k)
-        return {"head": head, "relation": relation, "tail": tail, "other": (true + away) % self.entities, "of_head": of_head}
+        away = 1 + rng_key("entity").integers(slots, self.num_entities - 1, self.negatives_per_triple)
+        return {"head": head, "relation": relation, "tail": tail, "other": (true + away) % self.num_entities, "of_head": of_head}
 
 
 @functools.lru_cache(maxsize=2)
-def head_shares(data: Any) -> Float32[np.ndarray, " relations"]:
+def compute_head_probabilities(data: Any) -> Float32[np.ndarray, " relations"]:
     """For each relation the probability that a corruption is one of the head."""
     head, relation, tail = data.triples.T
     count = np.bincount(relation, minlength=len(data.relations))

@@ -11,47 +11,49 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 from torch import Tensor
 
-from nearfar.core import Key, Raw, Rows, Similarity, Views
-from nearfar.similarity.text_windows import Windows
+from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Views
+from nearfar.similarity.text_windows import WordWindows
 
-TRIES = 4
+PROPOSALS_PER_ROUND = 4
 """Next nodes that are proposed at once; the first that is accepted is taken."""
-ROUNDS = 4
+MAX_REJECTION_ROUNDS = 4
 """How often that is repeated for who was never accepted, before all of their neighbours are weighed."""
 
 
 @dataclass(frozen=True)
-class Walks(Similarity):
+class RandomWalks(Similarity):
     """Rows are walks: `walks` from each node that has an edge make up an epoch, and every walk is new in every epoch.
 
     A walk is a sentence to `Windows`, which draws windows of random reach over it and noise in proportion to (sum of edge
     weights)^`power`. Gives what `Windows` gives.
     """
 
-    length: int = 80
-    walks: int = 10
-    p: float = 1.0
-    q: float = 1.0
+    walk_length: int = 80
+    walks_per_node: int = 10
+    return_parameter: float = 1.0
+    in_out_parameter: float = 1.0
     window: int = 10
-    noise: int = 32
-    power: float = 0.75
+    shared_negatives: int = 32
+    noise_exponent: float = 0.75
 
     def count(self, data: Any) -> int:
-        return len(steps_of(data).origins) * self.walks
+        return len(build_walk_tables(data).start_nodes) * self.walks_per_node
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
-        steps, slots = steps_of(data), torch.from_numpy(rows.slots)
-        origin = steps.origins[torch.from_numpy(rows.ids % len(steps.origins))]
-        walked = _Walked(data, walk(steps, origin, self.length, self.p, self.q, key("walk"), slots).numpy())
-        blocks = Rows(np.arange(len(rows)), rows.slots, rows.batch)
-        return Windows(self.length, self.window, 0.0, self.noise, self.power).read(walked, blocks, key)
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
+        steps, slots = build_walk_tables(data), torch.from_numpy(rows.slots)
+        origin = steps.start_nodes[torch.from_numpy(rows.ids % len(steps.start_nodes))]
+        walked = _WalkText(
+            data, draw_walks(steps, origin, self.walk_length, self.return_parameter, self.in_out_parameter, rng_key("walk"), slots).numpy()
+        )
+        blocks = Rows(np.arange(len(rows)), rows.slots, rows.batch_ids)
+        return WordWindows(self.walk_length, self.window, 0.0, self.shared_negatives, self.noise_exponent).read(walked, blocks, rng_key)
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
         return dict(raw)
 
 
 @dataclass(frozen=True)
-class _Walked:
+class _WalkText:
     """Walks as running text. All texts of a graph are equal to whoever remembers its frequencies."""
 
     graph: Any
@@ -62,63 +64,69 @@ class _Walked:
         return self.walks.reshape(-1)
 
     @property
-    def begins(self) -> np.ndarray:
+    def is_sentence_start(self) -> np.ndarray:
         first = np.zeros(self.walks.shape, dtype=bool)
         first[:, 0] = True
         return first.reshape(-1)
 
     @property
     def counts(self) -> np.ndarray:
-        return self.graph.strength
+        return self.graph.weighted_degrees
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class WalkTables:
     """A graph as walks need it."""
 
-    starts: Int64[Tensor, " nodes_and_one"]
-    neighbours: Int64[Tensor, " edges"]
-    edges: Int64[Tensor, " edges"]
+    neighbor_offsets: Int64[Tensor, " nodes_and_one"]
+    neighbors: Int64[Tensor, " edge_codes"]
+    edge_codes: Int64[Tensor, " edge_codes"]
     """Every edge as one number, node * nodes + neighbour, ascending: an edge is found by bisection."""
-    cumulated: Float64[Tensor, " edges_and_one"] | None
+    cumulative_weights: Float64[Tensor, " edges_and_one"] | None
     """Weights of all edges before each; None where all are alike."""
-    origins: Int64[Tensor, " k"]
+    start_nodes: Int64[Tensor, " k"]
     """The nodes that have an edge."""
 
     @property
-    def nodes(self) -> int:
-        return len(self.starts) - 1
+    def num_nodes(self) -> int:
+        return len(self.neighbor_offsets) - 1
 
-    def propose(self, node: Int64[Tensor, "n t"], u: Float64[Tensor, "n t"]) -> Int64[Tensor, "n t"]:
+    def draw_neighbors(self, nodes: Int64[Tensor, "n t"], uniform: Float64[Tensor, "n t"]) -> Int64[Tensor, "n t"]:
         """A neighbour of each node, in proportion to the weights of its edges."""
-        first, last = self.starts[node], self.starts[node + 1]
-        if self.cumulated is None:
-            place = first + (u * (last - first)).long()
+        first, last = self.neighbor_offsets[nodes], self.neighbor_offsets[nodes + 1]
+        if self.cumulative_weights is None:
+            place = first + (uniform * (last - first)).long()
         else:
-            low, high = self.cumulated[first], self.cumulated[last]
-            place = torch.searchsorted(self.cumulated, low + u * (high - low), right=True) - 1
-        return self.neighbours[torch.minimum(torch.maximum(place, first), last - 1)]
+            low, high = self.cumulative_weights[first], self.cumulative_weights[last]
+            place = torch.searchsorted(self.cumulative_weights, low + uniform * (high - low), right=True) - 1
+        return self.neighbors[torch.minimum(torch.maximum(place, first), last - 1)]
 
-    def joined(self, a: Int64[Tensor, "*n"], b: Int64[Tensor, "*n"]) -> Bool[Tensor, "*n"]:
+    def has_edge(self, a: Int64[Tensor, "*n"], b: Int64[Tensor, "*n"]) -> Bool[Tensor, "*n"]:
         """Whether there is an edge between two nodes."""
-        wanted = a * self.nodes + b
-        return self.edges[torch.searchsorted(self.edges, wanted).clamp_max(len(self.edges) - 1)] == wanted
+        wanted = a * self.num_nodes + b
+        return self.edge_codes[torch.searchsorted(self.edge_codes, wanted).clamp_max(len(self.edge_codes) - 1)] == wanted
 
 
 @functools.lru_cache(maxsize=2)
-def steps_of(graph: Any) -> Steps:
-    starts, neighbours = torch.from_numpy(graph.starts), torch.from_numpy(graph.neighbours)
+def build_walk_tables(graph: Any) -> WalkTables:
+    starts, neighbours = torch.from_numpy(graph.neighbor_offsets), torch.from_numpy(graph.neighbors)
     degree = starts.diff()
     owner = torch.arange(len(degree)).repeat_interleave(degree)
     cumulated = None
     if graph.weights is not None:
         weights = torch.from_numpy(graph.weights).double()
         cumulated = torch.cat([weights.new_zeros(1), weights.cumsum(0)])
-    return Steps(starts, neighbours, owner * len(degree) + neighbours, cumulated, degree.nonzero()[:, 0])
+    return WalkTables(starts, neighbours, owner * len(degree) + neighbours, cumulated, degree.nonzero()[:, 0])
 
 
-def walk(
-    steps: Steps, origin: Int64[Tensor, " n"], length: int, p: float, q: float, key: Key, slots: Int64[Tensor, " n"]
+def draw_walks(
+    tables: WalkTables,
+    start_nodes: Int64[Tensor, " n"],
+    length: int,
+    return_parameter: float,
+    in_out_parameter: float,
+    rng_key: RandomKey,
+    slots: Int64[Tensor, " n"],
 ) -> Int64[Tensor, "n length"]:
     r"""Walks of `length` nodes from `origin`. From v, coming from t, the next node x is drawn in proportion to
 
@@ -130,53 +138,53 @@ def walk(
 
     Reference: Grover & Leskovec, node2vec: Scalable Feature Learning for Networks, KDD 2016.
     """
-    drawn = key.uniform(slots, length, TRIES, 2).double()
-    path = [origin, steps.propose(origin[:, None], drawn[:, 0, :1, 0])[:, 0]]
+    drawn = rng_key.uniform(slots, length, PROPOSALS_PER_ROUND, 2).double()
+    path = [start_nodes, tables.draw_neighbors(start_nodes[:, None], drawn[:, 0, :1, 0])[:, 0]]
     for i in range(1, length - 1):
         before, now = path[-2], path[-1]
-        chosen, accepted = _first_accepted(steps, before, now, drawn[:, i], p, q)
+        chosen, accepted = _draw_accepted(tables, before, now, drawn[:, i], return_parameter, in_out_parameter)
         rejected, again = (~accepted).nonzero()[:, 0], 0
-        while len(rejected) and again < ROUNDS:
-            more = key("again", i, again).uniform(slots[rejected], TRIES, 2).double()
-            found, accepted = _first_accepted(steps, before[rejected], now[rejected], more, p, q)
+        while len(rejected) and again < MAX_REJECTION_ROUNDS:
+            more = rng_key("again", i, again).uniform(slots[rejected], PROPOSALS_PER_ROUND, 2).double()
+            found, accepted = _draw_accepted(tables, before[rejected], now[rejected], more, return_parameter, in_out_parameter)
             chosen[rejected[accepted]] = found[accepted]
             rejected, again = rejected[~accepted], again + 1
         if len(rejected):
-            u = key("weighed", i).uniform(slots[rejected], 1)[:, 0].double()
-            chosen[rejected] = _weighed(steps, before[rejected], now[rejected], u, p, q)
+            u = rng_key("weighed", i).uniform(slots[rejected], 1)[:, 0].double()
+            chosen[rejected] = _draw_exactly(tables, before[rejected], now[rejected], u, return_parameter, in_out_parameter)
         path.append(chosen)
     return torch.stack(path[:length], dim=1)
 
 
-def _first_accepted(
-    steps: Steps, before: Int64[Tensor, " n"], now: Int64[Tensor, " n"], u: Float64[Tensor, "n t 2"], p: float, q: float
+def _draw_accepted(
+    steps: WalkTables, before: Int64[Tensor, " n"], now: Int64[Tensor, " n"], u: Float64[Tensor, "n t 2"], p: float, q: float
 ) -> tuple[Int64[Tensor, " n"], Bool[Tensor, " n"]]:
     """Of several proposals the first that is accepted, and whether one is."""
     if p == q == 1:
-        return steps.propose(now[:, None], u[:, :1, 0])[:, 0], torch.ones_like(now, dtype=torch.bool)
+        return steps.draw_neighbors(now[:, None], u[:, :1, 0])[:, 0], torch.ones_like(now, dtype=torch.bool)
     wide = u.shape[:2]
-    proposed = steps.propose(now[:, None].expand(wide), u[:, :, 0])
-    accepted = u[:, :, 1] < _factor(steps, before[:, None].expand(wide), proposed, p, q) / max(1 / p, 1.0, 1 / q)
+    proposed = steps.draw_neighbors(now[:, None].expand(wide), u[:, :, 0])
+    accepted = u[:, :, 1] < _compute_factor(steps, before[:, None].expand(wide), proposed, p, q) / max(1 / p, 1.0, 1 / q)
     first = accepted.to(torch.int8).argmax(1, keepdim=True)
     return proposed.gather(1, first)[:, 0], accepted.any(1)
 
 
-def _factor(steps: Steps, before: Int64[Tensor, "*n"], x: Int64[Tensor, "*n"], p: float, q: float) -> Float64[Tensor, "*n"]:
+def _compute_factor(steps: WalkTables, before: Int64[Tensor, "*n"], x: Int64[Tensor, "*n"], p: float, q: float) -> Float64[Tensor, "*n"]:
     """1/p, 1 or 1/q, by where a step to x leads for who comes from `before`."""
-    return torch.where(x == before, 1 / p, torch.where(steps.joined(before, x), 1.0, 1 / q)).double()
+    return torch.where(x == before, 1 / p, torch.where(steps.has_edge(before, x), 1.0, 1 / q)).double()
 
 
-def _weighed(
-    steps: Steps, before: Int64[Tensor, " n"], now: Int64[Tensor, " n"], u: Float64[Tensor, " n"], p: float, q: float
+def _draw_exactly(
+    steps: WalkTables, before: Int64[Tensor, " n"], now: Int64[Tensor, " n"], u: Float64[Tensor, " n"], p: float, q: float
 ) -> Int64[Tensor, " n"]:
     """The next nodes by inverting the cumulated weights of all neighbours: exact, and as dear as nodes have neighbours."""
-    first, degree = steps.starts[now], steps.starts[now + 1] - steps.starts[now]
+    first, degree = steps.neighbor_offsets[now], steps.neighbor_offsets[now + 1] - steps.neighbor_offsets[now]
     ends = degree.cumsum(0)
     edge = torch.arange(int(ends[-1])) + (first - ends + degree).repeat_interleave(degree)
-    x = steps.neighbours[edge]
-    weight = _factor(steps, before.repeat_interleave(degree), x, p, q)
-    if steps.cumulated is not None:
-        weight = weight * (steps.cumulated[edge + 1] - steps.cumulated[edge])
+    x = steps.neighbors[edge]
+    weight = _compute_factor(steps, before.repeat_interleave(degree), x, p, q)
+    if steps.cumulative_weights is not None:
+        weight = weight * (steps.cumulative_weights[edge + 1] - steps.cumulative_weights[edge])
     cumulated = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
     low, high = cumulated[ends - degree], cumulated[ends]
     place = torch.searchsorted(cumulated, low + u * (high - low), right=True) - 1

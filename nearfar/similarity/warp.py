@@ -20,64 +20,64 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core import Key
-from nearfar.similarity.image_op import Images, Op, Resized, Slots, check_probability, choose
+from nearfar.core import RandomKey
+from nearfar.similarity.image_op import ImageOp, ImageTensor, ResizedImageTensor, Slots, check_probability, draw_row_mask
 
-Frame = tuple[int, int]
+ImageSize = tuple[int, int]
 """Height and width of an image."""
 Points = tuple[Float[Tensor, "#n #h #w"], Float[Tensor, "#n #h #w"]]
 """x and y of the points to look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Motion(Op):
+class GeometricOp(ImageOp):
     """An operation that moves pixels. By itself it samples the image; inside `Compose` it merges with its neighbours."""
 
-    p: float = 1.0
+    prob: float = 1.0
     """Probability that a row is moved at all."""
-    outside: Literal["border", "reflection", "zeros"] = "border"
+    padding_mode: Literal["border", "reflection", "zeros"] = "border"
     """What is seen beyond the edges of the image."""
 
     def __post_init__(self):
         check_probability(self)
 
     @abstractmethod
-    def pull(self, points: Points, slots: Slots, key: Key, frame: Frame) -> Points:
+    def map_to_input(self, points: Points, slots: Slots, rng_key: RandomKey, image_size: ImageSize) -> Points:
         """For points of the result, where to look in the input, whose size is `frame`."""
 
-    def resized(self, frame: Frame) -> Frame:
+    def get_output_size(self, image_size: ImageSize) -> ImageSize:
         """Size of the result, given that of the input."""
-        return frame
+        return image_size
 
-    def __call__(self, x: Images, slots: Slots, key: Key) -> Resized:
-        return warp(x, slots, [(self, key)])
+    def __call__(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ResizedImageTensor:
+        return warp(x, slots, [(self, rng_key)])
 
 
-def warp(x: Images, slots: Slots, motions: Sequence[tuple[Motion, Key]]) -> Resized:
+def warp(x: ImageTensor, slots: Slots, geometric_ops: Sequence[tuple[GeometricOp, RandomKey]]) -> ResizedImageTensor:
     """The images after all the motions, in order, by one bilinear interpolation. Each motion brings its own key."""
     frame, stages = (x.shape[2], x.shape[3]), []
-    for motion, key in motions:
-        stages.append((motion, key, frame))
-        frame = motion.resized(frame)
-    points = pixel_centres(frame, x.device)
-    for motion, key, before in reversed(stages):
-        points = pull_chosen(motion, points, slots, key, before)
+    for motion, rng_key in geometric_ops:
+        stages.append((motion, rng_key, frame))
+        frame = motion.get_output_size(frame)
+    points = compute_pixel_centers(frame, x.device)
+    for motion, rng_key, before in reversed(stages):
+        points = map_chosen_rows(motion, points, slots, rng_key, before)
     grid = as_grid(points).expand(len(x), *frame, 2)
-    return F.grid_sample(x, grid, mode="bilinear", padding_mode=motions[0][0].outside, align_corners=False)
+    return F.grid_sample(x, grid, mode="bilinear", padding_mode=geometric_ops[0][0].padding_mode, align_corners=False)
 
 
-def pull_chosen(motion: Motion, points: Points, slots: Slots, key: Key, frame: Frame) -> Points:
+def map_chosen_rows(geometric_op: GeometricOp, points: Points, slots: Slots, rng_key: RandomKey, image_size: ImageSize) -> Points:
     """`motion.pull`, in the rows that its probability chooses."""
-    x, y = motion.pull(points, slots, key, frame)
-    if motion.p == 1:
+    x, y = geometric_op.map_to_input(points, slots, rng_key, image_size)
+    if geometric_op.prob == 1:
         return x, y
-    chosen = choose(motion.p, slots, key)[:, None, None]
+    chosen = draw_row_mask(geometric_op.prob, slots, rng_key)[:, None, None]
     return torch.where(chosen, x, points[0]), torch.where(chosen, y, points[1])
 
 
-def pixel_centres(frame: Frame, device: torch.device) -> Points:
+def compute_pixel_centers(image_size: ImageSize, device: torch.device) -> Points:
     """The points of an image's own pixels: x as one row, y as one column."""
-    height, width = frame
+    height, width = image_size
     x = (2 * torch.arange(width, device=device) + 1) / width - 1
     y = (2 * torch.arange(height, device=device) + 1) / height - 1
     return x[None, None, :], y[None, :, None]

@@ -23,16 +23,16 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from safetensors.torch import save as serialise
+from safetensors.torch import save as serialize
 from torch import Tensor
 from torch.optim import Optimizer
 
 from nearfar.core import NearfarError, Net
 from nearfar.core.files import flush_folder
 
-FORMAT = 1
-KEEP = 2
-log = logging.getLogger("nearfar")
+CHECKPOINT_FORMAT = 2
+MAX_CHECKPOINTS = 2
+logger = logging.getLogger("nearfar")
 
 
 @dataclass(frozen=True)
@@ -46,15 +46,15 @@ class Checkpoint:
     def step(self) -> int:
         return self.manifest["step"]
 
-    def tensors(self) -> dict[str, Tensor]:
+    def load_tensors(self) -> dict[str, Tensor]:
         """The net's state, by name."""
         tensors = load_file(self.folder / "net.safetensors")
         return tensors | {alias: tensors[name] for alias, name in self.manifest["aliases"].items()}
 
-    def load(self, net: Net, optimizers: Sequence[Optimizer] = ()) -> None:
+    def load_into(self, net: Net, optimizers: Sequence[Optimizer] = ()) -> None:
         """Fill a net, and its optimizers if they are given, with the stored state."""
         try:
-            net.load_state_dict(self.tensors())
+            net.load_state_dict(self.load_tensors())
         except RuntimeError as e:
             raise NearfarError(f"{self.folder} does not fit this recipe and encoder: {str(e).splitlines()[-1].strip()}") from e
         for i, optimizer in enumerate(optimizers):
@@ -66,27 +66,27 @@ class DamagedCheckpoint(NearfarError):
     """A checkpoint whose bytes are not those that were written."""
 
 
-def save(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], config: dict[str, Any]) -> Path:
+def save_checkpoint(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], stored_config: dict[str, Any]) -> Path:
     """Write the checkpoint of `step` into the folder, then drop all but the newest `KEEP`. Raises OSError, leaving the old ones."""
     folder.mkdir(parents=True, exist_ok=True)
     final, temporary = folder / f"step-{step:09d}", folder / f".step-{step:09d}.{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
-        _write(temporary, step, net, optimizers, config)
+        _write(temporary, step, net, optimizers, stored_config)
         if final.exists():  # a damaged one of the same step, trained again
             shutil.rmtree(final)
         temporary.rename(final)
         flush_folder(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-    for old in sorted(folder.glob("step-*"))[:-KEEP]:
+    for old in sorted(folder.glob("step-*"))[:-MAX_CHECKPOINTS]:
         if old != final:
             shutil.rmtree(old, ignore_errors=True)
     return final
 
 
-def _write(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], config: dict[str, Any]) -> None:
+def _write(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], stored_config: dict[str, Any]) -> None:
     tensors, aliases = _once(net.state_dict())
     sums = {"net.safetensors": _write_tensors(folder / "net.safetensors", tensors)}
     plain = []
@@ -95,14 +95,14 @@ def _write(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], c
         name = f"optimizer-{i}.safetensors"
         sums[name] = _write_tensors(folder / name, tensors)
         plain.append(rest)
-    body = {"format": FORMAT, "step": step, "config": config, "aliases": aliases, "optimizers": plain, "sha256": sums}
+    body = {"format": CHECKPOINT_FORMAT, "step": step, "config": stored_config, "aliases": aliases, "optimizers": plain, "sha256": sums}
     _write_bytes(folder / "manifest.json", json.dumps({"sha256": _sha256(_canonical(body)), "body": body}).encode())
     flush_folder(folder)
 
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
     """Write a safetensors file and return its SHA-256: of the bytes meant, not of those that came back from the disk."""
-    data = serialise({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
+    data = serialize({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
     _write_bytes(path, data)
     return _sha256(data)
 
@@ -114,7 +114,7 @@ def _write_bytes(path: Path, data: bytes) -> None:
         os.fsync(f.fileno())
 
 
-def verify(folder: Path) -> Checkpoint:
+def verify_checkpoint(folder: Path) -> Checkpoint:
     """Read every byte and compare it with the manifest."""
     try:
         sealed = json.loads((folder / "manifest.json").read_text())
@@ -126,22 +126,25 @@ def verify(folder: Path) -> Checkpoint:
                 raise DamagedCheckpoint(f"{folder / name} is damaged")
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise DamagedCheckpoint(f"{folder} is damaged: {e}") from e
-    if body["format"] != FORMAT:
-        raise NearfarError(f"{folder} has checkpoint format {body['format']}; this version of nearfar reads format {FORMAT}")
+    if body["format"] != CHECKPOINT_FORMAT:
+        raise NearfarError(
+            f"{folder} was written by another version of nearfar (format {body['format']}; this version reads format {CHECKPOINT_FORMAT}): "
+            "train again, or use that version"
+        )
     return Checkpoint(folder, body)
 
 
-def newest(folder: Path) -> Checkpoint | None:
+def find_newest_checkpoint(folder: Path) -> Checkpoint | None:
     """The newest checkpoint that is whole; damaged ones are passed over with a warning. None where there is none."""
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
-            return verify(path)
+            return verify_checkpoint(path)
         except DamagedCheckpoint as e:
-            log.warning("%s; using the one before it", e)
+            logger.warning("%s; using the one before it", e)
     return None
 
 
-def clean(folder: Path, step: int) -> None:
+def clean_checkpoints(folder: Path, step: int) -> None:
     """Before going on from `step`: remove what a killed writer left behind, and set damaged checkpoints beyond it aside."""
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)

@@ -11,7 +11,7 @@ from torch import nn
 from nearfar.encoders import ConvNet, ResNet
 from nearfar.heads.split_batch_norm import SplitBatchNorm
 
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
 
 def compile_encoders(net: nn.Module) -> None:
@@ -26,7 +26,7 @@ def compile_encoders(net: nn.Module) -> None:
         for encoder in encoders:
             encoder._compiled_call_impl = None
         reason = str(why).strip() or type(why).__name__
-        log.warning("--compile: encoders run as they are, torch.compile failed: %s", reason.splitlines()[0])
+        logger.warning("--compile: encoders run as they are, torch.compile failed: %s", reason.splitlines()[0])
 
     for encoder in encoders:
         encoder.compile(dynamic=False, options=_options(encoder))

@@ -11,13 +11,13 @@ from nearfar.core import UsageError
 from nearfar.train.checkpoint import Checkpoint
 from nearfar.train.run_folder import RunFolder
 
-FREE = ("format", "machine", "run.data")
+CHANGEABLE_FIELDS = ("format", "runtime_config", "train_config.data")
 """Parts that may change between stop and resume: how a run is computed, and where its data lie (their fingerprint is checked)."""
-MISSING = "nothing"
-log = logging.getLogger("nearfar")
+MISSING_VALUE = "nothing"
+logger = logging.getLogger("nearfar")
 
 
-def check_config(folder: RunFolder, config: Mapping[str, Any], found: Checkpoint | None, accept_changes: bool = False) -> None:
+def check_config(folder: RunFolder, stored_config: Mapping[str, Any], checkpoint: Checkpoint | None, accept_changes: bool = False) -> None:
     """Refuse a config.json that differs from the config in the newest checkpoint.
 
     Args:
@@ -29,17 +29,17 @@ def check_config(folder: RunFolder, config: Mapping[str, Any], found: Checkpoint
     Raises:
         UsageError: if a value differs. The message shows each one as it was and as it is now.
     """
-    if found is None:
+    if checkpoint is None:
         return
-    differences = _differences(_plain(found.manifest["config"]), _plain(config))
+    differences = _differences(_plain(checkpoint.manifest["config"]), _plain(stored_config))
     if not differences:
         return
     listed = "; ".join(f"{name}: {old} in the checkpoint, {new} in config.json" for name, (old, new) in differences.items())
     if accept_changes:
-        log.warning("continuing with the changed settings of %s: %s", folder.config_file, listed)
+        logger.warning("continuing with the changed settings of %s: %s", folder.config_file, listed)
         return
     raise UsageError(
-        f"{folder.config_file} is not the config that {found.folder.name} was trained with: {listed}. "
+        f"{folder.config_file} is not the config that {checkpoint.folder.name} was trained with: {listed}. "
         "Put the old values back, or add --accept-changes to continue with those of config.json"
     )
 
@@ -47,18 +47,18 @@ def check_config(folder: RunFolder, config: Mapping[str, Any], found: Checkpoint
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     """Return the values that differ, by name, as JSON text."""
     names = [*old, *(name for name in new if name not in old)]
-    pairs = {name: (old.get(name, MISSING), new.get(name, MISSING)) for name in names if not _is_free(name)}
+    pairs = {name: (old.get(name, MISSING_VALUE), new.get(name, MISSING_VALUE)) for name in names if not _is_free(name)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _is_free(name: str) -> bool:
-    return any(name == part or name.startswith(f"{part}.") for part in FREE)
+    return any(name == part or name.startswith(f"{part}.") for part in CHANGEABLE_FIELDS)
 
 
-def _plain(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def _plain(stored_config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     """Flatten nested fields to `run.lr`-like names, with values as JSON text."""
     found: dict[str, str] = {}
-    for name, value in config.items():
+    for name, value in stored_config.items():
         if isinstance(value, Mapping) and value:
             found |= _plain(value, f"{prefix}{name}.")
         else:

@@ -17,69 +17,69 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Embedded, Key, Raw, Rows, Similarity
+from nearfar.core import Embeddings, RandomKey, RawBatch, Rows, Similarity
 
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
-WARM = 3
+WARMUP_STEPS = 3
 """Steps that run as ever first: libraries make their workspaces, compilers compile."""
 
-Outcome = tuple[dict[str, Tensor], Embedded]
+StepResult = tuple[dict[str, Tensor], Embeddings]
 
 
-class CannotRecord(Exception):
+class RecordingError(Exception):
     """This step is not the same every time."""
 
 
-class OnlyOnce(Key):
+class UnrecordableKey(RandomKey):
     """Stands in for a key that differs from step to step; a draw from it cannot be recorded."""
 
-    def __call__(self, *names: Any) -> Key:
+    def __call__(self, *names: Any) -> RandomKey:
         return self
 
     @property
-    def word(self) -> int:
-        raise CannotRecord("it draws random numbers that depend on the step")
+    def hash_value(self) -> int:
+        raise RecordingError("it draws random numbers that depend on the step")
 
 
-class Recorder:
+class StepRecorder:
     """`Recorder(run, params)(similarity, raw, rows)`: what `run` gives, and its gradients in `p.grad`, replayed from the fourth call on.
 
     A new similarity (after a refresh) is recorded anew. Results live in memory that the next call overwrites; what has to
     outlast it is copied. Torch's generators are the caller's to seed.
     """
 
-    def __init__(self, run: Callable[[Similarity, Raw, Rows], Outcome], params: list[nn.Parameter]):
-        self.run, self.params = run, params
+    def __init__(self, step_function: Callable[[Similarity, RawBatch, Rows], StepResult], params: list[nn.Parameter]):
+        self.step_function, self.params = step_function, params
         self.similarity: Similarity | None = None
         self.calls = 0
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.refused = False
+        self.cuda_graph: torch.cuda.CUDAGraph | None = None
+        self.failed = False
 
-    def ready(self, similarity: Similarity) -> bool:
+    def is_ready(self, similarity: Similarity) -> bool:
         """Whether the next call can be a replay; counts the calls before."""
         if similarity is not self.similarity:
-            self.similarity, self.calls, self.graph = similarity, 0, None
+            self.similarity, self.calls, self.cuda_graph = similarity, 0, None
         self.calls += 1
-        return not self.refused and self.calls > WARM
+        return not self.failed and self.calls > WARMUP_STEPS
 
-    def __call__(self, similarity: Similarity, raw: Raw, rows: Rows) -> Outcome | None:
+    def __call__(self, similarity: Similarity, raw: RawBatch, rows: Rows) -> StepResult | None:
         """None where it cannot be recorded, or where a step has another shape than the recorded one."""
-        if self.graph is None and not self._record(similarity, raw, rows):
+        if self.cuda_graph is None and not self._record(similarity, raw, rows):
             return None
-        assert self.graph is not None
+        assert self.cuda_graph is not None
         given = _tensors((raw, rows.ids, rows.slots))
         if [t.shape for t in given] != [t.shape for t in self.inputs] or _others(raw) != self.others:
             return None
         for held, new in zip(self.inputs, given, strict=True):
             held.copy_(new, non_blocking=True)
-        self.graph.replay()
+        self.cuda_graph.replay()
         for p, grad in self.grads:
             p.grad = grad
         values, z = self.outcome
         return {k: v.clone() for k, v in values.items()}, z
 
-    def _record(self, similarity: Similarity, raw: Raw, rows: Rows) -> bool:
+    def _record(self, similarity: Similarity, raw: RawBatch, rows: Rows) -> bool:
         device = self.params[0].device
         ids, slots = (torch.as_tensor(x).to(device) for x in (rows.ids, rows.slots))
         held = _map(lambda t: t.clone(), raw)
@@ -89,21 +89,21 @@ class Recorder:
         try:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
-                self.outcome = self.run(similarity, held, Rows(ids, slots, None))  # type: ignore[arg-type]
+                self.outcome = self.step_function(similarity, held, Rows(ids, slots, None))  # type: ignore[arg-type]
         except Exception as e:  # whatever it is, the step still runs without a graph; a real error shows itself there
-            log.info("this step runs without a CUDA graph: %s", str(e).splitlines()[0] if str(e) else type(e).__name__)
-            self.refused = True
+            logger.info("this step runs without a CUDA graph: %s", str(e).splitlines()[0] if str(e) else type(e).__name__)
+            self.failed = True
             if device.type == "cuda":
-                end_capture_of_generators(device)
+                reset_generator_capture(device)
             for p in self.params:
                 p.grad = None
             return False
         self.grads = [(p, p.grad) for p in self.params if p.grad is not None]
-        self.graph = graph
+        self.cuda_graph = graph
         return True
 
 
-def end_capture_of_generators(device: torch.device) -> None:
+def reset_generator_capture(device: torch.device) -> None:
     """Let torch's CUDA generator draw again after a recording that failed.
 
     When CUDA ends a capture with an error, torch leaves its generator in capture mode: the next dropout in this process would raise

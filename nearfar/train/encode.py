@@ -20,7 +20,7 @@ def encode_all(
     net: Net,
     data: Any,
     device: torch.device,
-    batch: int = 512,
+    batch_size: int = 512,
     progress: Callable[[int, int], None] | None = None,
     tower: str = "encoder",
 ) -> Float[Tensor, "n d"]:
@@ -28,15 +28,15 @@ def encode_all(
 
     `data.read(ids)` must give what the encoder takes.
     """
-    if batch < 1 or not len(data):
-        raise UsageError("encode: there is nothing to encode" if batch >= 1 else f"encode: batch must be at least 1, got {batch}")
+    if batch_size < 1 or not len(data):
+        raise UsageError("encode: there is nothing to encode" if batch_size >= 1 else f"encode: batch must be at least 1, got {batch_size}")
     training = net.training
     net.eval()
     parts = []
-    batch = len(data) if getattr(data, "together", False) else batch
+    batch_size = len(data) if getattr(data, "encode_in_one_batch", False) else batch_size
     try:
-        for start in range(0, len(data), batch):
-            ids = np.arange(start, min(start + batch, len(data)))
+        for start in range(0, len(data), batch_size):
+            ids = np.arange(start, min(start + batch_size, len(data)))
             with torch.compiler.set_stance("force_eager"):  # a last, shorter batch is not worth a compilation
                 parts.append(recipe.encode(net, to_device(data.read(ids), device), tower).float().cpu())
             if progress:

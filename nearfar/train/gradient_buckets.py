@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from nearfar.train.row_adagrad import densify
 
-SIZE = 25 << 20
+BUCKET_BYTES = 25 << 20
 """Bytes of a bucket: large enough that a network is used well, small enough that the first leaves early."""
 
 
-class Buckets:
+class GradientBuckets:
     """`with buckets.summing(): backward` leaves in every `p.grad` its sum over the ranks.
 
     The last parameters come first, because backward reaches them first. Buckets leave in that order on every rank,
@@ -26,9 +26,9 @@ class Buckets:
     keeps none, so that an optimizer leaves it alone as on one rank.
     """
 
-    def __init__(self, params: Sequence[nn.Parameter], size: int = SIZE):
-        self.buckets = _pack(params[::-1], size)
-        self.missing: list[int] | None = None
+    def __init__(self, params: Sequence[nn.Parameter], bucket_bytes: int = BUCKET_BYTES):
+        self.buckets = _pack(params[::-1], bucket_bytes)
+        self.pending_counts: list[int] | None = None
         """Gradients each bucket still waits for; None outside of `summing`, where gradients are not counted."""
         self.sent: list[tuple[Tensor, Any]] = []
         for i, bucket in enumerate(self.buckets):
@@ -36,24 +36,24 @@ class Buckets:
                 p.register_post_accumulate_grad_hook(functools.partial(self._arrived, i))
 
     @contextlib.contextmanager
-    def summing(self) -> Iterator[None]:
-        self.missing, self.sent = [len(bucket) for bucket in self.buckets], []
+    def reduce_gradients(self) -> Iterator[None]:
+        self.pending_counts, self.sent = [len(bucket) for bucket in self.buckets], []
         try:
             yield
             while len(self.sent) < len(self.buckets):
                 self._send()
         finally:
-            self.missing = None
+            self.pending_counts = None
         for bucket, (flat, message) in zip(self.buckets, self.sent, strict=True):
             message.wait()
             _unpack(bucket, flat)
         self.sent = []
 
     def _arrived(self, bucket: int, p: Tensor) -> None:
-        if self.missing is None:
+        if self.pending_counts is None:
             return
-        self.missing[bucket] -= 1
-        while len(self.sent) < len(self.buckets) and self.missing[len(self.sent)] == 0:
+        self.pending_counts[bucket] -= 1
+        while len(self.sent) < len(self.buckets) and self.pending_counts[len(self.sent)] == 0:
             self._send()
 
     def _send(self) -> None:
@@ -65,14 +65,14 @@ class Buckets:
         self.sent.append((flat, dist.all_reduce(flat, async_op=True)))
 
 
-def _pack(params: Sequence[nn.Parameter], size: int) -> list[list[nn.Parameter]]:
+def _pack(params: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
     """Consecutive parameters of one dtype, together at most `size` bytes unless one alone is larger."""
     buckets: list[list[nn.Parameter]] = []
     room = 0
     for p in params:
         if not buckets or p.nbytes > room or p.dtype != buckets[-1][0].dtype:
             buckets.append([])
-            room = size
+            room = bucket_bytes
         buckets[-1].append(p)
         room -= p.nbytes
     return buckets

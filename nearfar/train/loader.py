@@ -12,64 +12,66 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from nearfar.core import Key, NearfarError, Plan, Rows, Similarity
-from nearfar.core.ranks import rank, world
+from nearfar.core import NearfarError, Plan, RandomKey, Rows, Similarity
+from nearfar.core.ranks import get_rank, get_world_size
 
-AHEAD = 2
+PREFETCH_STEPS = 2
 """Steps that a worker process, or a thread, reads ahead of the training: what they take of memory is bounded by this."""
 
 
-class Steps(Dataset):
+class StepDataset(Dataset):
     """Item t: what `similarity.read` makes of this rank's rows of step t, one entry a chunk."""
 
-    def __init__(self, data: Any, similarity: Similarity, plan: Plan, key: Key, chunk: int | None):
-        self.data, self.similarity, self.plan, self.key, self.chunk = data, similarity, plan, key, chunk
-        self.rank, self.world = rank(), world()  # a worker process belongs to no group: it is told here
+    def __init__(self, data: Any, similarity: Similarity, plan: Plan, rng_key: RandomKey, chunk_size: int | None):
+        self.data, self.similarity, self.plan, self.rng_key, self.chunk_size = data, similarity, plan, rng_key, chunk_size
+        self.rank, self.world = get_rank(), get_world_size()  # a worker process belongs to no group: it is told here
 
-    def parts(self, step: int) -> list[Rows]:
-        return self.plan.rows(step).share(self.rank, self.world).chunks(self.chunk)
+    def get_row_chunks(self, step: int) -> list[Rows]:
+        return self.plan.get_rows(step).select_rank_share(self.rank, self.world).split(self.chunk_size)
 
-    def read(self, parts: list[Rows]) -> list[Any]:
-        return [self.similarity.read(self.data, rows, self.key) for rows in parts]
+    def read_chunks(self, row_chunks: list[Rows]) -> list[Any]:
+        return [self.similarity.read(self.data, rows, self.rng_key) for rows in row_chunks]
 
     def __getitem__(self, step: int) -> list[Any] | NearfarError:
         """For worker processes: what is wrong with a file is handed over as it is, without a worker's traceback around it."""
         try:
-            return self.read(self.parts(step))
+            return self.read_chunks(self.get_row_chunks(step))
         except NearfarError as e:
             return e
 
 
-def batches(steps: Steps, start: int, stop: int, workers: int, device: torch.device) -> Iterator[tuple[int, list[Rows], list[Any]]]:
+def iterate_batches(
+    dataset: StepDataset, start: int, stop: int, num_workers: int, device: torch.device
+) -> Iterator[tuple[int, list[Rows], list[Any]]]:
     """(step, rows, raw samples on the device) for each step from `start` to before `stop`."""
     ahead: Any = itertools.repeat(None)
-    if workers:
+    if num_workers:
         ahead = DataLoader(
-            steps,
+            dataset,
             batch_size=None,
             sampler=range(start, stop),
-            num_workers=workers,
-            prefetch_factor=AHEAD,
+            num_workers=num_workers,
+            prefetch_factor=PREFETCH_STEPS,
             pin_memory=device.type == "cuda",
             worker_init_fn=_quiet_worker,
         )
-    elif steps.similarity.reads_ahead:
-        ahead = _beside(steps, start, stop)
+    elif dataset.similarity.prefetches:
+        ahead = _beside(dataset, start, stop)
     for t, raws in zip(range(start, stop), ahead, strict=False):
         if isinstance(raws, NearfarError):
             raise raws
-        parts = steps.parts(t)
-        yield t, parts, [to_device(raw, device) for raw in (steps.read(parts) if raws is None else raws)]
+        parts = dataset.get_row_chunks(t)
+        yield t, parts, [to_device(raw, device) for raw in (dataset.read_chunks(parts) if raws is None else raws)]
 
 
-def _beside(steps: Steps, start: int, stop: int) -> Iterator[list[Any] | NearfarError]:
+def _beside(steps: StepDataset, start: int, stop: int) -> Iterator[list[Any] | NearfarError]:
     """The same items, read by a thread while the training is at those before."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="reading") as reader:
-        coming = deque(reader.submit(steps.__getitem__, t) for t in range(start, min(start + AHEAD, stop)))
+        coming = deque(reader.submit(steps.__getitem__, t) for t in range(start, min(start + PREFETCH_STEPS, stop)))
         for t in range(start, stop):
             item = coming.popleft().result()
-            if t + AHEAD < stop:
-                coming.append(reader.submit(steps.__getitem__, t + AHEAD))
+            if t + PREFETCH_STEPS < stop:
+                coming.append(reader.submit(steps.__getitem__, t + PREFETCH_STEPS))
             yield item
 
 

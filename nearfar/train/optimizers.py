@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from nearfar.core import Net, Run, UsageError
+from nearfar.core import Net, TrainConfig, UsageError
 from nearfar.train.row_adagrad import RowAdagrad, densify
 
 
@@ -22,8 +22,8 @@ class LARS(Optimizer):
     Groups with `adapt=False` (biases, norms) take plain momentum steps.
     """
 
-    def __init__(self, params: Iterable, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, trust: float = 1e-3):
-        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust, "adapt": True})
+    def __init__(self, params: Iterable, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, trust_coefficient: float = 1e-3):
+        super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "trust": trust_coefficient, "adapt": True})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -43,46 +43,46 @@ class LARS(Optimizer):
         p.sub_(velocity)
 
 
-def owned(net: Net, prefixes: tuple[str, ...]) -> list[tuple[str, nn.Parameter]]:
+def select_parameters(net: Net, prefixes: tuple[str, ...]) -> list[tuple[str, nn.Parameter]]:
     """The trainable parameters whose names begin with one of the prefixes, each once, in order."""
     return [(name, p) for name, p in net.named_parameters() if p.requires_grad and name.startswith(prefixes)]
 
 
-def make_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
+def make_optimizer(net: Net, prefixes: tuple[str, ...], config: TrainConfig) -> Optimizer:
     """The run's optimizer over a recipe's parameters; sparse gradients of tables reach it as it can take them."""
-    if run.optimizer == "adagrad":
-        if run.clip:
-            raise UsageError("--clip has no meaning with --optimizer adagrad, whose steps do not depend on the gradient's scale")
-        return RowAdagrad([p for _, p in owned(net, prefixes)], lr=run.lr)
-    optimizer = _dense_optimizer(net, prefixes, run)
+    if config.optimizer == "adagrad":
+        if config.grad_clip:
+            raise UsageError("--grad-clip has no meaning with --optimizer adagrad, whose steps do not depend on the gradient's scale")
+        return RowAdagrad([p for _, p in select_parameters(net, prefixes)], lr=config.lr)
+    optimizer = _dense_optimizer(net, prefixes, config)
     optimizer.register_step_pre_hook(lambda *_: densify(p for group in optimizer.param_groups for p in group["params"]))
     return optimizer
 
 
-def _dense_optimizer(net: Net, prefixes: tuple[str, ...], run: Run) -> Optimizer:
+def _dense_optimizer(net: Net, prefixes: tuple[str, ...], config: TrainConfig) -> Optimizer:
     """Two groups of parameters: matrices decay, vectors and scalars only where all do."""
-    params = [p for _, p in owned(net, prefixes)]
+    params = [p for _, p in select_parameters(net, prefixes)]
     matrices = [p for p in params if p.ndim > 1]
     vectors = [p for p in params if p.ndim <= 1]
     groups: list[dict[str, Any]] = [
-        {"params": matrices, "weight_decay": run.weight_decay},
-        {"params": vectors, "weight_decay": run.weight_decay if run.decay == "all" else 0.0},
+        {"params": matrices, "weight_decay": config.weight_decay},
+        {"params": vectors, "weight_decay": config.weight_decay if config.decay_params == "all" else 0.0},
     ]
     groups = [g for g in groups if g["params"]]
     fused = all(p.is_cuda for p in params) or None  # one launch instead of dozens
-    if run.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=run.lr, fused=fused)
-    if run.optimizer == "sgd":
-        sgd = torch.optim.SGD(groups, lr=run.lr, momentum=run.momentum, fused=fused)
+    if config.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=config.lr, fused=fused)
+    if config.optimizer == "sgd":
+        sgd = torch.optim.SGD(groups, lr=config.lr, momentum=config.momentum, fused=fused)
         if fused:
-            start_momentum(sgd)
+            initialize_momentum(sgd)
         return sgd
     for g in groups:
         g["adapt"] = g["params"][0].ndim > 1
-    return LARS(groups, lr=run.lr, momentum=run.momentum)
+    return LARS(groups, lr=config.lr, momentum=config.momentum)
 
 
-def start_momentum(optimizer: Optimizer) -> None:
+def initialize_momentum(optimizer: Optimizer) -> None:
     """Give every parameter a momentum of zero.
 
     Torch's fused SGD fails if some parameters of a step have a momentum and others have none, as after a first gradient in a later step.
@@ -92,8 +92,8 @@ def start_momentum(optimizer: Optimizer) -> None:
             optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
 
 
-def forget(optimizer: Optimizer, net: Net, prefixes: tuple[str, ...]) -> None:
+def reset_optimizer_state(optimizer: Optimizer, net: Net, prefixes: tuple[str, ...]) -> None:
     """Set the optimizer's state of parameters that a refresh has re-initialized to zero, as at the start."""
-    for _, p in owned(net, prefixes) if prefixes else ():
+    for _, p in select_parameters(net, prefixes) if prefixes else ():
         for value in optimizer.state.get(p, {}).values():
             value.zero_()

@@ -6,24 +6,24 @@ from typing import Any
 
 from torch import Tensor
 
-from nearfar.core import Embedded, NearfarError, Recipe
+from nearfar.core import Embeddings, NearfarError, Recipe
 
 
-def embedded(recipe: Recipe, found: Any) -> Embedded:
+def check_embedded(recipe: Recipe, output: Any) -> Embeddings:
     """`embed` gives tensors by name, each with a first axis: what is cut, gathered and put together again are rows."""
     name = f"{type(recipe).__name__}.embed"
-    if not isinstance(found, dict) or not found:
-        raise NearfarError(f'{name} must return tensors by name, such as {{"z0": …, "z1": …}}; it returned {_words(found)}')
-    for key, value in found.items():
+    if not isinstance(output, dict) or not output:
+        raise NearfarError(f'{name} must return tensors by name, such as {{"z0": …, "z1": …}}; it returned {_words(output)}')
+    for key, value in output.items():
         if not isinstance(value, Tensor) or value.ndim == 0:
             raise NearfarError(f"{name}: {key!r} must be a tensor of rows; it is {_words(value)}. Plain numbers belong into `objective`")
-    return found
+    return output
 
 
-def objective(recipe: Recipe, found: Any) -> dict[str, Tensor]:
+def check_objective(recipe: Recipe, output: Any) -> dict[str, Tensor]:
     """`objective` gives the loss, one number, alone or with what else is logged."""
     name = f"{type(recipe).__name__}.objective"
-    log = found if isinstance(found, dict) else {"loss": found}
+    log = output if isinstance(output, dict) else {"loss": output}
     if "loss" not in log:
         raise NearfarError(f'{name} returned a dict without "loss": it has {", ".join(map(repr, log)) or "nothing"}')
     for key, value in log.items():
@@ -34,7 +34,7 @@ def objective(recipe: Recipe, found: Any) -> dict[str, Tensor]:
     return log
 
 
-def must_depend(recipe: Recipe, loss: Tensor) -> None:
+def check_loss_depends(recipe: Recipe, loss: Tensor) -> None:
     """A loss that no parameter changes trains nothing."""
     if not loss.requires_grad:
         raise NearfarError(

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from nearfar.losses.window_sampling import sums
+from nearfar.losses.word2vec import sum_listed_rows
 
 
 class RowAdagrad(Optimizer):
@@ -38,7 +38,7 @@ class RowAdagrad(Optimizer):
         state = self.state[p]
         if not state:
             state["sum"] = p.new_zeros(len(p) if p.ndim else 1)
-        ids, g = touched(p.grad)  # type: ignore[arg-type]
+        ids, g = get_touched_rows(p.grad)  # type: ignore[arg-type]
         squares = state["sum"].index_add_(0, ids, torch.linalg.vector_norm(g, dim=1).square_().div_(g.shape[1])).index_select(0, ids)
         step = g / (squares.sqrt() + group["eps"])[:, None]
         if p.grad.is_sparse:  # type: ignore[union-attr]
@@ -48,7 +48,7 @@ class RowAdagrad(Optimizer):
         p.add_(change, alpha=-group["lr"])
 
 
-def touched(grad: Tensor) -> tuple[Tensor, Tensor]:
+def get_touched_rows(grad: Tensor) -> tuple[Tensor, Tensor]:
     """The rows that have a gradient, each once, and their gradients as `(rows, width)`. Costs what they cost, however long the table."""
     if grad.is_sparse:
         ids, values = grad._indices()[0], grad._values()
@@ -56,7 +56,7 @@ def touched(grad: Tensor) -> tuple[Tensor, Tensor]:
             return ids, values
         ids, order = ids.sort(stable=True)
         rows, counts = ids.unique_consecutive(return_counts=True)
-        return rows, sums(values, (order, F.pad(counts.cumsum(0), (1, 0))))
+        return rows, sum_listed_rows(values, (order, F.pad(counts.cumsum(0), (1, 0))))
     flat = grad.reshape(len(grad) if grad.ndim else 1, -1)
     return torch.arange(len(flat), device=grad.device), flat
 

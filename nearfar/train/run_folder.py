@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.core import NearfarError, UsageError
-from nearfar.core.files import atomic_write, only_one, writable_target, write_json
+from nearfar.core.files import atomic_write, hold_file_lock, resolve_writable_path, write_json
 from nearfar.data.common.tokenizer import Tokenizer
 
-FORMAT = 1
+RUN_FORMAT = 2
 """Number of the layout and of config.json; readers refuse numbers they do not know."""
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
 
 class RunFolder:
@@ -34,7 +34,7 @@ class RunFolder:
         self.split_file = self.path / "split.json"
         self.tokenizer_file = self.path / "tokenizer.json"
         self.recipe_file = self.path / "recipe.py"
-        self.checkpoints = self.path / "checkpoints"
+        self.checkpoints_folder = self.path / "checkpoints"
 
     @classmethod
     @contextlib.contextmanager
@@ -58,7 +58,7 @@ class RunFolder:
         with folder.lock():
             folder._refuse_occupied(overwrite)  # again: another process may have made a run here in the meantime
             folder._empty()
-            folder.checkpoints.mkdir(exist_ok=True)
+            folder.checkpoints_folder.mkdir(exist_ok=True)
             yield folder
 
     def _refuse_occupied(self, overwrite: bool) -> None:
@@ -80,8 +80,8 @@ class RunFolder:
 
     def _is_blank(self) -> bool:
         """Empty, or left by a process that was killed before it wrote its configuration."""
-        ours = {self.checkpoints.name, self.split_file.name, self.tokenizer_file.name, "lock"}
-        return {p.name for p in self.path.iterdir()} <= ours and not any(self.checkpoints.glob("*"))
+        ours = {self.checkpoints_folder.name, self.split_file.name, self.tokenizer_file.name, "lock"}
+        return {p.name for p in self.path.iterdir()} <= ours and not any(self.checkpoints_folder.glob("*"))
 
     def _empty(self) -> None:
         """Remove the files of a run. Whoever calls holds the lock."""
@@ -90,22 +90,22 @@ class RunFolder:
         made = (self.path / name for name in ("report.html", "results.json", "README.md"))
         for item in (*files, *made):
             item.unlink(missing_ok=True)
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        shutil.rmtree(self.checkpoints_folder, ignore_errors=True)
 
     def lock(self) -> AbstractContextManager[None]:
         """Only one process trains in a folder."""
-        return only_one(self.path / "lock", f"cannot lock {self.path}", f"another process is training in {self.path}")
+        return hold_file_lock(self.path / "lock", f"cannot lock {self.path}", f"another process is training in {self.path}")
 
-    def write_config(self, config: dict[str, Any]) -> None:
-        write_json(self.config_file, {"format": FORMAT, **config})
+    def write_config(self, stored_config: dict[str, Any]) -> None:
+        write_json(self.config_file, {"format": RUN_FORMAT, **stored_config})
 
-    def config(self) -> dict[str, Any]:
+    def read_config(self) -> dict[str, Any]:
         return read_config(self.config_file)
 
     def write_split(self, test_ids: list[int] | None) -> None:
-        write_json(self.split_file, {"format": FORMAT, "test": test_ids})
+        write_json(self.split_file, {"format": RUN_FORMAT, "test": test_ids})
 
-    def split(self) -> list[int] | None:
+    def read_split(self) -> list[int] | None:
         if not self.split_file.exists():
             return None
         try:
@@ -116,9 +116,9 @@ class RunFolder:
     def write_tokenizer(self, tokenizer: Tokenizer | None) -> None:
         if tokenizer is not None:
             with atomic_write(self.tokenizer_file) as f:
-                f.write(tokenizer.save().encode())
+                f.write(tokenizer.to_json().encode())
 
-    def tokenizer(self) -> Tokenizer | None:
+    def read_tokenizer(self) -> Tokenizer | None:
         """That of a run on texts."""
         return Tokenizer.load(self.tokenizer_file) if self.tokenizer_file.exists() else None
 
@@ -128,7 +128,7 @@ class RunFolder:
             with atomic_write(self.recipe_file) as f:
                 f.write(text)
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def read_metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; an unfinished last line (a kill in the middle of a write) is left out."""
         lines = self.metrics_file.read_text().splitlines(keepends=True) if self.metrics_file.exists() else []
         found = []
@@ -142,13 +142,13 @@ class RunFolder:
 
     def rewind_metrics(self, step: int) -> None:
         """Forget what was written after `step`: it will be computed, and written, again."""
-        kept = [m for m in self.metrics() if m["step"] <= step]
+        kept = [m for m in self.read_metrics() if m["step"] <= step]
         with atomic_write(self.metrics_file) as f:
             f.write("".join(json.dumps(m) + "\n" for m in kept).encode())
 
     def write_metrics(self, values: dict[str, Any]) -> None:
         try:
-            with open(writable_target(self.metrics_file), "a") as f:
+            with open(resolve_writable_path(self.metrics_file), "a") as f:
                 f.write(json.dumps(values) + "\n")
         except OSError as e:
             message = f"cannot write {self.metrics_file}: {e.strerror}; the last checkpoint is kept"
@@ -165,12 +165,15 @@ def read_config(path: str | os.PathLike) -> dict[str, Any]:
         raise UsageError(f"{path} is not valid JSON: {e}") from e
     if not isinstance(config, dict) or "recipe" not in config:
         raise UsageError(f"{path} is not a run's config.json: it names no recipe")
-    if config.get("format") != FORMAT:
-        raise UsageError(f"{path} has format {config.get('format')}; this version of nearfar reads format {FORMAT}")
+    if config.get("format") != RUN_FORMAT:
+        raise UsageError(
+            f"{path} was written by another version of nearfar (format {config.get('format')}; this version reads format {RUN_FORMAT}): "
+            "train again, or use that version"
+        )
     return config
 
 
-def training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float | None:
+def compute_training_seconds(metrics: Sequence[Mapping[str, Any]]) -> float | None:
     """The clock begins anew whenever a run is resumed: the last reading of every stretch is added up."""
     times = [m["time"] for m in metrics if "time" in m]
     ends = [now for now, after in itertools.pairwise([*times, -1.0]) if after < now]

@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Embedded, Key, NearfarError, Net, Raw, Recipe, Rows, Similarity
-from nearfar.core.ranks import gather, rank, world
-from nearfar.core.sharing import shared_over_ranks
-from nearfar.train import recipe_outputs as returned
-from nearfar.train.cuda_graph import OnlyOnce, Recorder
-from nearfar.train.gradient_buckets import Buckets
-from nearfar.train.optimizers import owned
+from nearfar.core import Embeddings, NearfarError, Net, RandomKey, RawBatch, Recipe, Rows, Similarity
+from nearfar.core.rank_sharing import shared_over_ranks
+from nearfar.core.ranks import gather_from_ranks, get_rank, get_world_size
+from nearfar.train import recipe_outputs
+from nearfar.train.cuda_graph import StepRecorder, UnrecordableKey
+from nearfar.train.gradient_buckets import GradientBuckets
+from nearfar.train.optimizers import select_parameters
 
 
 class GradStep:
@@ -34,48 +34,52 @@ class GradStep:
     (`nearfar.train.sync_batch_norm`: over those of all ranks).
     """
 
-    def __init__(self, recipe: Recipe, net: Net, key: Key, autocast: torch.dtype | None = None, graph: bool = False):
-        self.recipe, self.net, self.key, self.autocast = recipe, net, key, autocast
-        self.params = [p for _, p in owned(net, recipe.trains)]
+    def __init__(self, recipe: Recipe, net: Net, rng_key: RandomKey, autocast_dtype: torch.dtype | None = None, cuda_graph: bool = False):
+        self.recipe, self.net, self.rng_key, self.autocast_dtype = recipe, net, rng_key, autocast_dtype
+        self.params = [p for _, p in select_parameters(net, recipe.trains)]
         mine = {id(p) for p in self.params}
-        self.others = [p for p in net.parameters() if p.requires_grad and id(p) not in mine]
+        self.frozen_params = [p for p in net.parameters() if p.requires_grad and id(p) not in mine]
         self.device = next(net.parameters()).device
-        self.recorder = Recorder(self._to_record, self.params) if graph and self.device.type == "cuda" else None
+        self.recorder = StepRecorder(self._to_record, self.params) if cuda_graph and self.device.type == "cuda" else None
 
-    def __call__(self, similarity: Similarity, raws: Sequence[Raw], parts: Sequence[Rows], step: int) -> tuple[dict[str, Tensor], Embedded]:
+    def __call__(
+        self, similarity: Similarity, raws: Sequence[RawBatch], row_chunks: Sequence[Rows], step: int
+    ) -> tuple[dict[str, Tensor], Embeddings]:
         """Returns what the objective logs, and z: the detached tensors of the global batch."""
-        if not self.recipe.rowwise and (len(parts) > 1 or world() > 1):
-            raise NearfarError(f"{type(self.recipe).__name__} embeds all rows at once: it runs on one rank and without --chunk")
-        chunks = list(zip(raws, parts, strict=True))
-        with _without_gradient(self.others):
-            if len(chunks) == 1 and world() == 1:
+        if not self.recipe.rowwise and (len(row_chunks) > 1 or get_world_size() > 1):
+            raise NearfarError(f"{type(self.recipe).__name__} embeds all rows at once: it runs on one rank and without --chunk-size")
+        chunks = list(zip(raws, row_chunks, strict=True))
+        with _without_gradient(self.frozen_params):
+            if len(chunks) == 1 and get_world_size() == 1:
                 log, z = self._replayed(similarity, *chunks[0], step) or self._whole(similarity, *chunks[0], step)
             else:
                 log, z = self._cut_and_gather(similarity, chunks, step)
         return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
 
-    def _replayed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int) -> tuple[dict[str, Tensor], Embedded] | None:
+    def _replayed(self, similarity: Similarity, raw: RawBatch, rows: Rows, step: int) -> tuple[dict[str, Tensor], Embeddings] | None:
         recorder = self.recorder
-        if recorder is None or not recorder.ready(similarity):
+        if recorder is None or not recorder.is_ready(similarity):
             return None
         self._seed_torch(step, 0)
         return recorder(similarity, raw, rows)
 
     def _seed_torch(self, step: int, chunk: int) -> None:
         """What torch draws by itself in views and in a pass through `embed` (dropout) depends on the step, the chunk and the rank alone."""
-        self.key("dropout", step, chunk, rank()).seed_torch()
+        self.rng_key("dropout", step, chunk, get_rank()).seed_torch()
 
-    def _to_record(self, similarity: Similarity, raw: Raw, rows: Rows) -> tuple[dict[str, Tensor], Embedded]:
+    def _to_record(self, similarity: Similarity, raw: RawBatch, rows: Rows) -> tuple[dict[str, Tensor], Embeddings]:
         log, z = self._whole(similarity, raw, rows, None)
         return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
 
-    def _whole(self, similarity: Similarity, raw: Raw, rows: Rows, step: int | None) -> tuple[dict[str, Tensor], Embedded]:
+    def _whole(self, similarity: Similarity, raw: RawBatch, rows: Rows, step: int | None) -> tuple[dict[str, Tensor], Embeddings]:
         """One chunk on one rank: the graph need not be cut, and one backward pass goes all the way."""
         part = self._embed(similarity, raw, rows, step, 0, grad=True)
         z = {k: _single(v) for k, v in part.items()}
         return self._objective(z, step), z
 
-    def _cut_and_gather(self, similarity: Similarity, chunks: list[tuple[Raw, Rows]], step: int) -> tuple[dict[str, Tensor], Embedded]:
+    def _cut_and_gather(
+        self, similarity: Similarity, chunks: list[tuple[RawBatch, Rows]], step: int
+    ) -> tuple[dict[str, Tensor], Embeddings]:
         whole = len(chunks) == 1
         local = [self._embed_first(similarity, *chunk, step, i, grad=whole) for i, chunk in enumerate(chunks)]
         z, own = _cut(local)
@@ -89,66 +93,66 @@ class GradStep:
             self._backward_again(similarity, chunks, step, at_cut)
         return log, z
 
-    def _objective(self, z: Embedded, step: int | None) -> dict[str, Tensor]:
+    def _objective(self, z: Embeddings, step: int | None) -> dict[str, Tensor]:
         """Compute the recipe's objective of the global batch and its gradient; ranks share the rows of its tables."""
         with shared_over_ranks():
-            log = returned.objective(self.recipe, self.recipe.objective(self.net, z, self._key("objective", step)))
-            returned.must_depend(self.recipe, log["loss"])
+            log = recipe_outputs.check_objective(self.recipe, self.recipe.objective(self.net, z, self._rng_key("objective", step)))
+            recipe_outputs.check_loss_depends(self.recipe, log["loss"])
             log["loss"].backward()
         return log
 
-    def _embed_first(self, similarity: Similarity, raw: Raw, rows: Rows, step: int, chunk: int, grad: bool) -> Embedded:
+    def _embed_first(self, similarity: Similarity, raw: RawBatch, rows: Rows, step: int, chunk: int, grad: bool) -> Embeddings:
         """As `_embed`; of all chunks only the first writes BatchNorm's running statistics, so that they move once a step."""
-        with frozen_statistics(self.net) if chunk else contextlib.nullcontext():
+        with freeze_batch_norm_statistics(self.net) if chunk else contextlib.nullcontext():
             return self._embed(similarity, raw, rows, step, chunk, grad)
 
-    def _embed(self, similarity: Similarity, raw: Raw, rows: Rows, step: int | None, chunk: int, grad: bool) -> Embedded:
+    def _embed(self, similarity: Similarity, raw: RawBatch, rows: Rows, step: int | None, chunk: int, grad: bool) -> Embeddings:
         """A chunk's views, embedded. The same call gives the same values."""
         if step is not None:
             self._seed_torch(step, chunk)
         with torch.no_grad():
-            x = similarity.view(raw, rows, self.key("view"))
+            x = similarity.view(raw, rows, self.rng_key("view"))
         x["id"] = torch.as_tensor(rows.ids).to(self.device, non_blocking=True)
         x["slot"] = torch.as_tensor(rows.slots).to(self.device, non_blocking=True)
         # An autocast region for every pass: its cache would hand weights cast without a graph to a pass that needs one.
-        region = torch.autocast(self.device.type, self.autocast) if self.autocast else contextlib.nullcontext()
+        region = torch.autocast(self.device.type, self.autocast_dtype) if self.autocast_dtype else contextlib.nullcontext()
         with torch.set_grad_enabled(grad), region:
-            return returned.embedded(self.recipe, self.recipe.embed(self.net, x, self._key("embed", step)))
+            return recipe_outputs.check_embedded(self.recipe, self.recipe.embed(self.net, x, self._rng_key("embed", step)))
 
-    def _key(self, name: str, step: int | None) -> Key:
+    def _rng_key(self, name: str, step: int | None) -> RandomKey:
         """Of a step that is recorded it is not known which one it will be."""
-        return OnlyOnce(0) if step is None else self.key(name, step)
+        return UnrecordableKey(0) if step is None else self.rng_key(name, step)
 
     def _count_objective_once(self) -> None:
         """Every rank holds the whole gradient of what stands after the cut; the sum over ranks takes that of rank 0."""
-        for p in self.params if rank() else ():
+        for p in self.params if get_rank() else ():
             p.grad = None
 
     @functools.cached_property
-    def _buckets(self) -> Buckets:
-        return Buckets(self.params)
+    def _buckets(self) -> GradientBuckets:
+        return GradientBuckets(self.params)
 
     def _summed_over_ranks(self) -> contextlib.AbstractContextManager:
         """Around the last backward pass of a step: gradients leave for the other ranks while it goes on."""
-        return self._buckets.summing() if world() > 1 else contextlib.nullcontext()
+        return self._buckets.reduce_gradients() if get_world_size() > 1 else contextlib.nullcontext()
 
-    def _backward_again(self, similarity: Similarity, chunks: list[tuple[Raw, Rows]], step: int, at_cut: Embedded) -> None:
+    def _backward_again(self, similarity: Similarity, chunks: list[tuple[RawBatch, Rows]], step: int, at_cut: Embeddings) -> None:
         start = dict.fromkeys(at_cut, 0)
         for i, chunk in enumerate(chunks):
-            with frozen_statistics(self.net):
+            with freeze_batch_norm_statistics(self.net):
                 part = self._embed(similarity, *chunk, step, i, grad=True)
             with self._summed_over_ranks() if i == len(chunks) - 1 else contextlib.nullcontext():
                 _backward(part, {k: g[start[k] : start[k] + len(part[k])] for k, g in at_cut.items()})
             start = {k: start[k] + len(part[k]) for k in at_cut}
 
 
-def _cut(local: list[Embedded]) -> tuple[Embedded, dict[str, slice]]:
+def _cut(local: list[Embeddings]) -> tuple[Embeddings, dict[str, slice]]:
     """The global batch as leaves of a new graph, in fp32, and where this rank's rows lie in it."""
-    z: Embedded = {}
+    z: Embeddings = {}
     own: dict[str, slice] = {}
     for name in local[0]:
         rows = torch.cat([part[name].detach() for part in local]) if len(local) > 1 else local[0][name].detach()
-        whole, own[name] = gather(_single(rows))
+        whole, own[name] = gather_from_ranks(_single(rows))
         z[name] = whole.requires_grad_(whole.is_floating_point())
     return z, own
 
@@ -158,14 +162,14 @@ def _single(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def _backward(part: Embedded, gradient: Embedded) -> None:
+def _backward(part: Embeddings, gradient: Embeddings) -> None:
     live = [k for k in gradient if part[k].requires_grad]
     if live:
         torch.autograd.backward([part[k] for k in live], [gradient[k].to(part[k].dtype) for k in live])
 
 
 @contextlib.contextmanager
-def frozen_statistics(net: nn.Module) -> Iterator[None]:
+def freeze_batch_norm_statistics(net: nn.Module) -> Iterator[None]:
     """BatchNorm normalises as in training but leaves its running statistics alone: they are written once a step."""
     norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     for m in norms:

@@ -19,11 +19,11 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from nearfar.core.ranks import sum_over_ranks, world
-from nearfar.heads.split_batch_norm import PLAIN, OwnStatistics
+from nearfar.core.ranks import get_world_size, sum_over_ranks
+from nearfar.heads.split_batch_norm import BATCH_NORM_TYPES, BatchNormBase
 
 
-def synchronise(net: nn.Module, device: torch.device) -> None:
+def synchronize_batch_norm(net: nn.Module, device: torch.device) -> None:
     """Let every BatchNorm of the net normalise over all ranks: by torch's kernels on CUDA, the only place they exist, else by ours.
 
     One that normalises by groups goes on to do so: its groups are of a rank's own rows. Parameters, buffers and their names stay as
@@ -31,15 +31,15 @@ def synchronise(net: nn.Module, device: torch.device) -> None:
     """
     for parent in list(net.modules()):
         for name, module in parent.named_children():
-            if type(module) not in PLAIN:
+            if type(module) not in BATCH_NORM_TYPES:
                 continue
             if device.type == "cuda":
                 setattr(parent, name, nn.SyncBatchNorm.convert_sync_batchnorm(module))
             else:
-                module.__class__ = SharedBatchNorm  # the object stays the one that parents and the net's hooks hold
+                module.__class__ = CPUSyncBatchNorm  # the object stays the one that parents and the net's hooks hold
 
 
-class SharedBatchNorm(OwnStatistics):
+class CPUSyncBatchNorm(BatchNormBase):
     """BatchNorm1d, 2d or 3d whose statistics in training are those of all ranks together. Ranks may hold different numbers of rows."""
 
     def forward(self, input: Tensor) -> Tensor:
@@ -47,7 +47,7 @@ class SharedBatchNorm(OwnStatistics):
             return super().forward(input)
         self._check_input_dim(input)
         y, mean, variance, count = _Normalise.apply(input, self.weight, self.bias, self.eps)
-        self.remember(mean, variance * (count / (count - 1)))
+        self.update_running_stats(mean, variance * (count / (count - 1)))
         return y
 
 
@@ -88,7 +88,7 @@ def _moments_of_all(x: Tensor) -> tuple[Tensor, Tensor, int]:
     mean = x.sum(axes) / max(n, 1)
     spread = (x - _wide(mean, x)).square().sum(axes)
     own = torch.stack([torch.full_like(mean, n), mean, spread])
-    ranks = [torch.empty_like(own) for _ in range(world())]
+    ranks = [torch.empty_like(own) for _ in range(get_world_size())]
     dist.all_gather(ranks, own)
     counts, means, spreads = torch.stack(ranks, 1)
     total = counts.sum(0)

@@ -18,25 +18,30 @@ from nearfar.core import Recipe, UsageError
 from nearfar.recipes import Method
 from nearfar.train.run_folder import RunFolder
 
-log = logging.getLogger("nearfar")
-Named = str | os.PathLike | Recipe | type[Recipe]
+logger = logging.getLogger("nearfar")
+RecipeReference = str | os.PathLike | Recipe | type[Recipe]
 """A recipe as a user names it: its file, its class, or one of the class."""
-Trusted = Named | Sequence[Named] | None
+TrustedRecipes = RecipeReference | Sequence[RecipeReference] | None
 """What a user handed in to be run: one recipe, several (of several runs), or none."""
-BY_PATH, BY_CONTENT, BY_NAME, BY_CLASS = range(4)
+MATCH_BY_PATH, MATCH_BY_CONTENT, MATCH_BY_NAME, MATCH_BY_CLASS = range(4)
 """How surely a recipe is the one that a run was trained with."""
 
 
-def source_of(method: Method) -> dict[str, Any]:
+def describe_source(method: Method) -> dict[str, Any]:
     """What a config says of a recipe besides its name; nothing of nearfar's own."""
-    if not recipes.is_own(method.name):
+    if not recipes.is_user_recipe(method.name):
         return {}
-    return {"source": {"class": method.recipe.__name__, "sha256": None if method.text is None else sha256(method.text)}}
+    return {
+        "source": {
+            "class": method.recipe_class.__name__,
+            "sha256": None if method.source_bytes is None else compute_sha256(method.source_bytes),
+        }
+    }
 
 
-def own_recipe(config: Mapping[str, Any], source: str | os.PathLike, trusted: Trusted) -> Method:
+def find_user_recipe(stored_config: Mapping[str, Any], source: str | os.PathLike, trusted: TrustedRecipes) -> Method:
     """The one of the recipes named that this run was trained with. `source`: the run, or its config.json."""
-    wanted = _Wanted(config)
+    wanted = _Wanted(stored_config)
     named = [trusted] if isinstance(trusted, (str, os.PathLike, Recipe, type)) else list(trusted or ())
     if not named:
         raise UsageError(f"{source} was trained with {wanted.described}: {wanted.how_to_name}")
@@ -46,40 +51,40 @@ def own_recipe(config: Mapping[str, Any], source: str | os.PathLike, trusted: Tr
         given = ", ".join(_shown(one) for one in named)
         raise UsageError(f"{source} was trained with {wanted.described}, which {given} is not: {wanted.how_to_name}")
     chosen, *others = (one for one, r in zip(named, ranks, strict=True) if r == best)
-    if others and best >= BY_NAME:
+    if others and best >= MATCH_BY_NAME:
         given = " and ".join(_shown(one) for one in (chosen, *others))
         raise UsageError(f"{source} was trained with {wanted.described}, which may be {given}: name only one of them")
-    method = recipes.of(chosen) if isinstance(chosen, (Recipe, type)) else recipes.method(os.fspath(chosen))
-    warn_of_change(config, source, method.name, method.text)
+    method = recipes.find_method(chosen) if isinstance(chosen, (Recipe, type)) else recipes.load_method(os.fspath(chosen))
+    warn_if_recipe_changed(stored_config, source, method.name, method.source_bytes)
     return method
 
 
-def warn_of_change(config: Mapping[str, Any], source: str | os.PathLike, name: str, text: bytes | None) -> None:
+def warn_if_recipe_changed(stored_config: Mapping[str, Any], source: str | os.PathLike, name: str, text: bytes | None) -> None:
     """Say so if a run's recipe is not any more what it was when it was trained."""
-    before = _Wanted(config).sha256
-    if before is None or (text is not None and sha256(text) == before):
+    before = _Wanted(stored_config).sha256
+    if before is None or (text is not None and compute_sha256(text) == before):
         return
     folder = Path(source).parent if Path(source).is_file() else Path(source)
     copy = RunFolder(folder).recipe_file
     where = f"; the copy is {copy}" if copy.is_file() else ""
     if text is None:
-        log.warning("%s: whether it is what %s was trained with is not known%s", name, folder, where)
+        logger.warning("%s: whether it is what %s was trained with is not known%s", name, folder, where)
     else:
-        log.warning("%s has changed since %s was trained%s", name, folder, where)
+        logger.warning("%s has changed since %s was trained%s", name, folder, where)
 
 
-def warn_if_file_changed(config: Mapping[str, Any], folder: Path) -> None:
+def warn_if_recipe_file_changed(stored_config: Mapping[str, Any], folder: Path) -> None:
     """The same of the file that the run names, without running it."""
-    file = Path(str(config["recipe"]))
-    if recipes.is_own(file.name) and file.is_file():
-        warn_of_change(config, folder, str(file), file.read_bytes())
+    file = Path(str(stored_config["recipe"]))
+    if recipes.is_user_recipe(file.name) and file.is_file():
+        warn_if_recipe_changed(stored_config, folder, str(file), file.read_bytes())
 
 
-def sha256(text: bytes) -> str:
-    return hashlib.sha256(text).hexdigest()
+def compute_sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-def _shown(named: Named) -> str:
+def _shown(named: RecipeReference) -> str:
     kind = type(named) if isinstance(named, Recipe) else named
     return kind.__name__ if isinstance(kind, type) else os.fspath(kind)
 
@@ -87,44 +92,44 @@ def _shown(named: Named) -> str:
 class _Wanted:
     """The recipe that a config asks for."""
 
-    def __init__(self, config: Mapping[str, Any]):
-        self.name = str(config["recipe"])
-        found = config.get("source")
+    def __init__(self, stored_config: Mapping[str, Any]):
+        self.name = str(stored_config["recipe"])
+        found = stored_config.get("source")
         about = found if isinstance(found, Mapping) else {}
-        self.has_file = not self.name.endswith(recipes.NO_FILE)
+        self.has_file = not self.name.endswith(recipes.NO_FILE_SUFFIX)
         self.sha256 = about.get("sha256")
-        self.kind = about.get("class") or (None if self.has_file else self.name.removesuffix(recipes.NO_FILE))
+        self.class_name = about.get("class") or (None if self.has_file else self.name.removesuffix(recipes.NO_FILE_SUFFIX))
 
     @property
     def described(self) -> str:
-        return f"a recipe of its own, {self.name}" if self.has_file else f"{self.kind}, a class whose source is not known"
+        return f"a recipe of its own, {self.name}" if self.has_file else f"{self.class_name}, a class whose source is not known"
 
     @property
     def how_to_name(self) -> str:
         if self.has_file:
             return "name that file again to run it, if you trust it (--recipe FILE; nearfar fit FILE --resume RUN)"
-        return f"hand it in again (nearfar.load(RUN, recipe={self.kind})), or name a file that defines it, if you trust it (--recipe FILE)"
+        return f"hand it in again (nearfar.load(RUN, recipe={self.class_name})), or name a file that defines it, if you trust it (--recipe FILE)"
 
-    def rank(self, named: Named) -> int | None:
+    def rank(self, named: RecipeReference) -> int | None:
         """How this is known to be the recipe, the surest first; None: it is another one."""
         if isinstance(named, (Recipe, type)):
-            method = recipes.of(named)
-            if self.kind not in (None, method.recipe.__name__):
+            method = recipes.find_method(named)
+            if self.class_name not in (None, method.recipe_class.__name__):
                 return None
             if self.has_file and method.name.endswith(".py"):
-                return self._rank_file(Path(method.name), method.text)
-            return BY_CLASS if self.kind else None
+                return self._rank_file(Path(method.name), method.source_bytes)
+            return MATCH_BY_CLASS if self.class_name else None
         path = Path(named)
         if not path.is_file():
             raise UsageError(f"no such recipe file: {path}")
         if self.has_file:
             return self._rank_file(path, path.read_bytes())
-        return BY_CLASS if recipes.method(os.fspath(path)).recipe.__name__ == self.kind else None
+        return MATCH_BY_CLASS if recipes.load_method(os.fspath(path)).recipe_class.__name__ == self.class_name else None
 
     def _rank_file(self, path: Path, text: bytes | None) -> int | None:
         """The same path, the same content, or the same name where the file is not any more where it was."""
         if os.path.realpath(path) == os.path.realpath(self.name):
-            return BY_PATH
-        if text is not None and sha256(text) == self.sha256:
-            return BY_CONTENT
-        return BY_NAME if path.name == Path(self.name).name and not os.path.isfile(self.name) else None
+            return MATCH_BY_PATH
+        if text is not None and compute_sha256(text) == self.sha256:
+            return MATCH_BY_CONTENT
+        return MATCH_BY_NAME if path.name == Path(self.name).name and not os.path.isfile(self.name) else None

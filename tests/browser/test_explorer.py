@@ -150,7 +150,7 @@ def test_texts_are_shown_as_they_are_and_never_run(open_page, tmp_path):
     lines = [f"{EVIL} number {i} of many" for i in range(20)] + [f"a harmless line number {i}" for i in range(20)]
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(lines))
-    nearfar.fit("simcse-unsup", str(file), preset="tiny", out=tmp_path / EVIL.replace("/", "_"), steps=2, batch=16)
+    nearfar.fit("simcse-unsup", str(file), preset="tiny", out=tmp_path / EVIL.replace("/", "_"), steps=2, batch_size=16)
     with serving(tmp_path / EVIL.replace("/", "_"), "--map", "pca") as server:
         watched = open_page(f"{server.address}/#map/3")
         page = watched.page

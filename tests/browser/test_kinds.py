@@ -19,7 +19,7 @@ def pictured(tmp_path_factory):
 @pytest.fixture(scope="module")
 def heard(tmp_path_factory):
     run = tmp_path_factory.mktemp("sounds") / "run"
-    nearfar.fit("nandan-vepa", preset="tiny", out=run, steps=2, batch=16)
+    nearfar.fit("nandan-vepa", preset="tiny", out=run, steps=2, batch_size=16)
     with serving(run, "--map", "pca", token=None) as server:
         yield server
 

@@ -24,48 +24,49 @@ import torch
 from jaxtyping import Float, Int16
 
 from nearfar.core.errors import MissingExtra, UsageError
-from nearfar.data.audio.dataset import Sounds, SoundStore, of_length, quantised
-from nearfar.data.common.arrays import number_classes
-from nearfar.data.images.decode import Progress, in_threads
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.audio.dataset import Sounds, SoundStore, crop_or_pad, quantize_waveform
+from nearfar.data.common.arrays import encode_labels
+from nearfar.data.images.decode import map_in_threads
 
-EXTENSIONS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
-NAMED = re.compile(r"(?P<label>[^_]+)_(?P<group>[^_]+)_\d+")
+SOUND_EXTENSIONS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
+FILE_NAME_PATTERN = re.compile(r"(?P<label>[^_]+)_(?P<group>[^_]+)_\d+")
 FILE_COLUMNS, LABEL_COLUMNS, GROUP_COLUMNS = ("file", "filename"), ("label", "category", "class", "target"), ("speaker", "fold", "group")
-HIGHEST_RATE = 16_000
+DEFAULT_MAX_SAMPLE_RATE = 16_000
 """Unless another rate is asked for, what is sampled more often is resampled to this."""
-LONG_ENOUGH = 95
+DEFAULT_LENGTH_PERCENTILE = 95
 """Unless a length is asked for, this percentage of the files fit in whole."""
 
 
 @dataclass(frozen=True)
-class HowSound:
+class SoundReadOptions:
     """How to read: None stands for what the files suggest."""
 
-    rate: int | None = None
-    samples: int | None = None
+    sample_rate: int | None = None
+    clip_length: int | None = None
     seconds: float | None = None
     on_error: str = "stop"
-    progress: Progress | None = None
+    progress: ProgressCallback | None = None
 
 
 class BrokenSound(Exception):
     """A file that cannot be read, and why."""
 
 
-def read_sound_folder(folder: Path, how: HowSound, source: str) -> Sounds:
+def read_sound_folder(folder: Path, options: SoundReadOptions, source: str) -> Sounds:
     paths = _sound_paths(folder)
-    clips, kept, skipped, rate = _decode_all(folder, paths, how)
-    labels, groups = _labels(folder, kept)
-    (coded,), classes = number_classes(None if labels is None else np.array(labels))
-    store = SoundStore(_stacked(clips, how, rate), rate, tuple(kept), groups)
+    clips, kept, skipped, rate = _decode_all(folder, paths, options)
+    labels, groups = _find_labels(folder, kept)
+    (coded,), classes = encode_labels(None if labels is None else np.array(labels))
+    store = SoundStore(_stack_clips(clips, options, rate), rate, tuple(kept), groups)
     return Sounds(store, np.arange(len(store)), coded, classes, source, skipped)
 
 
-def read_sound_files(paths: Sequence[str | os.PathLike], how: HowSound, source: str) -> Sounds:
+def read_sound_files(paths: Sequence[str | os.PathLike], options: SoundReadOptions, source: str) -> Sounds:
     """Files in the order given, without labels."""
     names = [os.path.expanduser(os.fspath(path)) for path in paths]
-    clips, kept, skipped, rate = _decode_all(Path(), names, how)
-    store = SoundStore(_stacked(clips, how, rate), rate, tuple(kept))
+    clips, kept, skipped, rate = _decode_all(Path(), names, options)
+    store = SoundStore(_stack_clips(clips, options, rate), rate, tuple(kept))
     return Sounds(store, np.arange(len(store)), source=source, skipped=skipped)
 
 
@@ -73,15 +74,15 @@ def _sound_paths(folder: Path) -> list[str]:
     """Paths of sound files relative to the folder, sorted; hidden ones are not looked at."""
     files = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
     files = [p for p in files if not any(part.startswith((".", "__MACOSX")) for part in p.parts)]
-    found = sorted(p.as_posix() for p in files if p.suffix.lower() in EXTENSIONS)
+    found = sorted(p.as_posix() for p in files if p.suffix.lower() in SOUND_EXTENSIONS)
     if not found:
         kinds = Counter(p.suffix.lower() or "without extension" for p in files)
         listed = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common(5)) or "nothing: the folder is empty"
-        raise UsageError(f"no sounds in {folder}: looked for {' '.join(EXTENSIONS)}, found {listed}")
+        raise UsageError(f"no sounds in {folder}: looked for {' '.join(SOUND_EXTENSIONS)}, found {listed}")
     return found
 
 
-def _decode_all(folder: Path, paths: list[str], how: HowSound) -> tuple[list[np.ndarray], list[str], tuple[str, ...], int]:
+def _decode_all(folder: Path, paths: list[str], options: SoundReadOptions) -> tuple[list[np.ndarray], list[str], tuple[str, ...], int]:
     """(clips at one rate, their paths, the paths that could not be read, the rate)"""
 
     def work(name: str) -> tuple[np.ndarray, int] | BrokenSound:
@@ -91,17 +92,17 @@ def _decode_all(folder: Path, paths: list[str], how: HowSound) -> tuple[list[np.
             return e
 
     found, skipped = {}, []
-    for name, result in zip(paths, in_threads(work, paths, how.progress), strict=True):
+    for name, result in zip(paths, map_in_threads(work, paths, options.progress), strict=True):
         if not isinstance(result, BrokenSound):
             found[name] = result
-        elif how.on_error == "skip":
+        elif options.on_error == "skip":
             skipped.append(name)
         else:
             raise UsageError(f"{folder / name}: {result}. Leave such files out with --on-error skip") from result
     if not found:
         raise UsageError(f"none of {len(paths)} sound files can be read; the first is {folder / paths[0]}")
-    rate = how.rate or min(HIGHEST_RATE, max(own for _, own in found.values()))
-    clips = [quantised(resampled(wave, own, rate)) for wave, own in found.values()]
+    rate = options.sample_rate or min(DEFAULT_MAX_SAMPLE_RATE, max(own for _, own in found.values()))
+    clips = [quantize_waveform(resample(wave, own, rate)) for wave, own in found.values()]
     return clips, list(found), tuple(skipped), rate
 
 
@@ -109,7 +110,7 @@ def decode_sound(path: Path) -> tuple[Float[np.ndarray, " t"], int]:
     """The mean of a file's channels, in [-1, 1], and its rate."""
     if not path.is_file():
         raise BrokenSound("there is no such file")
-    channels, rate = _by_soundfile(path)
+    channels, rate = _decode_with_soundfile(path)
     if not len(channels):
         raise BrokenSound("there is no sound in it")
     if not np.isfinite(channels).all():
@@ -117,7 +118,7 @@ def decode_sound(path: Path) -> tuple[Float[np.ndarray, " t"], int]:
     return channels.mean(1), rate
 
 
-def _by_soundfile(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
+def _decode_with_soundfile(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
     try:
         import soundfile
     except ImportError as e:
@@ -144,24 +145,24 @@ def read_wav(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
     return np.frombuffer(data, "<i2", whole).reshape(-1, channels).astype(np.float32) / 32768, rate
 
 
-def resampled(wave: Float[np.ndarray, " t"], own: int, rate: int) -> Float[np.ndarray, " s"]:
+def resample(waveform: Float[np.ndarray, " t"], from_rate: int, to_rate: int) -> Float[np.ndarray, " s"]:
     """The wave at another rate: a polyphase filter, which lets nothing above the lower of the two Nyquist frequencies pass."""
-    if own == rate:
-        return wave
+    if from_rate == to_rate:
+        return waveform
     from scipy.signal import resample_poly
 
-    common = gcd(own, rate)
-    return resample_poly(wave, rate // common, own // common).astype(np.float32)
+    common = gcd(from_rate, to_rate)
+    return resample_poly(waveform, to_rate // common, from_rate // common).astype(np.float32)
 
 
-def _stacked(clips: list[Int16[np.ndarray, "..."]], how: HowSound, rate: int) -> Int16[torch.Tensor, "n t"]:
+def _stack_clips(clips: list[Int16[np.ndarray, "..."]], options: SoundReadOptions, sample_rate: int) -> Int16[torch.Tensor, "n t"]:
     lengths = np.array([len(clip) for clip in clips])
-    asked = how.samples or (None if how.seconds is None else max(1, round(how.seconds * rate)))
-    samples = asked or int(np.percentile(lengths, LONG_ENOUGH, method="inverted_cdf"))
-    return torch.cat([of_length(torch.from_numpy(clip)[None], samples) for clip in clips])
+    asked = options.clip_length or (None if options.seconds is None else max(1, round(options.seconds * sample_rate)))
+    samples = asked or int(np.percentile(lengths, DEFAULT_LENGTH_PERCENTILE, method="inverted_cdf"))
+    return torch.cat([crop_or_pad(torch.from_numpy(clip)[None], samples) for clip in clips])
 
 
-def _labels(folder: Path, paths: list[str]) -> tuple[list[str] | None, tuple[str, ...] | None]:
+def _find_labels(folder: Path, paths: list[str]) -> tuple[list[str] | None, tuple[str, ...] | None]:
     """Labels and groups of the files, as far as anything tells them."""
     for table in sorted(folder.glob("*.csv")):
         if found := _from_table(table, paths):
@@ -169,7 +170,7 @@ def _labels(folder: Path, paths: list[str]) -> tuple[list[str] | None, tuple[str
     heads = [path.split("/")[0] for path in paths if "/" in path]
     if len(heads) == len(paths) and len(set(heads)) > 1:
         return heads, None
-    named = [NAMED.fullmatch(Path(path).stem) for path in paths]
+    named = [FILE_NAME_PATTERN.fullmatch(Path(path).stem) for path in paths]
     if all(named):
         return [m["label"] for m in named if m], tuple(m["group"] for m in named if m)
     return None, None
@@ -187,11 +188,11 @@ def _from_table(table: Path, paths: list[str]) -> tuple[list[str], tuple[str, ..
     if file is None or label is None:
         return None
     tidy = [{(k or "").strip().lower(): (v or "").strip() if isinstance(v, str) else "" for k, v in row.items()} for row in rows]
-    chosen = _lines_of(paths, {row[file]: row for row in tidy}, table, file)
+    chosen = _match_rows(paths, {row[file]: row for row in tidy}, table, file)
     return [row[label] for row in chosen], None if group is None else tuple(row[group] for row in chosen)
 
 
-def _lines_of(paths: list[str], rows: dict[str, dict[str, str]], table: Path, column: str) -> list[dict[str, str]]:
+def _match_rows(paths: list[str], rows: dict[str, dict[str, str]], table: Path, column: str) -> list[dict[str, str]]:
     """The row of each file: by its path, with or without its ending, or by its bare name where no other has the same."""
     by_path = {Path(name).with_suffix("").as_posix(): row for name, row in rows.items()}
     by_path |= {Path(name).as_posix(): row for name, row in rows.items()}

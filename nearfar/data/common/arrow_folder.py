@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.tables import Row
+from nearfar.data.common.text_tables import NumberedRow
 
 
 def is_dataset_folder(path: Path) -> bool:
     return (path / "dataset_dict.json").is_file() or ((path / "state.json").is_file() and (path / "dataset_info.json").is_file())
 
 
-def load_dataset_folder(path: Path) -> dict[str, Iterator[Row]]:
+def read_dataset_folder(path: Path) -> dict[str, Iterator[NumberedRow]]:
     """The rows of each split, numbered from 1; a folder of one dataset is a split named train."""
     if not (path / "dataset_dict.json").is_file():
         return {"train": _rows(path)}
@@ -31,7 +31,7 @@ def load_dataset_folder(path: Path) -> dict[str, Iterator[Row]]:
     return {str(name): _rows(path / str(name)) for name in names}
 
 
-def _rows(folder: Path) -> Iterator[Row]:
+def _rows(folder: Path) -> Iterator[NumberedRow]:
     """Classes by their names, where the dataset names them."""
     files = [str(part["filename"]) for part in _field(folder / "state.json", "_data_files", list)]
     features = _field(folder / "dataset_info.json", "features", dict)

@@ -13,12 +13,12 @@ import numpy as np
 from jaxtyping import Int64
 from torch import Tensor
 
-from nearfar.data.common.stores import digest
+from nearfar.data.common.image_stores import hash_bytes
 
-log = logging.getLogger("nearfar")
+logger = logging.getLogger("nearfar")
 
 Ids = np.ndarray | Tensor | Sequence[int]
-Some = TypeVar("Some", bound="Samples")
+SamplesT = TypeVar("SamplesT", bound="Samples")
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class Samples(ABC):
     skipped: tuple[str, ...] = ()
     """What was left out of the source because it could not be read."""
 
-    by_row: ClassVar[tuple[str, ...]] = ("ids", "labels")
+    per_sample_fields: ClassVar[tuple[str, ...]] = ("ids", "labels")
     """Fields with an entry for each sample, or None."""
 
     @abstractmethod
@@ -59,29 +59,29 @@ class Samples(ABC):
         """What a person would call this sample: a path relative to the folder, a line of a file, "row 17" of an array."""
         return self.store.name(int(self.ids[i]))
 
-    def subset(self: Some, ids: Ids) -> Some:
-        chosen = positions(ids)
-        there = {name: values for name in self.by_row if (values := getattr(self, name)) is not None}
+    def subset(self: SamplesT, ids: Ids) -> SamplesT:
+        chosen = as_index_array(ids)
+        there = {name: values for name in self.per_sample_fields if (values := getattr(self, name)) is not None}
         return replace(self, **{name: values[chosen] for name, values in there.items()})
 
-    def unlabelled(self: Some) -> Some:
+    def drop_labels(self: SamplesT) -> SamplesT:
         """The same samples without labels, so that a method cannot see them."""
         return replace(self, labels=None, classes=())
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of the samples and their order. Labels are no part of it: `unlabelled` keeps it."""
-        return digest(self.store.fingerprint.encode(), self.ids.tobytes())
+        return hash_bytes(self.store.fingerprint.encode(), self.ids.tobytes())
 
 
-def positions(ids: Ids) -> np.ndarray:
+def as_index_array(ids: Ids) -> np.ndarray:
     found = np.asarray(ids)
     return found if found.size else np.zeros(0, dtype=np.int64)
 
 
-def warn_of_skipped(parts: Iterable[Any]) -> None:
+def warn_about_skipped(parts: Iterable[Any]) -> None:
     """Samples that --on-error skip left out: who counts on an order of rows must know."""
     missing = list(dict.fromkeys(name for part in parts for name in getattr(part, "skipped", ())))
     if missing:
         counted = "1 sample" if len(missing) == 1 else f"{len(missing):,} samples"
-        log.warning("%s could not be read: left out, the first: %s", counted, missing[0])
+        logger.warning("%s could not be read: left out, the first: %s", counted, missing[0])

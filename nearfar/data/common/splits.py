@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
+from nearfar.core.random_key import RandomKey
 
-ONE_IN = 5
+SAMPLES_PER_TEST_SAMPLE = 5
 """One in five samples is for testing."""
 
 
@@ -27,32 +27,34 @@ class Splits:
     """Which rows of the data are for testing, to be stored with a run; None where the data bring their own split."""
 
 
-def draw_test_ids(n: int, labels: Int64[np.ndarray, " n"] | None, key: Key) -> Int64[np.ndarray, " m"]:
+def draw_test_ids(n: int, labels: Int64[np.ndarray, " n"] | None, rng_key: RandomKey) -> Int64[np.ndarray, " m"]:
     """One in five rows of each class, rounded, at least one; a class of a single sample keeps it for training.
 
     Rows are ranked within their class by a keyed permutation, and those of the lowest ranks are taken. Without
     labels all rows are one class.
     """
-    order = key.permutation(n)
+    order = rng_key.permutation(n)
     label = np.zeros(n, dtype=np.int64) if labels is None else labels[order]
     by_class = np.argsort(label, kind="stable")
     counts = np.bincount(label)
     first = np.cumsum(counts) - counts
-    wanted = np.where(counts >= 2, np.maximum(1, (counts + ONE_IN // 2) // ONE_IN), 0)
+    wanted = np.where(counts >= 2, np.maximum(1, (counts + SAMPLES_PER_TEST_SAMPLE // 2) // SAMPLES_PER_TEST_SAMPLE), 0)
     rank = np.arange(n) - first[label[by_class]]
     return np.sort(order[by_class[rank < wanted[label[by_class]]]])
 
 
-def divide(found: Splits, seed: int, stored: Sequence[int] | np.ndarray | None) -> Splits:
+def split_train_test(loaded: Splits, seed: int, stored_test_ids: Sequence[int] | np.ndarray | None) -> Splits:
     """Complete what a reader found: its own test split, or the stored rows, or rows drawn by `Key(seed)("split")`."""
-    data = found.train
-    if found.test is not None:
-        if stored is not None:
+    data = loaded.train
+    if loaded.test is not None:
+        if stored_test_ids is not None:
             raise UsageError(
-                f"{data.source} brings its own test split, but a split of {len(stored)} stored rows was asked for: other data?"
+                f"{data.source} brings its own test split, but a split of {len(stored_test_ids)} stored rows was asked for: other data?"
             )
-        return found
-    test_ids = draw_test_ids(len(data), data.labels, Key(seed)("split")) if stored is None else _checked(stored, data)
+        return loaded
+    test_ids = (
+        draw_test_ids(len(data), data.labels, RandomKey(seed)("split")) if stored_test_ids is None else _checked(stored_test_ids, data)
+    )
     train_ids = np.setdiff1d(np.arange(len(data)), test_ids)
     return Splits(data.subset(train_ids), data.subset(test_ids) if len(test_ids) else None, test_ids.tolist())
 

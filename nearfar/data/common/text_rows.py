@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.common.arrays import as_labels, number_classes
+from nearfar.data.common.arrays import as_label_array, encode_labels
 from nearfar.data.text.dataset import Texts, TextStore
 
 
@@ -18,90 +18,90 @@ class BrokenRow(NearfarError):
 
 
 @dataclass
-class Collected:
+class RowCollector:
     """Rows as they are found. `add` and `broken` are called in the order of the source."""
 
     on_error: str = "stop"
     columns: dict[str, list[str]] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
-    file: list[int] = field(default_factory=list)
-    line: list[int] = field(default_factory=list)
+    file_ids: list[int] = field(default_factory=list)
+    line_numbers: list[int] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
-    passages: list[int] = field(default_factory=list)
+    document_ids: list[int] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
 
-    def open(self, file: str) -> None:
+    def start_file(self, file: str) -> None:
         """What follows stands in this file."""
         self.files.append(file)
 
     def add(
-        self, texts: dict[str, str], line: int, label: str | None = None, score: float | None = None, passage: int | None = None
+        self, texts: dict[str, str], line: int, label: str | None = None, score: float | None = None, document_id: int | None = None
     ) -> None:
         if empty := next((name for name, text in texts.items() if not text.strip()), None):
-            return self.broken(line, f"the column {empty!r} is empty")
+            return self.reject_row(line, f"the column {empty!r} is empty")
         if self.columns and texts.keys() != self.columns.keys():
             raise UsageError(f"{self.files[-1]} has the columns {', '.join(texts)}, {self.files[0]} has {', '.join(self.columns)}")
         for name, text in texts.items():
             self.columns.setdefault(name, []).append(text)
-        self.file.append(len(self.files) - 1)
-        self.line.append(line)
-        for values, value in ((self.labels, label), (self.scores, score), (self.passages, passage)):
+        self.file_ids.append(len(self.files) - 1)
+        self.line_numbers.append(line)
+        for values, value in ((self.labels, label), (self.scores, score), (self.document_ids, document_id)):
             if value is not None:
                 values.append(value)  # type: ignore[arg-type]
 
-    def broken(self, line: int, why: str) -> None:
+    def reject_row(self, line: int, reason: str) -> None:
         """Stop at this row, or leave it out."""
         place = f"{self.files[-1]}, line {line}"
         if self.on_error == "stop":
-            raise BrokenRow(f"{place}: {why}. Repair it, or leave such rows out with --on-error skip")
-        self.skipped.append(f"{place}: {why}")
+            raise BrokenRow(f"{place}: {reason}. Repair it, or leave such rows out with --on-error skip")
+        self.skipped.append(f"{place}: {reason}")
 
-    def texts(self, source: str) -> Texts:
-        n = len(self.line)
+    def to_texts(self, source: str) -> Texts:
+        n = len(self.line_numbers)
         if not n:
             raise UsageError(f"there is no text in {source}")
         for what, values in (("label", self.labels), ("score", self.scores)):
             if values and len(values) != n:
                 raise UsageError(f"{source}: {len(values)} of {n} rows have a {what}; all must have one, or none")
-        passages = np.array(self.passages, dtype=np.int64) if len(self.passages) == n else None
-        store = TextStore(self.columns, tuple(self.files), np.array(self.file), np.array(self.line), passages)
-        (labels,), classes = number_classes(np.array(self.labels) if self.labels else None)
+        passages = np.array(self.document_ids, dtype=np.int64) if len(self.document_ids) == n else None
+        store = TextStore(self.columns, tuple(self.files), np.array(self.file_ids), np.array(self.line_numbers), passages)
+        (labels,), classes = encode_labels(np.array(self.labels) if self.labels else None)
         scores = np.array(self.scores, dtype=np.float32) if self.scores else None
         return Texts(store, np.arange(n), labels, classes, source, tuple(self.skipped), scores=scores)
 
 
-def lines_of(path: Path, collected: Collected) -> Iterator[tuple[int, str]]:
+def iterate_lines(path: Path, collector: RowCollector) -> Iterator[tuple[int, str]]:
     """(line number, line) of a UTF-8 file; a line that is not UTF-8 is named."""
     with open(path, "rb") as f:
         for number, raw in enumerate(f, 1):
             try:
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as e:
-                collected.broken(number, f"not UTF-8 ({e.reason} at byte {e.start})")
+                collector.reject_row(number, f"not UTF-8 ({e.reason} at byte {e.start})")
 
 
-def read_lines(path: Path, name: str, collected: Collected, label: str | None = None) -> None:
+def read_text_file(path: Path, name: str, collector: RowCollector, label: str | None = None) -> None:
     """One sentence a line. An empty line ends a document; in files that begin with '# ', so does every document: its title is left out."""
-    collected.open(name)
-    passage = collected.passages[-1] + 1 if collected.passages else 0
+    collector.start_file(name)
+    passage = collector.document_ids[-1] + 1 if collector.document_ids else 0
     titled, begins = False, True
-    for number, line in lines_of(path, collected):
+    for number, line in iterate_lines(path, collector):
         if number == 1:
             titled = line.startswith("# ")
         if not line.strip():
             passage, begins = passage + (not begins), True
         elif not (titled and begins and line.startswith("# ")):
-            collected.add({"text": line.strip()}, number, label, passage=passage)
+            collector.add({"text": line.strip()}, number, label, document_id=passage)
             begins = False
 
 
-def from_strings(columns: dict[str, list[str]], source: str, labels: Iterable | None = None) -> Texts:
+def build_texts(columns: dict[str, list[str]], source: str, labels: Iterable | None = None) -> Texts:
     """Texts that were handed over in memory."""
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise UsageError(f"the columns of {source} differ in length: {', '.join(f'{k} {v}' for k, v in lengths.items())}")
-    given = None if labels is None else as_labels(labels, next(iter(lengths.values())), source, "texts")
-    (coded,), classes = number_classes(given)
+    given = None if labels is None else as_label_array(labels, next(iter(lengths.values())), source, "texts")
+    (coded,), classes = encode_labels(given)
     store = TextStore(columns)
     return Texts(store, np.arange(len(store)), coded, classes, source=source)

@@ -21,24 +21,24 @@ from torch import Tensor
 
 from nearfar.core.errors import MissingExtra, NearfarError, UsageError
 
-FORMAT = 1
-SPECIAL = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+TOKENIZER_FORMAT = 1
+SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 """The special tokens of a tokenizer of our own, in the order of their ids."""
-MULTIPLE = 8
+PADDED_WIDTH_MULTIPLE = 8
 """Widths of padded batches are multiples of this: few different shapes, and good ones for matrix units."""
-AT_ONCE = 10_000
+TEXTS_PER_BATCH = 10_000
 """Texts that are handed to the tokenizer at a time."""
 
 
 @dataclass(frozen=True, eq=False)
-class Ragged:
+class RaggedTokenIds:
     """Rows of token ids of different lengths, end to end."""
 
     flat: Int32[np.ndarray, " total"]
     starts: Int64[np.ndarray, " n_and_one"]
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> Ragged:
+    def from_rows(cls, rows: Sequence[Sequence[int]]) -> RaggedTokenIds:
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         flat = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
         return cls(flat, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
@@ -46,20 +46,20 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def row(self, i: int) -> np.ndarray:
+    def get_row(self, i: int) -> np.ndarray:
         return self.flat[self.starts[i] : self.starts[i + 1]]
 
-    def padded(self, rows: Int64[np.ndarray, " n"], pad: int, width: int | None = None) -> Int64[Tensor, "n t"]:
+    def pad_rows(self, rows: Int64[np.ndarray, " n"], pad_id: int, width: int | None = None) -> Int64[Tensor, "n t"]:
         """These rows, filled up on the right to the longest of them (or to `width`), rounded up to a multiple of 8."""
         start, length = self.starts[rows], self.starts[rows + 1] - self.starts[rows]
         longest = max(int(length.max(initial=1)), 1) if width is None else width
-        place = np.arange(-(-longest // MULTIPLE) * MULTIPLE)
+        place = np.arange(-(-longest // PADDED_WIDTH_MULTIPLE) * PADDED_WIDTH_MULTIPLE)
         there = place < length[:, None]
-        ids = np.full(there.shape, pad, dtype=np.int64)
+        ids = np.full(there.shape, pad_id, dtype=np.int64)
         ids[there] = self.flat[(start[:, None] + place)[there]]
         return torch.from_numpy(ids)
 
-    def longest(self, rows: Int64[np.ndarray, " n"]) -> int:
+    def compute_max_length(self, rows: Int64[np.ndarray, " n"]) -> int:
         return int((self.starts[rows + 1] - self.starts[rows]).max(initial=1))
 
 
@@ -69,7 +69,7 @@ class Tokenizer:
 
     definition: str
     """What `tokenizers.Tokenizer.to_str` gives: JSON."""
-    special: Mapping[str, int]
+    special_ids: Mapping[str, int]
     """pad always; cls, sep, mask, unk where there are such."""
 
     @cached_property
@@ -80,36 +80,40 @@ class Tokenizer:
         return engine
 
     @property
-    def size(self) -> int:
+    def vocab_size(self) -> int:
         """How many ids there are: the largest one, and one."""
         return max(self.engine.get_vocab(with_added_tokens=True).values()) + 1
 
-    def encode(self, texts: Sequence[str], length: int) -> Ragged:
+    def encode(self, texts: Sequence[str], max_length: int) -> RaggedTokenIds:
         """Ids with the special tokens around them, at most `length` a text."""
-        self.engine.enable_truncation(length)
+        self.engine.enable_truncation(max_length)
         rows = []
-        for start in range(0, len(texts), AT_ONCE):
-            rows += [coded.ids for coded in self.engine.encode_batch_fast([*map(writable, texts[start : start + AT_ONCE])])]
-        return Ragged.of(rows)
+        for start in range(0, len(texts), TEXTS_PER_BATCH):
+            rows += [
+                coded.ids for coded in self.engine.encode_batch_fast([*map(replace_surrogates, texts[start : start + TEXTS_PER_BATCH])])
+            ]
+        return RaggedTokenIds.from_rows(rows)
 
     def decode(self, ids: Iterable[int]) -> str:
         """Readable text, without padding and the marks of beginning and end."""
-        hidden = {self.special.get(name) for name in ("pad", "cls", "sep")}
+        hidden = {self.special_ids.get(name) for name in ("pad", "cls", "sep")}
         return self.engine.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False).strip()
 
-    def save(self) -> str:
+    def to_json(self) -> str:
         """JSON that `Tokenizer.load` reads."""
-        return json.dumps({"format": FORMAT, "special": dict(self.special), "tokenizer": json.loads(self.definition)}, ensure_ascii=False)
+        return json.dumps(
+            {"format": TOKENIZER_FORMAT, "special": dict(self.special_ids), "tokenizer": json.loads(self.definition)}, ensure_ascii=False
+        )
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Tokenizer:
         """From a file that `save` wrote."""
         try:
             stored = json.loads(Path(path).read_text(encoding="utf-8"))
-            if stored["format"] != FORMAT:
-                raise NearfarError(f"{path} has format {stored['format']}; this version of nearfar reads format {FORMAT}")
+            if stored["format"] != TOKENIZER_FORMAT:
+                raise NearfarError(f"{path} has format {stored['format']}; this version of nearfar reads format {TOKENIZER_FORMAT}")
             found = cls(json.dumps(stored["tokenizer"]), {str(k): int(v) for k, v in stored["special"].items()})
-            _ = found.special["pad"], found.engine
+            _ = found.special_ids["pad"], found.engine
         except OSError as e:
             raise UsageError(f"cannot read the tokenizer {path}: {e.strerror}") from e
         except NearfarError:
@@ -119,35 +123,35 @@ class Tokenizer:
         return found
 
 
-def train_tokenizer(texts: Iterable[str], size: int) -> Tokenizer:
+def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     """Byte-level BPE of at most `size` tokens; the same texts give the same tokenizer."""
     package = _package()
-    lowest = len(SPECIAL) + 256
-    if size < lowest:
-        raise UsageError(f"--vocabulary must be at least {lowest} (256 bytes and {len(SPECIAL)} special tokens), got {size}")
+    lowest = len(SPECIAL_TOKENS) + 256
+    if vocab_size < lowest:
+        raise UsageError(f"--vocab-size must be at least {lowest} (256 bytes and {len(SPECIAL_TOKENS)} special tokens), got {vocab_size}")
     engine = package.Tokenizer(package.models.BPE())
     engine.normalizer = package.normalizers.Sequence([package.normalizers.NFKC(), package.normalizers.Lowercase()])
     engine.pre_tokenizer = package.pre_tokenizers.ByteLevel(add_prefix_space=True)
     engine.decoder = package.decoders.ByteLevel()
     alphabet = package.pre_tokenizers.ByteLevel.alphabet()
     trainer = package.trainers.BpeTrainer(
-        vocab_size=size, special_tokens=list(SPECIAL.values()), initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size, special_tokens=list(SPECIAL_TOKENS.values()), initial_alphabet=alphabet, show_progress=False
     )
-    engine.train_from_iterator(map(writable, texts), trainer)
-    special = {name: engine.token_to_id(token) for name, token in SPECIAL.items()}
-    cls, sep = SPECIAL["cls"], SPECIAL["sep"]
+    engine.train_from_iterator(map(replace_surrogates, texts), trainer)
+    special = {name: engine.token_to_id(token) for name, token in SPECIAL_TOKENS.items()}
+    cls, sep = SPECIAL_TOKENS["cls"], SPECIAL_TOKENS["sep"]
     engine.post_processor = package.processors.TemplateProcessing(
         single=f"{cls} $A {sep}", special_tokens=[(cls, special["cls"]), (sep, special["sep"])]
     )
     return Tokenizer(engine.to_str(), special)
 
 
-def writable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """The text with a question mark for each half of a character (a lone surrogate, as scraped JSON has them): UTF-8 has none."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
-def pretrained_tokenizer(name: str) -> Tokenizer:
+def load_pretrained_tokenizer(name: str) -> Tokenizer:
     """The tokenizer of a transformers model: a local folder, or a name in the local cache."""
     try:
         from transformers import AutoTokenizer
@@ -159,7 +163,7 @@ def pretrained_tokenizer(name: str) -> Tokenizer:
     except (OSError, ValueError, AttributeError) as e:
         where = "folder has no readable tokenizer" if Path(name).is_dir() else "is neither a folder nor in the local cache"
         raise UsageError(f"--tokenizer {name}: {where} ({str(e).splitlines()[0]})") from e
-    special = {short: getattr(found, f"{short}_token_id") for short in SPECIAL}
+    special = {short: getattr(found, f"{short}_token_id") for short in SPECIAL_TOKENS}
     special["pad"] = special["pad"] if special["pad"] is not None else found.eos_token_id
     if special["pad"] is None:
         raise UsageError(f"--tokenizer {name}: it has neither a padding nor an end token")

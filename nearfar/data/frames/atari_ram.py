@@ -42,11 +42,11 @@ _BYTES: dict[str, dict[str, int | Iterable[int]]] = {
     },
 }  # fmt: skip
 
-GAMES = tuple(_BYTES)
+ANNOTATED_GAMES = tuple(_BYTES)
 """Games that are recorded with the names of their variables; others are recorded without any."""
 
 
-def variables_of(game: str) -> dict[str, int]:
+def get_variable_bytes(game: str) -> dict[str, int]:
     """For each variable of a game its byte; none for a game that is not annotated."""
     found: dict[str, int] = {}
     for name, place in _BYTES.get(game, {}).items():
@@ -54,23 +54,23 @@ def variables_of(game: str) -> dict[str, int]:
     return found
 
 
-def categories(names: Iterable[str]) -> dict[str, list[str]]:
+def group_by_category(variables: Iterable[str]) -> dict[str, list[str]]:
     """The categories that some of the variables belong to, with these; variables that belong to none are a category of their own."""
-    names = list(names)
-    found = {title: [name for name in names if title in _titles(name)] for title in CATEGORIES}
+    variables = list(variables)
+    found = {title: [name for name in variables if title in _get_categories(name)] for title in CATEGORIES}
     return {title: inside for title, inside in found.items() if inside}
 
 
 def category_mean(values: Mapping[str, float]) -> float:
     """The mean over categories of the means over their variables, so that thirty blocks do not outweigh one ball."""
-    means = [sum(values[name] for name in inside) / len(inside) for inside in categories(values).values()]
+    means = [sum(values[name] for name in inside) / len(inside) for inside in group_by_category(values).values()]
     return sum(means) / len(means)
 
 
 CATEGORIES = ("small objects", "agent", "other objects", "score and clock", "miscellaneous", "others")
 
 
-def _titles(name: str) -> set[str]:
+def _get_categories(name: str) -> set[str]:
     has = lambda *words: any(word in name for word in words)
     titles: set[str] = set()
     if has("_x", "_y", "_z", "_column"):

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nearfar.core import Run, Sizes, UsageError
-from nearfar.data.common.input_interface import Inputs, Progress
+from nearfar.core import Sizes, TrainConfig, UsageError
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.input_interface import Inputs
 from nearfar.data.common.splits import Splits
-from nearfar.data.frames.dataset import Frames, divide_frames
-from nearfar.data.frames.load import read_frames
+from nearfar.data.frames.dataset import Frames, split_frames
+from nearfar.data.frames.load import load_all_frames
 
 
 @dataclass(frozen=True)
@@ -18,18 +19,20 @@ class FrameInputs(Inputs):
     sizes: Sizes | None = None
     tokenizer: None = None
 
-    def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        found = self._fits(read_frames(spec, progress))
-        splits = divide_frames(found, run.seed, split)
-        if len(splits.train.successors) < 2:
-            raise UsageError(f"{found.source} has {len(found.successors)} pairs of consecutive frames to learn from; more are needed")
+    def load_splits(
+        self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
+    ) -> Splits:
+        found = self._fits(load_all_frames(spec, progress))
+        splits = split_frames(found, config.seed, test_ids)
+        if len(splits.train.pair_starts) < 2:
+            raise UsageError(f"{found.source} has {len(found.pair_starts)} pairs of consecutive frames to learn from; more are needed")
         return splits
 
-    def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
-        return [self._fits(read_frames(spec, progress))]
+    def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
+        return [self._fits(load_all_frames(spec, progress))]
 
-    def accept(self, what: Any) -> list[Any]:
-        return [self._fits(read_frames(what))]
+    def adapt(self, samples: Any) -> list[Any]:
+        return [self._fits(load_all_frames(samples))]
 
     def _fits(self, data: Frames) -> Frames:
         if self.sizes is not None:

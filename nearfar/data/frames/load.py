@@ -12,77 +12,87 @@ import torch
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.arrays import as_labels, as_pixels
-from nearfar.data.common.missing import missing
-from nearfar.data.common.stores import InMemory
-from nearfar.data.frames.dataset import Decoded, Frames, Recorded
-from nearfar.data.frames.readers import BLOCK, Recording, open_recording
-from nearfar.data.images.decode import EXTENSIONS, BrokenImage, Progress, flat, in_threads, is_grey, opened, pixels_of, upright
-from nearfar.data.images.readers import _numpy_arrays
-from nearfar.data.samples.bounce import bounce
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.arrays import as_label_array, as_pixels
+from nearfar.data.common.image_stores import InMemoryImageStore
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.frames.dataset import DecodedRecording, Frames, RecordingStore
+from nearfar.data.frames.readers import FRAMES_PER_BLOCK, Recording, open_recording
+from nearfar.data.images.decode import (
+    IMAGE_EXTENSIONS,
+    BrokenImage,
+    convert_channels,
+    is_gray,
+    map_in_threads,
+    open_image,
+    rotate_upright,
+    to_pixel_array,
+)
+from nearfar.data.images.readers import read_numpy_arrays
+from nearfar.data.samples.bounce import make_bounce
 
-NAMES = {"bounce": bounce}
-MEMORY_LIMIT = 6 << 30
+BUILTIN_FRAMES = {"bounce": make_bounce}
+MAX_DECODED_BYTES = 6 << 30
 """Up to this many bytes of pixels are decoded once, into memory; of larger recordings frames are read from the file."""
-SUFFIX = ".games"
+RECORDING_SUFFIX = ".games"
 
 
-def read_frames(spec: Any, progress: Progress | None = None) -> Frames:
+def load_all_frames(spec: Any, progress: ProgressCallback | None = None) -> Frames:
     """Everything there is, in the order of time."""
     if isinstance(spec, Frames):
         return spec
-    if isinstance(spec, str) and spec in NAMES:
-        return NAMES[spec]()
+    if isinstance(spec, str) and spec in BUILTIN_FRAMES:
+        return BUILTIN_FRAMES[spec]()
     if isinstance(spec, (str, os.PathLike)):
         return _read_path(os.fspath(spec), progress)
     if isinstance(spec, (np.ndarray, Tensor)):
         pixels = as_pixels(spec, f"the array of shape {tuple(spec.shape)}")
-        return _frames(pixels, np.zeros(len(pixels), np.int64), f"array of shape {tuple(spec.shape)}")
+        return _build_frames(pixels, np.zeros(len(pixels), np.int64), f"array of shape {tuple(spec.shape)}")
     raise UsageError(f"cannot read frames from a {type(spec).__name__}: give a name, a path or an array (n, height, width) of one episode")
 
 
-def _read_path(text: str, progress: Progress | None) -> Frames:
+def _read_path(text: str, progress: ProgressCallback | None) -> Frames:
     path = Path(text).expanduser()
     if path.is_dir():
         return _read_folder(path, text, progress)
-    if path.is_file() and path.suffix.lower() == SUFFIX:
+    if path.is_file() and path.suffix.lower() == RECORDING_SUFFIX:
         return read_recording(open_recording(path), text, progress)
     if path.is_file() and path.suffix.lower() == ".npz":
         return _read_npz(path, text)
     if path.is_file():
-        raise UsageError(f"cannot read frames from the file {path}: give a recording ({SUFFIX}), an .npz or a folder of episodes")
-    raise UsageError(f"{missing(text, NAMES)} `nearfar record` makes a recording")
+        raise UsageError(f"cannot read frames from the file {path}: give a recording ({RECORDING_SUFFIX}), an .npz or a folder of episodes")
+    raise UsageError(f"{build_missing_data_error(text, BUILTIN_FRAMES)} `nearfar record` makes a recording")
 
 
-def read_recording(recording: Recording, source: str, progress: Progress | None = None) -> Frames:
+def read_recording(recording: Recording, source: str, progress: ProgressCallback | None = None) -> Frames:
     """A recorded game, in memory unless it is very large, with the values of its variables."""
     n, (height, width) = len(recording), recording.shape
-    if n * height * width <= MEMORY_LIMIT:
+    if n * height * width <= MAX_DECODED_BYTES:
         pixels = torch.empty(n, 1, height, width, dtype=torch.uint8)
-        starts = range(0, n, BLOCK)
-        block = lambda start: recording.pixels(np.arange(start, min(start + BLOCK, n)))
-        for start, values in zip(starts, in_threads(block, starts, progress), strict=True):
-            pixels[start : start + BLOCK, 0] = torch.from_numpy(values)
-        store: Any = Decoded(pixels, origin=recording.fingerprint)
+        starts = range(0, n, FRAMES_PER_BLOCK)
+        block = lambda start: recording.read_pixels(np.arange(start, min(start + FRAMES_PER_BLOCK, n)))
+        for start, values in zip(starts, map_in_threads(block, starts, progress), strict=True):
+            pixels[start : start + FRAMES_PER_BLOCK, 0] = torch.from_numpy(values)
+        store: Any = DecodedRecording(pixels, source_fingerprint=recording.fingerprint)
     else:
-        store = Recorded(recording)
+        store = RecordingStore(recording)
     variables = recording.header.get("variables", {})
-    values = recording.ram(np.arange(n))[:, list(variables.values())].astype(np.int64) if variables else None
-    episode = np.repeat(np.arange(len(recording.episodes)), recording.episodes)
+    values = recording.read_ram(np.arange(n))[:, list(variables.values())].astype(np.int64) if variables else None
+    episode = np.repeat(np.arange(len(recording.episode_lengths)), recording.episode_lengths)
     return Frames(store, np.arange(n), source=source, episode=episode, values=values, variables=tuple(variables))
 
 
 def _read_npz(path: Path, source: str) -> Frames:
     """Arrays `frames` (n, height, width[, channels]); `episode` (n,), whole numbers that change where an episode begins; and, if known,
     `labels` (n, v), whole numbers, with their names in `variables` (v,)."""
-    arrays = _numpy_arrays(path)
+    arrays = read_numpy_arrays(path)
     if "frames" not in arrays:
         raise UsageError(f"{path} has no array 'frames', it has {', '.join(arrays) or 'none'}")
     pixels = as_pixels(arrays["frames"], f"{path}, array 'frames',")
-    given = as_labels(arrays.get("episode", np.zeros(len(pixels), np.int64)), len(pixels), f"{path}, array 'episode',", "frames")
+    given = as_label_array(arrays.get("episode", np.zeros(len(pixels), np.int64)), len(pixels), f"{path}, array 'episode',", "frames")
     values, names = arrays.get("labels"), arrays.get("variables")
     if values is None:
-        return _frames(pixels, _numbered(given), source)
+        return _build_frames(pixels, _number_episodes(given), source)
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != len(pixels) or values.dtype.kind not in "iu":
         raise UsageError(
@@ -91,45 +101,49 @@ def _read_npz(path: Path, source: str) -> Frames:
     names = [f"variable_{i}" for i in range(values.shape[1])] if names is None else [str(name) for name in names.ravel()]
     if len(set(names)) != values.shape[1]:
         raise UsageError(f"{path} has {values.shape[1]} columns in 'labels' and {len(set(names))} different names in 'variables'")
-    return _frames(pixels, _numbered(given), source, values.astype(np.int64), tuple(names))
+    return _build_frames(pixels, _number_episodes(given), source, values.astype(np.int64), tuple(names))
 
 
-def _read_folder(folder: Path, source: str, progress: Progress | None) -> Frames:
+def _read_folder(folder: Path, source: str, progress: ProgressCallback | None) -> Frames:
     """Each sub-folder is an episode, its pictures in the order of the numbers in their names; all of one size."""
-    episodes = [sub for sub in sorted(folder.iterdir(), key=_natural) if sub.is_dir() and not sub.name.startswith(".")]
-    found = [[p for p in sorted(sub.iterdir(), key=_natural) if p.suffix.lower() in EXTENSIONS] for sub in episodes]
+    episodes = [sub for sub in sorted(folder.iterdir(), key=_natural_sort_key) if sub.is_dir() and not sub.name.startswith(".")]
+    found = [[p for p in sorted(sub.iterdir(), key=_natural_sort_key) if p.suffix.lower() in IMAGE_EXTENSIONS] for sub in episodes]
     paths = [path for inside in found for path in inside]
     if not paths:
-        raise UsageError(f"{folder} has no sub-folders with pictures ({' '.join(EXTENSIONS)}): each episode is a folder of numbered frames")
-    shape = _picture(paths[0]).shape
+        raise UsageError(
+            f"{folder} has no sub-folders with pictures ({' '.join(IMAGE_EXTENSIONS)}): each episode is a folder of numbered frames"
+        )
+    shape = _read_frame_file(paths[0]).shape
 
     def frame(path: Path) -> np.ndarray:
-        values = _picture(path, shape[0])
+        values = _read_frame_file(path, shape[0])
         if values.shape != shape:
             raise UsageError(f"{path} is {values.shape[1]} pixels high and {values.shape[2]} wide, {paths[0]} is {shape[1]} and {shape[2]}")
         return values
 
-    pixels = torch.from_numpy(np.stack(list(in_threads(frame, paths, progress))))
-    return _frames(pixels, np.repeat(np.arange(len(found)), [len(inside) for inside in found]), source)
+    pixels = torch.from_numpy(np.stack(list(map_in_threads(frame, paths, progress))))
+    return _build_frames(pixels, np.repeat(np.arange(len(found)), [len(inside) for inside in found]), source)
 
 
-def _picture(path: Path, channels: int | None = None) -> np.ndarray:
+def _read_frame_file(path: Path, channels: int | None = None) -> np.ndarray:
     try:
-        with opened(path) as image:
-            return pixels_of(flat(upright(image), channels or (1 if is_grey(image) else 3)))
+        with open_image(path) as image:
+            return to_pixel_array(convert_channels(rotate_upright(image), channels or (1 if is_gray(image) else 3)))
     except BrokenImage as e:
-        raise e.usage_error(path) from e
+        raise e.to_usage_error(path) from e
 
 
-def _natural(path: Path) -> list[Any]:
+def _natural_sort_key(path: Path) -> list[Any]:
     """9.png before 10.png."""
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", path.name)]
 
 
-def _numbered(given: np.ndarray) -> np.ndarray:
+def _number_episodes(given: np.ndarray) -> np.ndarray:
     """Episodes counted from 0; where the number changes a new one begins."""
     return np.concatenate([[0], np.cumsum(given[1:] != given[:-1])]).astype(np.int64)
 
 
-def _frames(pixels: Tensor, episode: np.ndarray, source: str, values: np.ndarray | None = None, variables: tuple[str, ...] = ()) -> Frames:
-    return Frames(InMemory(pixels), np.arange(len(pixels)), source=source, episode=episode, values=values, variables=variables)
+def _build_frames(
+    pixels: Tensor, episode: np.ndarray, source: str, values: np.ndarray | None = None, variables: tuple[str, ...] = ()
+) -> Frames:
+    return Frames(InMemoryImageStore(pixels), np.arange(len(pixels)), source=source, episode=episode, values=values, variables=variables)

@@ -26,58 +26,58 @@ from jaxtyping import Int64, UInt8
 from nearfar.core.errors import UsageError
 from nearfar.core.files import atomic_write
 
-BEGIN, END = b"NEARFAR GAMES 1\n", b"\nEND OF GAMES\n"
-BLOCK = 64
+START_MARKER, END_MARKER = b"NEARFAR GAMES 1\n", b"\nEND OF GAMES\n"
+FRAMES_PER_BLOCK = 64
 """Frames of a block: more of them compress better, fewer are read faster one at a time."""
-PARTS = ("pixels", "sound", "ram")
-_LENGTH, _TRAILER = struct.Struct("<I"), struct.Struct(f"<QQ16s{len(END)}s")
+STREAM_NAMES = ("pixels", "sound", "ram")
+_LENGTH, _TRAILER = struct.Struct("<I"), struct.Struct(f"<QQ16s{len(END_MARKER)}s")
 _LARGEST_HEADER = 1 << 20
 
 
-class Writer:
+class RecordingWriter:
     """Takes frames one by one and writes a block whenever it is full."""
 
     def __init__(self, file: BinaryIO, header: dict[str, Any]):
         self.file, self.header = file, json.dumps(header, sort_keys=True).encode()
-        self.blocks: list[list[int]] = []
-        self.episodes: list[int] = []
-        self.waiting: list[tuple[np.ndarray, ...]] = []
-        self.at = file.write(BEGIN) + file.write(_LENGTH.pack(len(self.header))) + file.write(self.header)
+        self.block_index: list[list[int]] = []
+        self.episode_lengths: list[int] = []
+        self.pending_frames: list[tuple[np.ndarray, ...]] = []
+        self.offset = file.write(START_MARKER) + file.write(_LENGTH.pack(len(self.header))) + file.write(self.header)
 
-    def add(self, pixels: UInt8[np.ndarray, "h w"], sound: UInt8[np.ndarray, " s"], ram: UInt8[np.ndarray, " r"]) -> None:
+    def add_frame(self, pixels: UInt8[np.ndarray, "h w"], sound: UInt8[np.ndarray, " s"], ram: UInt8[np.ndarray, " r"]) -> None:
         """The next frame of the episode that was begun last."""
-        self.waiting.append((pixels, sound, ram))
-        self.episodes[-1] += 1
-        if len(self.waiting) == BLOCK:
+        self.pending_frames.append((pixels, sound, ram))
+        self.episode_lengths[-1] += 1
+        if len(self.pending_frames) == FRAMES_PER_BLOCK:
             self._flush()
 
     def begin_episode(self) -> None:
-        self.episodes.append(0)
+        self.episode_lengths.append(0)
 
     def _flush(self) -> None:
-        entry = [self.at]
-        for part, values in zip(PARTS, map(np.stack, zip(*self.waiting, strict=True)), strict=True):
+        entry = [self.offset]
+        for part, values in zip(STREAM_NAMES, map(np.stack, zip(*self.pending_frames, strict=True)), strict=True):
             if part == "pixels":
                 values[1:] ^= values[:-1].copy()
             packed = zlib.compress(values.tobytes(), 6)
-            self.at += self.file.write(packed)
+            self.offset += self.file.write(packed)
             entry += [len(packed), zlib.crc32(packed)]
-        self.blocks.append(entry)
-        self.waiting = []
+        self.block_index.append(entry)
+        self.pending_frames = []
 
     def finish(self) -> None:
-        if self.waiting:
+        if self.pending_frames:
             self._flush()
-        index = json.dumps({"episodes": self.episodes, "blocks": self.blocks}).encode()
+        index = json.dumps({"episodes": self.episode_lengths, "blocks": self.block_index}).encode()
         self.file.write(index)
-        self.file.write(_TRAILER.pack(self.at, len(index), _digest(self.header, index), END))
+        self.file.write(_TRAILER.pack(self.offset, len(index), _digest(self.header, index), END_MARKER))
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike, header: dict[str, Any]) -> Iterator[Writer]:
+def create_recording(path: str | os.PathLike, header: dict[str, Any]) -> Iterator[RecordingWriter]:
     """A recording that appears under its name when it is whole, or not at all. The header says at least "height" and "width"."""
     with atomic_write(path) as file:
-        writer = Writer(file, header)
+        writer = RecordingWriter(file, header)
         yield writer
         writer.finish()
 
@@ -88,27 +88,27 @@ class Recording:
 
     path: Path
     header: dict[str, Any]
-    episodes: Int64[np.ndarray, " e"]
+    episode_lengths: Int64[np.ndarray, " e"]
     """Their lengths, in order."""
-    blocks: Int64[np.ndarray, "b 7"]
+    block_index: Int64[np.ndarray, "b 7"]
     fingerprint: str
     """Of header and index, and with the checksums in the index of everything."""
 
     def __len__(self) -> int:
-        return int(self.episodes.sum())
+        return int(self.episode_lengths.sum())
 
     @property
     def shape(self) -> tuple[int, int]:
         """Height and width of a frame."""
         return self.header["height"], self.header["width"]
 
-    def pixels(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n h w"]:
+    def read_pixels(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n h w"]:
         return self._read("pixels", rows, self.shape)
 
-    def sound(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n s"]:
+    def read_sound(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n s"]:
         return self._read("sound", rows, (self.header["samples"],))
 
-    def ram(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n r"]:
+    def read_ram(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n r"]:
         return self._read("ram", rows, (self.header["ram"],))
 
     def _read(self, part: str, rows: Int64[np.ndarray, " n"], shape: tuple[int, ...]) -> UInt8[np.ndarray, "n ..."]:
@@ -116,21 +116,21 @@ class Recording:
         if outside.size:
             raise UsageError(f"{self.path} has {len(self):,} frames, there is no frame {outside[0]}")
         out = np.empty((len(rows), *shape), np.uint8)
-        block = rows // BLOCK
-        with _opened(self.path) as file:
+        block = rows // FRAMES_PER_BLOCK
+        with _open_file(self.path) as file:
             for number in np.unique(block):
                 wanted = block == number
-                out[wanted] = self._block(file, part, int(number), shape)[rows[wanted] % BLOCK]
+                out[wanted] = self._block(file, part, int(number), shape)[rows[wanted] % FRAMES_PER_BLOCK]
         return out
 
     def _block(self, file: BinaryIO, part: str, number: int, shape: tuple[int, ...]) -> UInt8[np.ndarray, "k ..."]:
-        place, lengths = int(self.blocks[number, 0]), self.blocks[number, 1::2]
-        which = PARTS.index(part)
+        place, lengths = int(self.block_index[number, 0]), self.block_index[number, 1::2]
+        which = STREAM_NAMES.index(part)
         file.seek(place + int(lengths[:which].sum()))
         packed = file.read(int(lengths[which]))
-        first, count = number * BLOCK, min(BLOCK, len(self) - number * BLOCK)
-        if zlib.crc32(packed) != self.blocks[number, 2 + 2 * which]:
-            _refuse(self.path, f"the {part} of the frames {first} to {first + count - 1} are not as they were written")
+        first, count = number * FRAMES_PER_BLOCK, min(FRAMES_PER_BLOCK, len(self) - number * FRAMES_PER_BLOCK)
+        if zlib.crc32(packed) != self.block_index[number, 2 + 2 * which]:
+            _raise_damaged(self.path, f"the {part} of the frames {first} to {first + count - 1} are not as they were written")
         values = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(count, *shape)
         return np.bitwise_xor.accumulate(values, axis=0) if part == "pixels" else values
 
@@ -138,43 +138,43 @@ class Recording:
 def open_recording(path: str | os.PathLike) -> Recording:
     """The header and the index, checked; no frame is read yet."""
     path = Path(path)
-    with _opened(path) as file:
-        header, index, digest = _frame_of(file, path)
+    with _open_file(path) as file:
+        header, index, digest = _read_header_and_index(file, path)
     try:
         said, found = json.loads(header), json.loads(index)
-        episodes, blocks = np.array(found["episodes"], np.int64), np.array(found["blocks"], np.int64).reshape(-1, 1 + 2 * len(PARTS))
+        episodes, blocks = np.array(found["episodes"], np.int64), np.array(found["blocks"], np.int64).reshape(-1, 1 + 2 * len(STREAM_NAMES))
         assert all(isinstance(said[name], int) for name in ("height", "width", "samples", "ram"))
-        assert len(blocks) == -(-episodes.sum() // BLOCK)
+        assert len(blocks) == -(-episodes.sum() // FRAMES_PER_BLOCK)
     except (ValueError, KeyError, TypeError, AssertionError) as e:
-        _refuse(path, "header and index do not fit together")
+        _raise_damaged(path, "header and index do not fit together")
         raise AssertionError from e
     return Recording(path, said, episodes, blocks, digest.hex())
 
 
-def _frame_of(file: BinaryIO, path: Path) -> tuple[bytes, bytes, bytes]:
+def _read_header_and_index(file: BinaryIO, path: Path) -> tuple[bytes, bytes, bytes]:
     """Header, index and the hash of both."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if file.read(len(BEGIN)) != BEGIN:
-        raise UsageError(f"{path} is no recording of games: it does not begin with {BEGIN[:-1].decode()!r}")
-    if size < len(BEGIN) + _LENGTH.size + _TRAILER.size:
-        _refuse(path, "its end is missing")
+    if file.read(len(START_MARKER)) != START_MARKER:
+        raise UsageError(f"{path} is no recording of games: it does not begin with {START_MARKER[:-1].decode()!r}")
+    if size < len(START_MARKER) + _LENGTH.size + _TRAILER.size:
+        _raise_damaged(path, "its end is missing")
     (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
     header = file.read(min(length, _LARGEST_HEADER))
     file.seek(size - _TRAILER.size)
     place, length, digest, end = _TRAILER.unpack(file.read(_TRAILER.size))
-    if end != END:
-        _refuse(path, "its end is missing")
+    if end != END_MARKER:
+        _raise_damaged(path, "its end is missing")
     if place + length + _TRAILER.size != size:
-        _refuse(path, "its index is not where it should be")
+        _raise_damaged(path, "its index is not where it should be")
     file.seek(place)
     index = file.read(length)
     if _digest(header, index) != digest:
-        _refuse(path, "its header or its index is not as it was written")
+        _raise_damaged(path, "its header or its index is not as it was written")
     return header, index, digest
 
 
-def _refuse(path: Path, why: str) -> NoReturn:
+def _raise_damaged(path: Path, why: str) -> NoReturn:
     raise UsageError(f"{path} is damaged: {why}. An incomplete copy? `nearfar record` makes it anew")
 
 
@@ -183,7 +183,7 @@ def _digest(header: bytes, index: bytes) -> bytes:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _open_file(path: Path) -> Iterator[BinaryIO]:
     try:
         with open(path, "rb") as file:
             yield file

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from nearfar.core import Run, Sizes, UsageError
-from nearfar.data.common.input_interface import Inputs, Progress
+from nearfar.core import Sizes, TrainConfig, UsageError
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.input_interface import Inputs
 from nearfar.data.common.splits import Splits
 from nearfar.data.graphs.dataset import Graphs, Nodes
-from nearfar.data.graphs.load import open_graphs, read_graphs
-from nearfar.data.graphs.load_nodes import open_nodes, read_nodes
+from nearfar.data.graphs.load import load_all_graphs, load_graphs
+from nearfar.data.graphs.load_nodes import load_node_graph, load_nodes
 
-Samples = TypeVar("Samples", Nodes, Graphs)
+NodesOrGraphsT = TypeVar("NodesOrGraphsT", Nodes, Graphs)
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,18 @@ class NodeInputs(Inputs):
     sizes: Sizes | None = None
     tokenizer: None = None
 
-    def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        found = open_nodes(spec, seed=run.seed, split=split, on_error=run.on_error)
-        _fits(found.train, self.sizes)
+    def load_splits(
+        self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
+    ) -> Splits:
+        found = load_nodes(spec, seed=config.seed, test_ids=test_ids, on_error=config.on_error)
+        _check_features(found.train, self.sizes)
         return found
 
-    def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
-        return self.accept(spec if isinstance(spec, Nodes) else read_nodes(spec, run.on_error).every)
+    def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
+        return self.adapt(spec if isinstance(spec, Nodes) else load_node_graph(spec, config.on_error).nodes)
 
-    def accept(self, what: Any) -> list[Any]:
-        return [_fits(what if isinstance(what, Nodes) else read_nodes(what).every, self.sizes)]
+    def adapt(self, samples: Any) -> list[Any]:
+        return [_check_features(samples if isinstance(samples, Nodes) else load_node_graph(samples).nodes, self.sizes)]
 
 
 @dataclass(frozen=True)
@@ -38,25 +41,27 @@ class GraphInputs(Inputs):
     sizes: Sizes | None = None
     tokenizer: None = None
 
-    def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        found = open_graphs(spec, seed=run.seed, split=split, tags=self._tags)
-        _fits(found.train, self.sizes)
+    def load_splits(
+        self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
+    ) -> Splits:
+        found = load_graphs(spec, seed=config.seed, test_ids=test_ids, node_label_values=self._node_label_values)
+        _check_features(found.train, self.sizes)
         return found
 
-    def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
-        return self.accept(spec)
+    def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
+        return self.adapt(spec)
 
-    def accept(self, what: Any) -> list[Any]:
-        return [_fits(what if isinstance(what, Graphs) else read_graphs(what, self._tags), self.sizes)]
+    def adapt(self, samples: Any) -> list[Any]:
+        return [_check_features(samples if isinstance(samples, Graphs) else load_all_graphs(samples, self._node_label_values), self.sizes)]
 
     @property
-    def _tags(self) -> tuple[int, ...] | None:
+    def _node_label_values(self) -> tuple[int, ...] | None:
         return None if self.sizes is None or "tags" not in self.sizes else tuple(self.sizes["tags"])
 
 
-def _fits(data: Samples, sizes: Sizes | None) -> Samples:
-    if sizes is not None and data.store.features != sizes["node_features"]:
+def _check_features(data: NodesOrGraphsT, sizes: Sizes | None) -> NodesOrGraphsT:
+    if sizes is not None and data.store.num_features != sizes["node_features"]:
         raise UsageError(
-            f"the nodes of {data.source} have {data.store.features} features, and this net was trained on {sizes['node_features']}"
+            f"the nodes of {data.source} have {data.store.num_features} features, and this net was trained on {sizes['node_features']}"
         )
     return data

@@ -19,15 +19,17 @@ import numpy as np
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.arrays import number_classes
-from nearfar.data.common.missing import missing
-from nearfar.data.common.splits import Splits, divide
-from nearfar.data.graphs.dataset import Graphs, as_features, as_links, store_of
-from nearfar.data.graphs.load_nodes import count_nodes, fields_of
-from nearfar.data.graphs.readers import Found, read_one_file, read_tu_folder
+from nearfar.data.common.arrays import encode_labels
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.common.splits import Splits, split_train_test
+from nearfar.data.graphs.dataset import Graphs, as_edge_index, as_node_features, build_graph_store
+from nearfar.data.graphs.load_nodes import count_nodes, read_graph_fields
+from nearfar.data.graphs.readers import GraphArrays, read_gin_file, read_tudataset_folder
 
 
-def open_graphs(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None, tags: tuple[int, ...] | None = None) -> Splits:
+def load_graphs(
+    spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = None, node_label_values: tuple[int, ...] | None = None
+) -> Splits:
     """Open small graphs as a training and a test split.
 
     spec   'atlas'; a file or folder of text; a list of torch-geometric `Data` objects, of dicts of arrays or of networkx graphs
@@ -35,80 +37,85 @@ def open_graphs(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None,
     split  test rows stored by an earlier run
     tags   the labels of nodes that a net knows
     """
-    data = read_graphs(spec, tags)
+    data = load_all_graphs(spec, node_label_values)
     if len(data) < 2:
         raise UsageError(f"{data.source} has {len(data)} graph{'' if len(data) == 1 else 's'} to learn from; at least 2 are needed")
-    return divide(Splits(data, None), seed, split)
+    return split_train_test(Splits(data, None), seed, test_ids)
 
 
-def read_graphs(spec: Any, tags: tuple[int, ...] | None = None) -> Graphs:
+def load_all_graphs(spec: Any, node_label_values: tuple[int, ...] | None = None) -> Graphs:
     """All graphs there are, in the order of the source."""
     if isinstance(spec, (str, os.PathLike)):
         text = os.fspath(spec)
-        return _atlas() if text == "atlas" else graphs_of(_read_path(text), text, tags)
+        return _load_atlas() if text == "atlas" else build_graphs(_read_path(text), text, node_label_values)
     if not hasattr(spec, "__len__") or not hasattr(spec, "__getitem__"):
         raise UsageError(f"cannot read graphs from a {type(spec).__name__}: give a name, a path, or a list of graphs")
     what = f"{type(spec).__name__} of {len(spec)} graphs"
-    return graphs_of(_of_objects(spec, what), what, tags)
+    return build_graphs(_convert_objects(spec, what), what, node_label_values)
 
 
-def graphs_of(found: Found, source: str, tags: tuple[int, ...] | None = None) -> Graphs:
+def build_graphs(arrays: GraphArrays, source: str, node_label_values: tuple[int, ...] | None = None) -> Graphs:
     """The data set; an empty graph is an error."""
-    if not len(found.size) or not found.size.all():
-        raise UsageError(f"{source}: {'there are no graphs' if not len(found.size) else f'graph {int(found.size.argmin())} has no nodes'}")
-    n = int(found.size.sum())
-    parts, known = [], tags
-    if found.tags is not None:
-        known = tuple(int(t) for t in np.unique(found.tags)) if tags is None else tags
-        parts += [] if len(known) < 2 and found.attributes is not None else [_one_hot(found.tags, known, source)]
-    parts += [] if found.attributes is None else [found.attributes.astype(np.float32)]
+    if not len(arrays.graph_sizes) or not arrays.graph_sizes.all():
+        raise UsageError(
+            f"{source}: {'there are no graphs' if not len(arrays.graph_sizes) else f'graph {int(arrays.graph_sizes.argmin())} has no nodes'}"
+        )
+    n = int(arrays.graph_sizes.sum())
+    parts, known = [], node_label_values
+    if arrays.node_labels is not None:
+        known = tuple(int(t) for t in np.unique(arrays.node_labels)) if node_label_values is None else node_label_values
+        parts += [] if len(known) < 2 and arrays.node_attributes is not None else [_one_hot(arrays.node_labels, known, source)]
+    parts += [] if arrays.node_attributes is None else [arrays.node_attributes.astype(np.float32)]
     x = np.concatenate(parts, 1) if parts else np.ones((n, 1), dtype=np.float32)
-    (labels,), classes = number_classes(found.labels)
-    store = store_of(x, found.links, np.concatenate([[0], np.cumsum(found.size)]), tags=known or ())
-    return Graphs(store, np.arange(len(found.size)), labels, classes, source)
+    (labels,), classes = encode_labels(arrays.graph_labels)
+    store = build_graph_store(x, arrays.edge_index, np.concatenate([[0], np.cumsum(arrays.graph_sizes)]), node_label_values=known or ())
+    return Graphs(store, np.arange(len(arrays.graph_sizes)), labels, classes, source)
 
 
-def _one_hot(tags: np.ndarray, known: tuple[int, ...], source: str) -> np.ndarray:
-    hot = tags[:, None] == np.array(known)
+def _one_hot(node_labels: np.ndarray, known_labels: tuple[int, ...], source: str) -> np.ndarray:
+    hot = node_labels[:, None] == np.array(known_labels)
     strange = ~hot.any(1)
     if strange.any():
-        raise UsageError(f"{source}: the node label {tags[strange.argmax()]} is none of those that this net was trained on: {known}")
+        raise UsageError(
+            f"{source}: the node label {node_labels[strange.argmax()]} is none of those that this net was trained on: {known_labels}"
+        )
     return hot.astype(np.float32)
 
 
-def _read_path(text: str) -> Found:
+def _read_path(text: str) -> GraphArrays:
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise missing(text, ["atlas"], "graphs")
+        raise build_missing_data_error(text, ["atlas"], "graphs")
     if path.is_file():
-        return read_one_file(path)
+        return read_gin_file(path)
     adjacency, texts = sorted(path.glob("*_A.txt")), sorted(p for p in path.glob("*.txt") if not p.name.lower().startswith("readme"))
     if len(adjacency) == 1:
-        return read_tu_folder(path, adjacency[0].name.removesuffix("_A.txt"))
+        return read_tudataset_folder(path, adjacency[0].name.removesuffix("_A.txt"))
     if not adjacency and len(texts) == 1:
-        return read_one_file(texts[0])
+        return read_gin_file(texts[0])
     raise UsageError(
         f"the folder {path} must hold one set of graphs: one text file, or TUDataset's NAME_A.txt, NAME_graph_indicator.txt, …"
     )
 
 
-def _of_objects(items: Sequence[Any], what: str) -> Found:
-    graphs = [fields_of(items[i]) for i in range(len(items))]
-    where = [f"graph {i} of the {what}" for i in range(len(graphs))]
+def _convert_objects(objects: Sequence[Any], description: str) -> GraphArrays:
+    graphs = [read_graph_fields(objects[i]) for i in range(len(objects))]
+    where = [f"graph {i} of the {description}" for i in range(len(graphs))]
     size = np.array([count_nodes(g, w) for g, w in zip(graphs, where, strict=True)], dtype=np.int64)
     first = np.cumsum(size) - size
-    links = [as_links(g["edge_index"], n, w) + f for g, n, w, f in zip(graphs, size.tolist(), where, first, strict=True)]
-    attributes = _attributes([g.get("x") for g in graphs], size, where)
-    labels = [None if g.get("y") is None else _label(g["y"], w) for g, w in zip(graphs, where, strict=True)]
+    links = [as_edge_index(g["edge_index"], n, w) + f for g, n, w, f in zip(graphs, size.tolist(), where, first, strict=True)]
+    attributes = _stack_attributes([g.get("x") for g in graphs], size, where)
+    labels = [None if g.get("y") is None else _read_graph_label(g["y"], w) for g, w in zip(graphs, where, strict=True)]
     known = all(label is not None for label in labels)
-    return Found(np.concatenate(links, 1), size, None, attributes, np.array(labels) if known else None)
+    return GraphArrays(np.concatenate(links, 1), size, None, attributes, np.array(labels) if known else None)
 
 
-def _attributes(tables: list[Any], size: np.ndarray, where: list[str]) -> np.ndarray | None:
+def _stack_attributes(tables: list[Any], size: np.ndarray, where: list[str]) -> np.ndarray | None:
     if all(x is None for x in tables):
         return None
     found = [
-        np.asarray(as_features(np.zeros((0, 0)) if x is None else x, n, w)) for x, n, w in zip(tables, size.tolist(), where, strict=True)
+        np.asarray(as_node_features(np.zeros((0, 0)) if x is None else x, n, w))
+        for x, n, w in zip(tables, size.tolist(), where, strict=True)
     ]
     for table, w in zip(found, where, strict=True):
         if table.shape[1] != found[0].shape[1]:
@@ -116,18 +123,18 @@ def _attributes(tables: list[Any], size: np.ndarray, where: list[str]) -> np.nda
     return np.concatenate(found)
 
 
-def _label(y: Any, what: str) -> int | str:
+def _read_graph_label(y: Any, what: str) -> int | str:
     value = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
     if value.size != 1 or value.dtype.kind not in "biuU":
         raise UsageError(f"{what}: its label y is one whole number or text; it is {value.dtype} of the shape {value.shape}")
     return value.reshape(()).item()
 
 
-def _atlas() -> Graphs:
+def _load_atlas() -> Graphs:
     """All connected graphs of 3 to 7 nodes, by their diameter: how far the two nodes that are farthest apart are."""
     import networkx as nx
 
     graphs: list[Any] = [g for g in nx.graph_atlas_g() if len(g) > 2 and nx.is_connected(g)]
     far = [min(nx.diameter(g), 4) for g in graphs]
     labels = np.array([f"{min(max(d, 2), 4)}{' or less' if d <= 2 else ' or more' if d == 4 else ''}" for d in far])
-    return graphs_of(replace(_of_objects(graphs, "atlas"), labels=labels), "atlas")
+    return build_graphs(replace(_convert_objects(graphs, "atlas"), graph_labels=labels), "atlas")

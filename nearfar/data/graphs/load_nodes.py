@@ -9,7 +9,7 @@ A `.npz` file, a dict or a torch-geometric `Data` object has these fields:
     weights       (m,) numbers greater than 0, for walks (see `nearfar.data.walks.dataset`); `edge_weight` is another name; or none
     train, test   (n,) booleans: a split of its own, without a node in both; `train_mask` and `test_mask` are other names; or none
 
-A list of links is a text file (see `nearfar.data.graphs.link_files`).
+A list of links is a text file (see `nearfar.data.graphs.edge_lists`).
 
 Features that are nowhere negative (words, counts) are divided by their sum, node by node. Nodes without features are told apart by
 their number: one-hot.
@@ -28,11 +28,11 @@ import numpy as np
 from scipy.sparse import csr_matrix, diags, eye
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.common.arrays import number_classes
-from nearfar.data.common.missing import missing
-from nearfar.data.common.splits import Splits, divide
-from nearfar.data.graphs.dataset import SPARSE, Nodes, as_features, as_links, store_of
-from nearfar.data.graphs.link_files import LINK_FILES, read_links
+from nearfar.data.common.arrays import encode_labels
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.common.splits import Splits, split_train_test
+from nearfar.data.graphs.dataset import MAX_SPARSE_DENSITY, Nodes, as_edge_index, as_node_features, build_graph_store
+from nearfar.data.graphs.edge_lists import EDGE_FILE_NAMES, read_edge_list
 
 _OTHER_NAMES = {"links": "edge_index", "labels": "y", "edge_weight": "weights", "train_mask": "train", "test_mask": "test"}
 _FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "names", "train", "test", "num_nodes")
@@ -42,15 +42,15 @@ _FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y",
 class NodeGraph:
     """All nodes of a graph, with labels where every node has one; those that have one; and the split that the data bring."""
 
-    every: Nodes
-    labelled: Nodes
+    nodes: Nodes
+    labeled: Nodes
     """All nodes, where none has a label."""
-    train: np.ndarray | None = None
-    test: np.ndarray | None = None
+    train_ids: np.ndarray | None = None
+    test_ids: np.ndarray | None = None
     """Positions in `labelled`."""
 
 
-def open_nodes(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None, on_error: str = "stop") -> Splits:
+def load_nodes(spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = None, on_error: str = "stop") -> Splits:
     """Open a graph as a training and a test split of its labelled nodes. Both see the whole graph, whose other nodes have no label.
 
     spec      'karate'; a .npz; a file of links; a folder with either; a dict of arrays; a torch-geometric `Data`; a networkx graph
@@ -58,88 +58,90 @@ def open_nodes(spec: Any, *, seed: int = 0, split: Sequence[int] | None = None, 
     split     test rows stored by an earlier run
     on_error  "stop" at a broken line of a text file and name it, or "skip" it
     """
-    found = read_nodes(spec, on_error)
-    if len(found.labelled) < 2:
-        raise UsageError(f"{found.every.source} has {len(found.labelled)} nodes to learn from; at least 2 are needed")
-    if found.train is not None and found.test is not None:
-        if empty := [name for name, nodes in (("train", found.train), ("test", found.test)) if not len(nodes)]:
-            raise UsageError(f"{found.every.source}: the mask {empty[0]!r} names no node. Mark some, or leave the masks out")
-        both = np.intersect1d(found.train, found.test)
+    found = load_node_graph(spec, on_error)
+    if len(found.labeled) < 2:
+        raise UsageError(f"{found.nodes.source} has {len(found.labeled)} nodes to learn from; at least 2 are needed")
+    if found.train_ids is not None and found.test_ids is not None:
+        if empty := [name for name, nodes in (("train", found.train_ids), ("test", found.test_ids)) if not len(nodes)]:
+            raise UsageError(f"{found.nodes.source}: the mask {empty[0]!r} names no node. Mark some, or leave the masks out")
+        both = np.intersect1d(found.train_ids, found.test_ids)
         if len(both):
             counted = "1 node is" if len(both) == 1 else f"{len(both):,} nodes are"
             raise UsageError(
-                f"{found.every.source}: {counted} for training and for testing, the first: {found.labelled.name(int(both[0]))}. "
+                f"{found.nodes.source}: {counted} for training and for testing, the first: {found.labeled.name(int(both[0]))}. "
                 "Take each out of one of the masks"
             )
-        return divide(Splits(found.labelled.subset(found.train), found.labelled.subset(found.test)), seed, split)
-    return divide(Splits(found.labelled, None), seed, split)
+        return split_train_test(Splits(found.labeled.subset(found.train_ids), found.labeled.subset(found.test_ids)), seed, test_ids)
+    return split_train_test(Splits(found.labeled, None), seed, test_ids)
 
 
-def read_nodes(spec: Any, on_error: str = "stop") -> NodeGraph:
+def load_node_graph(spec: Any, on_error: str = "stop") -> NodeGraph:
     """A graph with all its nodes."""
     if isinstance(spec, (str, os.PathLike)):
-        return _karate() if os.fspath(spec) == "karate" else _read_path(os.fspath(spec), on_error)
-    return graph_of(fields_of(spec), f"{type(spec).__name__} of nodes")
+        return _load_karate() if os.fspath(spec) == "karate" else _read_path(os.fspath(spec), on_error)
+    return build_node_graph(read_graph_fields(spec), f"{type(spec).__name__} of nodes")
 
 
-def fields_of(thing: Any) -> dict[str, Any]:
+def read_graph_fields(graph: Any) -> dict[str, Any]:
     """The fields of a graph that is held in memory: a mapping, an object that has them as attributes, a networkx graph."""
-    if hasattr(thing, "adjacency") and hasattr(thing, "nodes"):
+    if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):
         import networkx as nx
 
-        number = {node: i for i, node in enumerate(thing.nodes)}
-        links = [(number[a], number[b]) for a, b in thing.edges()]
-        labels = nx.get_node_attributes(thing, "y")
+        number = {node: i for i, node in enumerate(graph.nodes)}
+        links = [(number[a], number[b]) for a, b in graph.edges()]
+        labels = nx.get_node_attributes(graph, "y")
         found = {"edge_index": np.array(links, dtype=np.int64).reshape(-1, 2).T, "num_nodes": len(number)}
-        return found | ({"y": [labels[node] for node in thing.nodes]} if len(labels) == len(number) else {})
-    get = thing.get if isinstance(thing, Mapping) else lambda name: getattr(thing, name, None)
+        return found | ({"y": [labels[node] for node in graph.nodes]} if len(labels) == len(number) else {})
+    get = graph.get if isinstance(graph, Mapping) else lambda name: getattr(graph, name, None)
     found = {_OTHER_NAMES.get(name, name): get(name) for name in (*_FIELDS, *_OTHER_NAMES) if get(name) is not None}
     if "edge_index" not in found:
         raise UsageError(
-            f"cannot read a graph from a {type(thing).__name__} without edge_index: give a name, a path, a dict of arrays, "
+            f"cannot read a graph from a {type(graph).__name__} without edge_index: give a name, a path, a dict of arrays, "
             "a torch-geometric Data object or a networkx graph"
         )
     return found
 
 
-def graph_of(fields: Mapping[str, Any], what: str, source: str = "", skipped: tuple[str, ...] = ()) -> NodeGraph:
+def build_node_graph(fields: Mapping[str, Any], description: str, source: str = "", skipped: tuple[str, ...] = ()) -> NodeGraph:
     """The graph that some fields describe (see above). `what`: where they are from, for messages; `source`: what the user asked for;
     `skipped`: what was left out of it."""
-    n = count_nodes(fields, what)
-    links = as_links(fields["edge_index"], n, what)
-    store = store_of(_features(fields, n, what), links, np.array([0, n]), names_of(fields, n, what))
-    every = Nodes(store, np.arange(n), source=source or what, skipped=skipped)
+    n = count_nodes(fields, description)
+    links = as_edge_index(fields["edge_index"], n, description)
+    store = build_graph_store(_build_features(fields, n, description), links, np.array([0, n]), read_node_names(fields, n, description))
+    every = Nodes(store, np.arange(n), source=source or description, skipped=skipped)
     if fields.get("y") is None:
         return NodeGraph(every, every)
-    ids, labels, classes = labels_of(fields, n, what)
+    ids, labels, classes = read_node_labels(fields, n, description)
     labelled = Nodes(store, ids, labels, classes, every.source, skipped)
-    train, test = (_mask(fields, name, np.isin(np.arange(n), ids), what) for name in ("train", "test"))
+    train, test = (_read_mask(fields, name, np.isin(np.arange(n), ids), description) for name in ("train", "test"))
     return NodeGraph(labelled if len(ids) == n else every, labelled, train, test)
 
 
-def labels_of(fields: Mapping[str, Any], n: int, what: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+def read_node_labels(fields: Mapping[str, Any], num_nodes: int, description: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """The nodes that have a label, the position of each one's class, and the classes."""
-    y = np.full(n, -1) if fields.get("y") is None else np.asarray(fields["y"])
-    if y.shape not in ((n,), (n, 1)) or y.dtype.kind not in "biuU":
-        raise UsageError(f"{what}: labels are one whole number or text for each of {n:,} nodes; these are {y.dtype} of the shape {y.shape}")
-    y = y.reshape(n)
+    y = np.full(num_nodes, -1) if fields.get("y") is None else np.asarray(fields["y"])
+    if y.shape not in ((num_nodes,), (num_nodes, 1)) or y.dtype.kind not in "biuU":
+        raise UsageError(
+            f"{description}: labels are one whole number or text for each of {num_nodes:,} nodes; these are {y.dtype} of the shape {y.shape}"
+        )
+    y = y.reshape(num_nodes)
     known = np.nonzero(y != "" if y.dtype.kind == "U" else y.astype(np.int64) >= 0)[0]
-    (labels,), classes = number_classes(y[known])
+    (labels,), classes = encode_labels(y[known])
     assert labels is not None
     return known, labels, classes
 
 
-def names_of(fields: Mapping[str, Any], n: int, what: str) -> tuple[str, ...]:
+def read_node_names(fields: Mapping[str, Any], num_nodes: int, description: str) -> tuple[str, ...]:
     """What the nodes are called; empty where they have numbers only."""
     if fields.get("names") is None:
         return ()
     names = fields["names"].tolist() if isinstance(fields["names"], np.ndarray) else list(fields["names"])
-    if not all(isinstance(name, str) for name in names) or not len(names) == len(set(names)) == n:
-        raise UsageError(f"{what}: names are different texts, one for each of {n:,} nodes; these are {str(names)[:80]}")
+    if not all(isinstance(name, str) for name in names) or not len(names) == len(set(names)) == num_nodes:
+        raise UsageError(f"{description}: names are different texts, one for each of {num_nodes:,} nodes; these are {str(names)[:80]}")
     return tuple(names)
 
 
-def count_nodes(fields: Mapping[str, Any], what: str) -> int:
+def count_nodes(fields: Mapping[str, Any], description: str) -> int:
     """As many as there are features or labels of; without either, as the links name."""
     for name in ("num_nodes", "x_shape", "x", "y"):
         value = fields.get(name)
@@ -147,29 +149,29 @@ def count_nodes(fields: Mapping[str, Any], what: str) -> int:
             return int(value) if name == "num_nodes" else int(value[0]) if name == "x_shape" else len(value)
     links = np.asarray(fields["edge_index"])
     if not links.size:
-        raise UsageError(f"{what} has no nodes")
+        raise UsageError(f"{description} has no nodes")
     return int(links.max()) + 1
 
 
-def _features(fields: Mapping[str, Any], n: int, what: str) -> Any:
+def _build_features(fields: Mapping[str, Any], num_nodes: int, description: str) -> Any:
     if "x_data" in fields:
         try:
             x: Any = csr_matrix((fields["x_data"], fields["x_indices"], fields["x_indptr"]), shape=tuple(fields["x_shape"]))
             x.check_format(full_check=True)
         except (ValueError, KeyError, TypeError, IndexError) as e:
-            raise UsageError(f"{what}: x_indptr, x_indices, x_data and x_shape are no matrix by compressed rows: {e}") from e
+            raise UsageError(f"{description}: x_indptr, x_indices, x_data and x_shape are no matrix by compressed rows: {e}") from e
     elif fields.get("x") is not None:
         x = fields["x"]
     else:
-        return csr_matrix(eye(n)).astype(np.float32)
-    table = as_features(x, n, what)
+        return csr_matrix(eye(num_nodes)).astype(np.float32)
+    table = as_node_features(x, num_nodes, description)
     if isinstance(table, np.ndarray):
-        return _by_sum(csr_matrix(table) if np.count_nonzero(table) < SPARSE * table.size else table)
+        return _normalize_rows(csr_matrix(table) if np.count_nonzero(table) < MAX_SPARSE_DENSITY * table.size else table)
     rows, columns = table.get_shape()
-    return _by_sum(table if table.nnz < SPARSE * rows * columns else table.toarray())
+    return _normalize_rows(table if table.nnz < MAX_SPARSE_DENSITY * rows * columns else table.toarray())
 
 
-def _by_sum(x: Any) -> Any:
+def _normalize_rows(x: Any) -> Any:
     """Rows divided by their sum, where nothing is negative; a row of zeros stays one."""
     if (x.data if isinstance(x, csr_matrix) else x).min(initial=0) < 0:
         return x
@@ -177,34 +179,36 @@ def _by_sum(x: Any) -> Any:
     return csr_matrix(diags(scale) @ x).astype(np.float32) if isinstance(x, csr_matrix) else x * scale[:, None]
 
 
-def _mask(fields: Mapping[str, Any], name: str, known: np.ndarray, what: str) -> np.ndarray | None:
+def _read_mask(fields: Mapping[str, Any], name: str, labeled: np.ndarray, description: str) -> np.ndarray | None:
     if fields.get(name) is None:
         return None
     mask = np.asarray(fields[name])
-    if mask.dtype != bool or mask.shape != known.shape:
-        raise UsageError(f"{what}: {name!r} is one boolean for each of {len(known):,} nodes; it is {mask.dtype} of the shape {mask.shape}")
-    if (mask & ~known).any():
-        raise UsageError(f"{what}: {name!r} names node {int((mask & ~known).argmax())}, which has no label")
-    return np.nonzero(mask[known])[0]
+    if mask.dtype != bool or mask.shape != labeled.shape:
+        raise UsageError(
+            f"{description}: {name!r} is one boolean for each of {len(labeled):,} nodes; it is {mask.dtype} of the shape {mask.shape}"
+        )
+    if (mask & ~labeled).any():
+        raise UsageError(f"{description}: {name!r} names node {int((mask & ~labeled).argmax())}, which has no label")
+    return np.nonzero(mask[labeled])[0]
 
 
 def _read_path(text: str, on_error: str) -> NodeGraph:
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise missing(text, ["karate"], "graph")
+        raise build_missing_data_error(text, ["karate"], "graph")
     if path.is_file():
-        return _read_npz(path, text) if path.suffix == ".npz" else _of_links(path, text, on_error)
-    archives, links = sorted(path.glob("*.npz")), [path / name for name in LINK_FILES if (path / name).is_file()]
+        return _read_npz(path, text) if path.suffix == ".npz" else _read_edge_file(path, text, on_error)
+    archives, links = sorted(path.glob("*.npz")), [path / name for name in EDGE_FILE_NAMES if (path / name).is_file()]
     if len(archives) + len(links) != 1:
-        raise UsageError(f"the folder {path} must hold one graph: one .npz, or one file of links ({', '.join(LINK_FILES[:3])})")
-    return _read_npz(archives[0], text) if archives else _of_links(links[0], text, on_error)
+        raise UsageError(f"the folder {path} must hold one graph: one .npz, or one file of links ({', '.join(EDGE_FILE_NAMES[:3])})")
+    return _read_npz(archives[0], text) if archives else _read_edge_file(links[0], text, on_error)
 
 
 def _read_npz(path: Path, text: str) -> NodeGraph:
-    return graph_of(read_arrays(path), str(path), text)
+    return build_node_graph(read_graph_npz(path), str(path), text)
 
 
-def read_arrays(path: Path) -> dict[str, Any]:
+def read_graph_npz(path: Path) -> dict[str, Any]:
     """The fields of a graph in a .npz file, edge_index among them."""
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -216,15 +220,15 @@ def read_arrays(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _of_links(file: Path, text: str, on_error: str) -> NodeGraph:
-    fields, skipped = read_links(file, on_error)
-    return graph_of(fields, str(file), text, skipped)
+def _read_edge_file(file: Path, text: str, on_error: str) -> NodeGraph:
+    fields, skipped = read_edge_list(file, on_error)
+    return build_node_graph(fields, str(file), text, skipped)
 
 
-def _karate() -> NodeGraph:
+def _load_karate() -> NodeGraph:
     """Zachary's karate club: 34 members, who of them met outside of it, and which half each joined when it split."""
     import networkx as nx
 
     club: Any = nx.karate_club_graph()
     y = [club.nodes[i]["club"] for i in club.nodes]
-    return graph_of({**fields_of(club), "y": np.array(y)}, "karate")
+    return build_node_graph({**read_graph_fields(club), "y": np.array(y)}, "karate")

@@ -18,44 +18,44 @@ from typing import Any
 import numpy as np
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.arrays import How, number_classes
+from nearfar.data.common.arrays import ImageReadOptions, encode_labels
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.tables import LABELS, TABLES, Roles, Row, roles
-from nearfar.data.common.text_rows import Collected
-from nearfar.data.image_text.dataset import Captioned, Grouped
+from nearfar.data.common.text_rows import RowCollector
+from nearfar.data.common.text_tables import LABEL_COLUMNS, TABLE_READERS, ColumnRoles, NumberedRow, resolve_column_roles
+from nearfar.data.image_text.dataset import CaptionedImages, GroupedRows
 from nearfar.data.images.dataset import Images
-from nearfar.data.images.image_folder import read_listed
+from nearfar.data.images.image_folder import read_image_paths
 
-IMAGES = ("image", "image_path", "path", "filepath", "file_name", "filename", "file")
-CAPTIONS = ("caption", "captions", "text", "title", "sentence")
+IMAGE_COLUMNS = ("image", "image_path", "path", "filepath", "file_name", "filename", "file")
+CAPTION_COLUMNS = ("caption", "captions", "text", "title", "sentence")
 
 
 @dataclass
-class Listed:
+class CaptionCollector:
     """Images and captions as they are found in a table; `folder` is what paths are relative to."""
 
     folder: Path
-    rows: Collected
-    numbers: dict[str, int] = field(default_factory=dict)
+    row_collector: RowCollector
+    image_numbers: dict[str, int] = field(default_factory=dict)
     """The images, by path, in the order of their first rows."""
     labels: dict[str, str] = field(default_factory=dict)
-    things: list[int] = field(default_factory=list)
+    object_ids: list[int] = field(default_factory=list)
     """For each image the number of the thing that it shows, where that is not the image itself."""
 
     def add(self, line: int, image: str, captions: Iterable[str], label: str | None = None) -> None:
         path = posixpath.normpath(image)
         captions = list(captions)
         if problem := self._problem(path, captions, label):
-            return self.rows.broken(line, problem)
-        number = self.numbers.setdefault(path, len(self.numbers))
+            return self.row_collector.reject_row(line, problem)
+        number = self.image_numbers.setdefault(path, len(self.image_numbers))
         if label is not None:
             self.labels[path] = label
         for text in captions:
-            self.rows.add({"caption": text.strip()}, line, passage=number)
+            self.row_collector.add({"caption": text.strip()}, line, document_id=number)
         return None
 
     def _problem(self, path: str, captions: list[str], label: str | None) -> str | None:
-        if path not in self.numbers and not (self.folder / path).is_file():
+        if path not in self.image_numbers and not (self.folder / path).is_file():
             return f"there is no image {self.folder / path}"
         if not captions or not all(text.strip() for text in captions):
             return "a caption is empty"
@@ -63,16 +63,16 @@ class Listed:
             return f"{path} has the label {label!r} here and {self.labels[path]!r} in an earlier row"
         return None
 
-    def captioned(self, source: str, how: How) -> Captioned:
+    def to_captioned_images(self, source: str, options: ImageReadOptions) -> CaptionedImages:
         """With the images that can be read; what was said of the others is left out."""
-        texts = self.rows.texts(source)
-        images = read_listed(self.folder, [list(self.numbers)], None, how, source).train
-        numbers = np.array([self.numbers[images.name(i)] for i in range(len(images))], dtype=np.int64)
-        row = np.full(len(self.numbers), -1, dtype=np.int64)
+        texts = self.row_collector.to_texts(source)
+        images = read_image_paths(self.folder, [list(self.image_numbers)], None, options, source).train
+        numbers = np.array([self.image_numbers[images.name(i)] for i in range(len(images))], dtype=np.int64)
+        row = np.full(len(self.image_numbers), -1, dtype=np.int64)
         row[numbers] = np.arange(len(images))
-        assert texts.passages is not None
-        thing = np.array(self.things, dtype=np.int64)[numbers] if self.things else np.arange(len(images))
-        return Captioned(self._labelled(images), texts, Grouped.by(row[texts.passages], len(images)), thing)
+        assert texts.document_ids is not None
+        thing = np.array(self.object_ids, dtype=np.int64)[numbers] if self.object_ids else np.arange(len(images))
+        return CaptionedImages(self._labelled(images), texts, GroupedRows.from_group_ids(row[texts.document_ids], len(images)), thing)
 
     def _labelled(self, images: Images) -> Images:
         names = [self.labels.get(images.name(i)) for i in range(len(images))]
@@ -80,66 +80,66 @@ class Listed:
             return images
         if None in names:
             raise UsageError(f"{images.source}: {images.name(names.index(None))} has no label; all images must have one, or none")
-        (labels,), classes = number_classes(np.array(names))
+        (labels,), classes = encode_labels(np.array(names))
         return replace(images, labels=labels, classes=classes)
 
 
-def read_caption_table(path: Path, how: How, source: str, columns: str | None) -> Captioned:
-    listed = Listed(path.absolute().parent, Collected(how.on_error))
-    listed.rows.open(path.name)
-    take_captions(TABLES[path.suffix.lower()](path, listed.rows), listed, path.name, columns)
-    return listed.captioned(source, how)
+def read_caption_table(path: Path, options: ImageReadOptions, source: str, columns: str | None) -> CaptionedImages:
+    listed = CaptionCollector(path.absolute().parent, RowCollector(options.on_error))
+    listed.row_collector.start_file(path.name)
+    collect_captions(TABLE_READERS[path.suffix.lower()](path, listed.row_collector), listed, path.name, columns)
+    return listed.to_captioned_images(source, options)
 
 
-def take_captions(rows: Iterable[Row], listed: Listed, name: str, columns: str | None) -> None:
-    chosen: Roles | None = None
+def collect_captions(rows: Iterable[NumberedRow], collector: CaptionCollector, name: str, columns: str | None) -> None:
+    chosen: ColumnRoles | None = None
     for line, row in rows:
-        chosen = chosen or caption_roles(columns, list(row), name)
+        chosen = chosen or resolve_caption_columns(columns, list(row), name)
         image, said = (row.get(column) for column in chosen.texts)
         captions: list[Any] = said if isinstance(said, list) else [said]
         label = None if chosen.label is None else row.get(chosen.label)
         if not isinstance(image, str) or not image.strip():
-            listed.rows.broken(line, f"{chosen.texts[0]!r} is no path of an image: {_short(image)}")
+            collector.row_collector.reject_row(line, f"{chosen.texts[0]!r} is no path of an image: {_short(image)}")
         elif wrong := [text for text in captions if not isinstance(text, str)]:
-            listed.rows.broken(line, f"{chosen.texts[1]!r} is no text, nor a list of texts: {_short(wrong[0])}")
+            collector.row_collector.reject_row(line, f"{chosen.texts[1]!r} is no text, nor a list of texts: {_short(wrong[0])}")
         elif chosen.label is not None and label in (None, ""):
-            listed.rows.broken(line, f"it has no {chosen.label!r}")
+            collector.row_collector.reject_row(line, f"it has no {chosen.label!r}")
         else:
-            listed.add(line, image, captions, None if label is None else str(label))
+            collector.add(line, image, captions, None if label is None else str(label))
 
 
-def caption_roles(wanted: str | None, known: list[str], source: str) -> Roles:
+def resolve_caption_columns(columns: str | None, available: list[str], source: str) -> ColumnRoles:
     """Which column is the path of the image, and which the caption: as --columns image,caption says, or by their usual names."""
-    if wanted is not None:
-        found = roles(wanted, known, source)
+    if columns is not None:
+        found = resolve_column_roles(columns, available, source)
         if len(found.texts) != 2:
-            raise UsageError(f"--columns {wanted}: name the column of images and that of captions, as in --columns image,caption")
+            raise UsageError(f"--columns {columns}: name the column of images and that of captions, as in --columns image,caption")
         return found
-    image, caption = (next((name for name in usual if name in known), None) for usual in (IMAGES, CAPTIONS))
+    image, caption = (next((name for name in usual if name in available), None) for usual in (IMAGE_COLUMNS, CAPTION_COLUMNS))
     if image is None or caption is None:
         raise UsageError(
-            f"{source} has the columns {', '.join(known)}: name the column of images and that of captions, as in --columns image,caption"
+            f"{source} has the columns {', '.join(available)}: name the column of images and that of captions, as in --columns image,caption"
         )
-    return Roles((image, caption), next((name for name in LABELS if name in known), None))
+    return ColumnRoles((image, caption), next((name for name in LABEL_COLUMNS if name in available), None))
 
 
-def read_caption_folder(folder: Path, how: How, source: str, columns: str | None) -> Splits:
+def read_caption_folder(folder: Path, options: ImageReadOptions, source: str, columns: str | None) -> Splits:
     """train.* and test.* where there are such tables (test images must be others); else the only table there is."""
-    tables = sorted(f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in TABLES and not f.name.startswith("."))
+    tables = sorted(f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in TABLE_READERS and not f.name.startswith("."))
     by_name = {f.stem.lower(): f for f in tables}
     if "train" in by_name:
-        train = read_caption_table(by_name["train"], how, source, columns)
-        test = read_caption_table(by_name["test"], how, source, columns) if "test" in by_name else None
+        train = read_caption_table(by_name["train"], options, source, columns)
+        test = read_caption_table(by_name["test"], options, source, columns) if "test" in by_name else None
         return Splits(train, test) if test is None else _same_classes(train, test)
     if len(tables) != 1:
         found = f"{len(tables)} tables ({', '.join(f.name for f in tables[:5])})" if tables else "none"
         raise UsageError(
-            f"{source} should hold one table of images and captions ({' '.join(TABLES)}), or train.* and test.*: found {found}"
+            f"{source} should hold one table of images and captions ({' '.join(TABLE_READERS)}), or train.* and test.*: found {found}"
         )
-    return Splits(read_caption_table(tables[0], how, source, columns), None)
+    return Splits(read_caption_table(tables[0], options, source, columns), None)
 
 
-def _same_classes(train: Captioned, test: Captioned) -> Splits:
+def _same_classes(train: CaptionedImages, test: CaptionedImages) -> Splits:
     """Both parts with one numbering of the classes and as many channels; none of the test images may be one of the training's."""
     seen = {train.name(i) for i in range(len(train))}
     if both := next((test.name(i) for i in range(len(test)) if test.name(i) in seen), None):

@@ -7,72 +7,77 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nearfar.core import Run, Sizes, UsageError
-from nearfar.data.common.arrays import How
-from nearfar.data.common.input_interface import Inputs, Progress
+from nearfar.core import Sizes, TrainConfig, UsageError
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.arrays import ImageReadOptions
+from nearfar.data.common.input_interface import Inputs
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.tokenizer import Tokenizer, pretrained_tokenizer, train_tokenizer
-from nearfar.data.image_text.dataset import Captioned, as_texts
-from nearfar.data.image_text.load import fitted, is_captioned, open_captioned, read_captioned
-from nearfar.data.images.accept import adapted, as_images, read_all
-from nearfar.data.images.decode import EXTENSIONS
+from nearfar.data.common.tokenizer import Tokenizer, load_pretrained_tokenizer, train_tokenizer
+from nearfar.data.image_text.dataset import CaptionedImages, as_texts
+from nearfar.data.image_text.load import adapt_captioned_images, is_captioned, load_all_captions, load_captions
+from nearfar.data.images.decode import IMAGE_EXTENSIONS
+from nearfar.data.images.image_adapter import adapt_images, as_images, load_all_images
 from nearfar.data.text.dataset import Texts
 
 
 @dataclass(frozen=True)
 class ImageTextInputs(Inputs):
-    reads = ("image_size", "columns", "tokenizer", "vocabulary", "length")
+    used_settings = ("image_size", "columns", "tokenizer", "vocab_size", "max_length")
 
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
     """None: the one that the run names, or one trained on the captions of the training split."""
 
-    def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        size = run.image_size if self.sizes is None else self.sizes["size"]
-        found = open_captioned(spec, How(size, run.on_error, progress), seed=run.seed, columns=run.columns, split=split)
-        tokenizer = self.tokenizer or _tokenizer(run, found.train)
-        train, test = (None if p is None else self._fit(p).tokenised(tokenizer, run.length) for p in (found.train, found.test))
+    def load_splits(
+        self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
+    ) -> Splits:
+        size = config.image_size if self.sizes is None else self.sizes["size"]
+        found = load_captions(
+            spec, ImageReadOptions(size, config.on_error, progress), seed=config.seed, columns=config.columns, test_ids=test_ids
+        )
+        tokenizer = self.tokenizer or _tokenizer(config, found.train)
+        train, test = (None if p is None else self._fit(p).tokenize(tokenizer, config.max_length) for p in (found.train, found.test))
         return Splits(train, test, found.test_ids)
 
-    def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
+    def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
         """The images, with captions or without."""
         assert self.sizes is not None
         if is_captioned(spec):
-            found = read_captioned(spec, How(self.sizes["size"], run.on_error, progress), run.columns)
+            found = load_all_captions(spec, ImageReadOptions(self.sizes["size"], config.on_error, progress), config.columns)
             return [part.images for part in (found.train, found.test) if part is not None]
-        found = read_all(spec, image_size=self.sizes["size"], on_error=run.on_error, progress=progress)
+        found = load_all_images(spec, image_size=self.sizes["size"], on_error=config.on_error, progress=progress)
         return [part for part in (found.train, found.test) if part is not None]
 
-    def accept(self, what: Any) -> list[Any]:
+    def adapt(self, samples: Any) -> list[Any]:
         """Captioned images are their images; a list of strings that name no image files are texts."""
         assert self.sizes is not None
-        if isinstance(what, Captioned):
-            return [adapted(what.images, self.sizes["channels"], self.sizes["size"])]
-        if isinstance(what, Texts):
-            return [self._coded(what)]
-        if _are_texts(what):
-            return [self._coded(as_texts(what))]
-        if is_captioned(what):
-            found = read_captioned(what, How(self.sizes["size"]))
-            return [part for whole in (found.train, found.test) if whole is not None for part in self.accept(whole)]
-        return as_images(what, channels=self.sizes["channels"], size=self.sizes["size"])
+        if isinstance(samples, CaptionedImages):
+            return [adapt_images(samples.images, self.sizes["channels"], self.sizes["size"])]
+        if isinstance(samples, Texts):
+            return [self._coded(samples)]
+        if _are_texts(samples):
+            return [self._coded(as_texts(samples))]
+        if is_captioned(samples):
+            found = load_all_captions(samples, ImageReadOptions(self.sizes["size"]))
+            return [part for whole in (found.train, found.test) if whole is not None for part in self.adapt(whole)]
+        return as_images(samples, channels=self.sizes["channels"], size=self.sizes["size"])
 
-    def _fit(self, data: Captioned) -> Captioned:
-        return data if self.sizes is None else fitted(data, self.sizes["channels"], self.sizes["size"])
+    def _fit(self, data: CaptionedImages) -> CaptionedImages:
+        return data if self.sizes is None else adapt_captioned_images(data, self.sizes["channels"], self.sizes["size"])
 
     def _coded(self, texts: Texts) -> Texts:
         assert self.sizes is not None
         if self.tokenizer is None:
             raise UsageError("this run has lost its tokenizer: tokenizer.json is missing from its folder")
-        return texts.tokenised(self.tokenizer, self.sizes["text"]["length"])
+        return texts.tokenize(self.tokenizer, self.sizes["text"]["max_length"])
 
 
 def _are_texts(what: Any) -> bool:
     strings = isinstance(what, (list, tuple)) and len(what) > 0 and all(isinstance(text, str) for text in what)
-    return strings and not any(Path(text).suffix.lower() in EXTENSIONS for text in what)
+    return strings and not any(Path(text).suffix.lower() in IMAGE_EXTENSIONS for text in what)
 
 
-def _tokenizer(run: Run, train: Captioned) -> Tokenizer:
-    if run.tokenizer != "auto":
-        return pretrained_tokenizer(run.tokenizer)
-    return train_tokenizer(train.every_caption(), run.vocabulary)
+def _tokenizer(config: TrainConfig, train: CaptionedImages) -> Tokenizer:
+    if config.tokenizer != "auto":
+        return load_pretrained_tokenizer(config.tokenizer)
+    return train_tokenizer(train.get_unique_captions(), config.vocab_size)

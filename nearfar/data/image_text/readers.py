@@ -9,54 +9,56 @@ from typing import Literal
 import numpy as np
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.arrays import How
+from nearfar.data.common.arrays import ImageReadOptions
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.tables import TABLES
-from nearfar.data.common.text_rows import Collected, lines_of
-from nearfar.data.image_text.caption_tables import Listed
-from nearfar.data.image_text.dataset import Captioned, with_captions
+from nearfar.data.common.text_rows import RowCollector, iterate_lines
+from nearfar.data.common.text_tables import TABLE_READERS
+from nearfar.data.image_text.caption_tables import CaptionCollector
+from nearfar.data.image_text.dataset import CaptionedImages, attach_captions
 from nearfar.data.images.dataset import Images
-from nearfar.data.images.load import read
+from nearfar.data.images.load import load_image_source
 
-DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-SAID = ("the digit {}", "a handwritten {}", "somebody wrote the number {}", "this is a {}")
-TOKENS, PART = "Flickr8k.token.txt", "Flickr_8k.{}Images.txt"
-EMOJIS = "emoji.tsv"
+DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+CAPTION_TEMPLATES = ("the digit {}", "a handwritten {}", "somebody wrote the number {}", "this is a {}")
+FLICKR8K_CAPTION_FILE, FLICKR8K_SPLIT_FILE = "Flickr8k.token.txt", "Flickr_8k.{}Images.txt"
+EMOJI_TABLE = "emoji.tsv"
 
 
-def digits_captions(how: How) -> Splits:
+def make_digits_captions(options: ImageReadOptions) -> Splits:
     """scikit-learn's handwritten digits, each with four sentences that say which it is."""
-    images: Images = read("digits", how).train
+    images: Images = load_image_source("digits", options).train
     assert images.labels is not None
-    named = Images(images.store, images.ids, images.labels, DIGITS, "digits-captions")
-    return Splits(with_captions(named, [[said.format(DIGITS[label]) for said in SAID] for label in images.labels]), None)
+    named = Images(images.store, images.ids, images.labels, DIGIT_NAMES, "digits-captions")
+    return Splits(
+        attach_captions(named, [[said.format(DIGIT_NAMES[label]) for said in CAPTION_TEMPLATES] for label in images.labels]), None
+    )
 
 
-def is_flickr8k(folder: Path) -> bool:
-    return (folder / TOKENS).is_file()
+def is_flickr8k_folder(folder: Path) -> bool:
+    return (folder / FLICKR8K_CAPTION_FILE).is_file()
 
 
-def read_flickr8k(folder: Path, how: How, source: str, test: Literal["test", "dev"] = "test") -> Splits:
+def read_flickr8k(folder: Path, options: ImageReadOptions, source: str, test_split: Literal["test", "dev"] = "test") -> Splits:
     """Hodosh, Young & Hockenmaier (2013): five captions an image; 6,000 images to learn from, 1,000 to test on, as published.
 
     `test="dev"`: tested on the 1,000 images for choosing settings instead. The others are not opened.
     """
-    names = [_names(folder / PART.format(part), how) for part in ("train", test)]
-    rows = Collected(how.on_error)
-    rows.open(TOKENS)
-    listed, wanted = Listed(_pictures(folder), rows), set(names[0]) | set(names[1])
-    for line, text in lines_of(folder / TOKENS, rows):
+    names = [_names(folder / FLICKR8K_SPLIT_FILE.format(part), options) for part in ("train", test_split)]
+    rows = RowCollector(options.on_error)
+    rows.start_file(FLICKR8K_CAPTION_FILE)
+    listed, wanted = CaptionCollector(_pictures(folder), rows), set(names[0]) | set(names[1])
+    for line, text in iterate_lines(folder / FLICKR8K_CAPTION_FILE, rows):
         place, tab, caption = text.partition("\t")
         image, number, _ = place.rpartition("#")
         if not (tab and number):
-            rows.broken(line, "expected IMAGE.jpg#0, a tab and a caption")
+            rows.reject_row(line, "expected IMAGE.jpg#0, a tab and a caption")
         elif image in wanted:
             listed.add(line, image, [caption])
-    found = listed.captioned(source, how)
+    found = listed.to_captioned_images(source, options)
     row = {found.name(i): i for i in range(len(found))}
     train, tested = ([row[name] for name in part if name in row] for part in names)
-    if len(row) < len(wanted) and how.on_error == "stop":
-        raise UsageError(f"{folder / TOKENS} has no captions for {min(wanted - row.keys())}, which the lists of images name")
+    if len(row) < len(wanted) and options.on_error == "stop":
+        raise UsageError(f"{folder / FLICKR8K_CAPTION_FILE} has no captions for {min(wanted - row.keys())}, which the lists of images name")
     return Splits(found.subset(train), found.subset(tested))
 
 
@@ -68,17 +70,17 @@ def _pictures(folder: Path) -> Path:
     return found.absolute()
 
 
-def _names(path: Path, how: How) -> list[str]:
+def _names(path: Path, options: ImageReadOptions) -> list[str]:
     if not path.is_file():
         raise UsageError(f"{path} is missing: it says which images are for what")
-    return [line.strip() for _, line in lines_of(path, Collected(how.on_error, files=[path.name])) if line.strip()]
+    return [line.strip() for _, line in iterate_lines(path, RowCollector(options.on_error, files=[path.name])) if line.strip()]
 
 
-def is_emoji(folder: Path) -> bool:
-    return (folder / EMOJIS).is_file()
+def is_emoji_folder(folder: Path) -> bool:
+    return (folder / EMOJI_TABLE).is_file()
 
 
-def read_emoji(folder: Path, how: How, source: str) -> Splits:
+def read_emoji_folder(folder: Path, options: ImageReadOptions, source: str) -> Splits:
     """emoji.tsv (image, name, short_names, category) beside one folder of drawings a vendor.
 
     An emoji is one thing with a drawing of each vendor's; its captions are its Unicode name and its short names, its class the
@@ -86,22 +88,22 @@ def read_emoji(folder: Path, how: How, source: str) -> Splits:
     """
     vendors = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not vendors:
-        raise UsageError(f"{folder} has no folders of drawings beside {EMOJIS}")
-    rows = Collected(how.on_error)
-    rows.open(EMOJIS)
-    listed = Listed(folder.absolute(), rows)
-    for thing, (line, row) in enumerate(TABLES[".tsv"](folder / EMOJIS, rows)):
+        raise UsageError(f"{folder} has no folders of drawings beside {EMOJI_TABLE}")
+    rows = RowCollector(options.on_error)
+    rows.start_file(EMOJI_TABLE)
+    listed = CaptionCollector(folder.absolute(), rows)
+    for thing, (line, row) in enumerate(TABLE_READERS[".tsv"](folder / EMOJI_TABLE, rows)):
         if missing := next((c for c in ("image", "name", "short_names", "category") if not row.get(c)), None):
-            rows.broken(line, f"it has no {missing!r}")
+            rows.reject_row(line, f"it has no {missing!r}")
             continue
         drawn = [f"{vendor}/{row['image']}" for vendor in vendors if (folder / vendor / row["image"]).is_file()]
         if not drawn:
-            rows.broken(line, f"none of {', '.join(vendors)} has drawn {row['image']}")
+            rows.reject_row(line, f"none of {', '.join(vendors)} has drawn {row['image']}")
         said = dict.fromkeys(_plain(name) for name in (row["name"], *row["short_names"].split(",")))
         for path in drawn:
             listed.add(line, path, said, row["category"])
-        listed.things += [thing] * (len(listed.numbers) - len(listed.things))
-    return Splits(listed.captioned(source, how), None)
+        listed.object_ids += [thing] * (len(listed.image_numbers) - len(listed.object_ids))
+    return Splits(listed.to_captioned_images(source, options), None)
 
 
 def _plain(name: str) -> str:
@@ -109,6 +111,6 @@ def _plain(name: str) -> str:
     return " ".join(re.sub(r"[_\-]", " ", name.lower()).split())
 
 
-def vendor_of(data: Captioned) -> np.ndarray:
+def get_vendors(data: CaptionedImages) -> np.ndarray:
     """For each drawing of an emoji, the folder that it lies in."""
     return np.array([data.name(i).split("/")[0] for i in range(len(data))])

@@ -20,82 +20,82 @@ from pathlib import Path
 import numpy as np
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.arrays import How, number_classes
+from nearfar.data.common.arrays import ImageReadOptions, encode_labels
+from nearfar.data.common.image_stores import ImageFileStore, InMemoryImageStore, fingerprint_file, hash_bytes
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.stores import Files, InMemory, digest, file_mark
 from nearfar.data.images.dataset import Images
-from nearfar.data.images.decode import EXTENSIONS, BrokenImage, frame, in_threads, is_grey, opened
+from nearfar.data.images.decode import IMAGE_EXTENSIONS, BrokenImage, is_gray, map_in_threads, open_image, read_upright_size
 
-MEMORY_LIMIT = 1 << 30
+MAX_BYTES_IN_MEMORY = 1 << 30
 """Up to this many bytes of pixels are decoded once, into memory; more are read from the files, batch by batch, and views are cut
-out of the files themselves, at their own size (see `cut`)."""
-DEFAULT_SIZE = 64
+out of the files themselves, at their own size (see `read_crops`)."""
+DEFAULT_IMAGE_SIZE = 64
 _TEST_NAMES = ("test", "val", "valid", "validation")
 
 
 @dataclass(frozen=True)
-class Header:
+class ImageHeader:
     """What is known of a file without keeping its pixels."""
 
-    frame: tuple[int, int]
-    grey: bool
-    mark: str
+    size: tuple[int, int]
+    is_gray: bool
+    fingerprint: str
 
 
-def read_folder(folder: Path, how: How, source: str) -> Splits:
+def read_image_folder(folder: Path, options: ImageReadOptions, source: str) -> Splits:
     """Look at every file, decide on channels and size, decode what fits into memory.
 
     `how.progress` counts the files of each pass: the look, then the decoding of each split. With on_error "skip"
     the look decodes every file to find the broken ones; with "stop" it reads headers only.
     """
     parts, depth = _parts(_image_paths(folder))
-    return read_listed(folder, parts, depth, how, source)
+    return read_image_paths(folder, parts, depth, options, source)
 
 
-def read_files(paths: Sequence[str | os.PathLike], how: How, source: str) -> Splits:
+def read_image_files(paths: Sequence[str | os.PathLike], options: ImageReadOptions, source: str) -> Splits:
     """Image files in the order given, by the rules of folders; without labels."""
-    return read_listed(Path(), [[os.path.expanduser(os.fspath(path)) for path in paths]], None, how, source)
+    return read_image_paths(Path(), [[os.path.expanduser(os.fspath(path)) for path in paths]], None, options, source)
 
 
-def read_listed(folder: Path, parts: list[list[str]], depth: int | None, how: How, source: str) -> Splits:
+def read_image_paths(folder: Path, split_paths: list[list[str]], class_depth: int | None, options: ImageReadOptions, source: str) -> Splits:
     """Paths relative to `folder`, for training and perhaps for testing; the folders at `depth` name classes."""
-    headers, skipped = _look(folder, [path for part in parts for path in part], how)
-    kept = [[path for path in part if path in headers] for part in parts]
-    for part, left in zip(parts, kept, strict=True):
+    headers, skipped = _look(folder, [path for part in split_paths for path in part], options)
+    kept = [[path for path in part if path in headers] for part in split_paths]
+    for part, left in zip(split_paths, kept, strict=True):
         if not left:
             raise UsageError(f"none of {len(part)} image files can be read; the first is {folder / part[0]}")
-    channels = 1 if all(h.grey for h in headers.values()) else 3
-    size = how.image_size or common_size(h.frame for h in headers.values())
-    whole = len(headers) * channels * size * size <= MEMORY_LIMIT
-    labels, classes = ([None], ()) if depth is None else _labels(kept, depth)
+    channels = 1 if all(h.is_gray for h in headers.values()) else 3
+    size = options.image_size or find_common_size(h.size for h in headers.values())
+    whole = len(headers) * channels * size * size <= MAX_BYTES_IN_MEMORY
+    labels, classes = ([None], ()) if class_depth is None else _labels(kept, class_depth)
 
     def images(paths: list[str], labels: np.ndarray | None) -> Images:
-        listed = "\n".join(f"{headers[p].mark} {p}" for p in paths)
-        fingerprint = digest(os.fsencode(listed), str((channels, size)).encode())
-        names, sides = np.array([os.fsencode(p) for p in paths]), np.array([headers[p].frame for p in paths], dtype=np.int32)
-        files, rows = Files(folder.absolute(), names, (channels, size, size), sides, fingerprint), np.arange(len(paths))
-        store = InMemory(files.read(rows, how.progress), tuple(paths), fingerprint) if whole else files
+        listed = "\n".join(f"{headers[p].fingerprint} {p}" for p in paths)
+        fingerprint = hash_bytes(os.fsencode(listed), str((channels, size)).encode())
+        names, sides = np.array([os.fsencode(p) for p in paths]), np.array([headers[p].size for p in paths], dtype=np.int32)
+        files, rows = ImageFileStore(folder.absolute(), names, (channels, size, size), sides, fingerprint), np.arange(len(paths))
+        store = InMemoryImageStore(files.read(rows, options.progress), tuple(paths), fingerprint) if whole else files
         return Images(store, rows, labels, classes, source, skipped)
 
     found = [images(paths, y) for paths, y in zip(kept, labels, strict=True)]
     return Splits(found[0], found[1] if len(found) == 2 else None)
 
 
-def common_size(sizes: Iterable[tuple[int, int]]) -> int:
+def find_common_size(sizes: Iterable[tuple[int, int]]) -> int:
     """The side of the square that all images share, else 64."""
     found = set(sizes)
     width, height = next(iter(found))
-    return width if len(found) == 1 and width == height else DEFAULT_SIZE
+    return width if len(found) == 1 and width == height else DEFAULT_IMAGE_SIZE
 
 
 def _image_paths(folder: Path) -> list[str]:
     """Paths of image files relative to `folder`, sorted."""
     files = [p.relative_to(folder).as_posix() for p in _walk(folder, ())]
-    images = sorted(f for f in files if Path(f).suffix.lower() in EXTENSIONS)
+    images = sorted(f for f in files if Path(f).suffix.lower() in IMAGE_EXTENSIONS)
     if not images:
         found = Counter(Path(f).suffix.lower() or "without extension" for f in files)
         listed = ", ".join(f"{count} {kind}" for kind, count in found.most_common(5)) or "nothing: the folder is empty"
-        raise UsageError(f"no images in {folder}: looked for {' '.join(EXTENSIONS)}, found {listed}")
+        raise UsageError(f"no images in {folder}: looked for {' '.join(IMAGE_EXTENSIONS)}, found {listed}")
     return images
 
 
@@ -130,19 +130,19 @@ def _labels(parts: list[list[str]], depth: int) -> tuple[list[np.ndarray | None]
     """The folder at `depth` that holds each file names its class; a part with a file outside such folders has no labels."""
     names = [[path.split("/")[depth] for path in part if path.count("/") > depth] for part in parts]
     complete = [np.array(n) if len(n) == len(part) else None for n, part in zip(names, parts, strict=True)]
-    labels, classes = number_classes(*complete)
+    labels, classes = encode_labels(*complete)
     return (labels, classes) if len(classes) > 1 else ([None for _ in parts], ())
 
 
-def _look(folder: Path, paths: list[str], how: How) -> tuple[dict[str, Header], tuple[str, ...]]:
+def _look(folder: Path, paths: list[str], options: ImageReadOptions) -> tuple[dict[str, ImageHeader], tuple[str, ...]]:
     """Headers of the files that can be read, and the paths of the others."""
 
-    def look(name: str) -> Header | BrokenImage:
+    def look(name: str) -> ImageHeader | BrokenImage:
         path = folder / name
         try:
-            with opened(path) as image:
-                header = Header(frame(image), is_grey(image), file_mark(path))
-                if how.on_error == "skip":
+            with open_image(path) as image:
+                header = ImageHeader(read_upright_size(image), is_gray(image), fingerprint_file(path))
+                if options.on_error == "skip":
                     image.draft(None, (1, 1))  # every byte of a JPEG is read, few of its pixels are computed
                     image.load()
                 return header
@@ -150,11 +150,11 @@ def _look(folder: Path, paths: list[str], how: How) -> tuple[dict[str, Header], 
             return e
 
     headers, skipped = {}, []
-    for name, found in zip(paths, in_threads(look, paths, how.progress), strict=True):
-        if isinstance(found, Header):
+    for name, found in zip(paths, map_in_threads(look, paths, options.progress), strict=True):
+        if isinstance(found, ImageHeader):
             headers[name] = found
-        elif how.on_error == "skip":
+        elif options.on_error == "skip":
             skipped.append(name)
         else:
-            raise found.usage_error(folder / name) from found
+            raise found.to_usage_error(folder / name) from found
     return headers, tuple(skipped)

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import UInt8
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.arrays import How, as_labels, as_pixels, in_memory, number_classes
+from nearfar.data.common.arrays import ImageReadOptions, as_label_array, as_pixels, build_images, encode_labels
 from nearfar.data.common.splits import Splits
 
 _CIFAR_TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
@@ -24,7 +24,7 @@ _NPZ_IMAGES = {"train": ("x", "images", "x_train", "train_images"), "test": ("x_
 _NPZ_LABELS = {"train": ("y", "labels", "y_train", "train_labels"), "test": ("y_test", "test_labels", "y_val", "val_labels")}
 
 
-def cifar_folder(folder: Path) -> Path | None:
+def find_cifar_folder(folder: Path) -> Path | None:
     """Where CIFAR-10's binary files lie: here, or in the folder that its archive unpacks to."""
     pickles = next((f for f in (folder, folder / "cifar-10-batches-py") if (f / "data_batch_1").is_file()), None)
     if pickles:
@@ -34,7 +34,7 @@ def cifar_folder(folder: Path) -> Path | None:
     return next((f for f in (folder, folder / "cifar-10-batches-bin") if any((f / b).is_file() for b in _CIFAR_TRAIN)), None)
 
 
-def read_cifar(folder: Path, how: How, source: str) -> Splits:
+def read_cifar(folder: Path, options: ImageReadOptions, source: str) -> Splits:
     """CIFAR-10's binary version: five training files and `test_batch.bin` of records (label, 3 x 32 x 32 bytes).
 
     `batches.meta.txt` names the classes, one a line. Krizhevsky, Learning multiple layers of features from tiny images, 2009.
@@ -46,7 +46,7 @@ def read_cifar(folder: Path, how: How, source: str) -> Splits:
     def part(files: list[np.ndarray]):
         records = np.concatenate(files)
         pixels = torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32))
-        return in_memory(pixels, how, source, records[:, 0].astype(np.int64), classes)
+        return build_images(pixels, options, source, records[:, 0].astype(np.int64), classes)
 
     return Splits(part(train), part(test))
 
@@ -66,11 +66,11 @@ def _cifar_records(path: Path, classes: int) -> UInt8[np.ndarray, "n record"]:
     return records
 
 
-def idx_folder(folder: Path) -> Path | None:
+def find_idx_folder(folder: Path) -> Path | None:
     return folder if _idx_file(folder, "train", "images") else None
 
 
-def read_idx(folder: Path, how: How, source: str) -> Splits:
+def read_idx(folder: Path, options: ImageReadOptions, source: str) -> Splits:
     """MNIST's layout, Fashion-MNIST's too: `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-…`.
 
     A dot may stand for the second hyphen, and each file may end in .gz. Labels and test files may be missing.
@@ -81,9 +81,9 @@ def read_idx(folder: Path, how: How, source: str) -> Splits:
         if image_file := _idx_file(folder, part, "images"):
             images[part] = torch.from_numpy(_idx_values(image_file, 3).copy())[:, None]
             label_file = _idx_file(folder, part, "labels")
-            labels[part] = as_labels(_idx_values(label_file, 1), len(images[part]), str(image_file)) if label_file else None
-    coded, classes = number_classes(*labels.values())
-    parts = [in_memory(p, how, source, y, classes) for p, y in zip(images.values(), coded, strict=True)]
+            labels[part] = as_label_array(_idx_values(label_file, 1), len(images[part]), str(image_file)) if label_file else None
+    coded, classes = encode_labels(*labels.values())
+    parts = [build_images(p, options, source, y, classes) for p, y in zip(images.values(), coded, strict=True)]
     return Splits(parts[0], parts[1] if len(parts) == 2 else None)
 
 
@@ -116,7 +116,7 @@ def _bytes(path: Path) -> bytes:
         raise UsageError(f"cannot read {path}: {e.strerror}") from e
 
 
-def read_numpy(path: Path, how: How, source: str) -> Splits:
+def read_numpy(path: Path, options: ImageReadOptions, source: str) -> Splits:
     """A .npy of images, or an .npz with the keys (in any case; the first that is there)
 
         x, images, x_train, train_images               images
@@ -126,7 +126,7 @@ def read_numpy(path: Path, how: How, source: str) -> Splits:
 
     Arrays of Python objects are refused, for reading them would run code from the file.
     """
-    arrays = _numpy_arrays(path)
+    arrays = read_numpy_arrays(path)
     keys = {name.lower(): name for name in reversed(arrays)}
     parts = {}
     for part in ("train", "test"):
@@ -135,17 +135,17 @@ def read_numpy(path: Path, how: How, source: str) -> Splits:
             where = f"{path}, array '{key}'," if path.suffix.lower() == ".npz" else str(path)
             pixels = as_pixels(arrays[key], where)
             label_key = next((keys[k] for k in _NPZ_LABELS[part] if k in keys), None)
-            parts[part] = (pixels, None if label_key is None else as_labels(arrays[label_key], len(pixels), where))
+            parts[part] = (pixels, None if label_key is None else as_label_array(arrays[label_key], len(pixels), where))
     if "train" not in parts:
         raise UsageError(
             f"{path} has no array of images: looked for the keys {', '.join(_NPZ_IMAGES['train'])}, found {', '.join(arrays) or 'none'}"
         )
-    coded, classes = number_classes(*(labels for _, labels in parts.values()))
-    found = [in_memory(pixels, how, source, y, classes) for (pixels, _), y in zip(parts.values(), coded, strict=True)]
+    coded, classes = encode_labels(*(labels for _, labels in parts.values()))
+    found = [build_images(pixels, options, source, y, classes) for (pixels, _), y in zip(parts.values(), coded, strict=True)]
     return Splits(found[0], found[1] if len(found) == 2 else None)
 
 
-def _numpy_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_numpy_arrays(path: Path) -> dict[str, np.ndarray]:
     archive = path.suffix.lower() == ".npz"
     try:
         with path.open("rb") as f:

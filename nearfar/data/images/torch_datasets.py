@@ -11,33 +11,33 @@ from PIL import Image
 from torch import Tensor
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.arrays import How, as_labels, as_pixels, number_classes
+from nearfar.data.common.arrays import ImageReadOptions, as_label_array, as_pixels, encode_labels
+from nearfar.data.common.image_stores import InMemoryImageStore
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.stores import InMemory
 from nearfar.data.images.dataset import Images
-from nearfar.data.images.decode import flat, is_grey, pixels_of, resize, upright
-from nearfar.data.images.image_folder import common_size
+from nearfar.data.images.decode import convert_channels, is_gray, resize_images, rotate_upright, to_pixel_array
+from nearfar.data.images.image_folder import find_common_size
 
 
-def read_items(dataset: Any, how: How, source: str) -> Splits:
+def read_torch_dataset(dataset: Any, options: ImageReadOptions, source: str) -> Splits:
     """Items are an image (Pillow, array or tensor) or a pair (image, label).
 
     Sizes may differ: the rules of folders apply. Each item is read once; a random augmentation in the dataset is
     therefore frozen. `dataset.classes` names the classes where labels are positions in it.
     """
-    images, labels, rows = _collect(dataset, how, source)
+    images, labels, rows = _collect(dataset, options, source)
     if not images:
         raise UsageError(f"{source} has no item that can be read")
     channels = max(len(image) for image in images)
-    size = how.image_size or common_size({image.shape[1:] for image in images})
+    size = options.image_size or find_common_size({image.shape[1:] for image in images})
     pixels = torch.cat([_scaled(image, size).expand(-1, channels, -1, -1) for image in images])
     coded, classes = _classes(labels, dataset, source)
     skipped = tuple(f"row {i}" for i in np.setdiff1d(np.arange(len(dataset)), rows))
-    store = InMemory(pixels, tuple(f"row {i}" for i in rows))
+    store = InMemoryImageStore(pixels, tuple(f"row {i}" for i in rows))
     return Splits(Images(store, np.arange(len(pixels)), coded, classes, source, skipped), None)
 
 
-def _collect(dataset: Any, how: How, source: str) -> tuple[list[np.ndarray], list[Any], list[int]]:
+def _collect(dataset: Any, options: ImageReadOptions, source: str) -> tuple[list[np.ndarray], list[Any], list[int]]:
     images, labels, rows = [], [], []
     for i in range(len(dataset)):
         try:
@@ -45,20 +45,20 @@ def _collect(dataset: Any, how: How, source: str) -> tuple[list[np.ndarray], lis
             image, label = item if isinstance(item, (tuple, list)) and len(item) == 2 else (item, None)
             image = _pixels(image)
         except Exception as e:  # a stranger's dataset may raise anything
-            if how.on_error == "stop":
+            if options.on_error == "stop":
                 raise UsageError(f"item {i} of {source}: {e}. Leave such items out with --on-error skip") from e
             continue
-        images.append(_scaled(image, how.image_size)[0].numpy() if how.image_size else image)
+        images.append(_scaled(image, options.image_size)[0].numpy() if options.image_size else image)
         labels.append(label)
         rows.append(i)
-        if how.progress:
-            how.progress(i + 1, len(dataset))
+        if options.progress:
+            options.progress(i + 1, len(dataset))
     return images, labels, rows
 
 
 def _pixels(image: Any) -> UInt8[np.ndarray, "c h w"]:
     if isinstance(image, Image.Image):
-        return pixels_of(flat(upright(image), 1 if is_grey(image) else 3))
+        return to_pixel_array(convert_channels(rotate_upright(image), 1 if is_gray(image) else 3))
     if isinstance(image, (np.ndarray, Tensor)):
         return as_pixels(image[None], "it")[0].numpy()
     raise TypeError(f"it is a {type(image).__name__}; an item is an image (Pillow, array, tensor) or a pair (image, label)")
@@ -66,7 +66,7 @@ def _pixels(image: Any) -> UInt8[np.ndarray, "c h w"]:
 
 def _scaled(image: UInt8[np.ndarray, "c h w"], size: int) -> UInt8[Tensor, "1 c size size"]:
     pixels = torch.from_numpy(image.copy())[None]
-    return pixels if image.shape[1:] == (size, size) else resize(pixels, size)
+    return pixels if image.shape[1:] == (size, size) else resize_images(pixels, size)
 
 
 def _classes(labels: list[Any], dataset: Any, source: str) -> tuple[np.ndarray | None, tuple[str, ...]]:
@@ -74,9 +74,9 @@ def _classes(labels: list[Any], dataset: Any, source: str) -> tuple[np.ndarray |
         return None, ()
     if any(label is None for label in labels):
         raise UsageError(f"{source} has labels for some items only")
-    values = as_labels([v.item() if isinstance(v, (Tensor, np.generic)) else v for v in labels], len(labels), source)
+    values = as_label_array([v.item() if isinstance(v, (Tensor, np.generic)) else v for v in labels], len(labels), source)
     names = getattr(dataset, "classes", None)
     if names and values.dtype.kind in "iu" and values.min() >= 0 and values.max() < len(names):
         return values.astype(np.int64), tuple(str(name) for name in names)
-    coded, classes = number_classes(values)
+    coded, classes = encode_labels(values)
     return coded[0], classes

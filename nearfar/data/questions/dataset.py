@@ -21,13 +21,13 @@ import numpy as np
 from jaxtyping import Bool, Int64
 
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
-from nearfar.data.common.tables import TABLES
-from nearfar.data.common.text_rows import Collected
-from nearfar.data.samples.docstrings import docstrings
+from nearfar.core.random_key import RandomKey
+from nearfar.data.common.text_rows import RowCollector
+from nearfar.data.common.text_tables import TABLE_READERS
+from nearfar.data.samples.docstrings import make_docstrings
 from nearfar.data.text.dataset import Texts, TextStore
 
-Rows = tuple[int, ...]
+PassageIds = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +36,13 @@ class Questions:
 
     questions: tuple[str, ...]
     passages: tuple[str, ...]
-    gold: tuple[Rows, ...]
+    gold: tuple[PassageIds, ...]
     """For each question the passages that answer it."""
     answers: tuple[tuple[str, ...], ...]
     """For each question the accepted answers; empty where only passages are known."""
-    candidates: tuple[Rows, ...]
+    candidates: tuple[PassageIds, ...]
     """For each question the passages that were judged for it (its gold ones among them); empty where none were."""
-    documents: Int64[np.ndarray, " p"]
+    passage_documents: Int64[np.ndarray, " p"]
     """For each passage its article: a fair split keeps articles whole."""
     source: str = ""
     skipped: tuple[str, ...] = ()
@@ -52,21 +52,21 @@ class Questions:
         return len(self.questions)
 
     @cached_property
-    def articles(self) -> Int64[np.ndarray, " q"]:
+    def question_documents(self) -> Int64[np.ndarray, " q"]:
         """For each question the article of its first gold passage; -1 where it has none."""
-        return np.array([self.documents[rows[0]] if rows else -1 for rows in self.gold], dtype=np.int64)
+        return np.array([self.passage_documents[rows[0]] if rows else -1 for rows in self.gold], dtype=np.int64)
 
     def subset(self, ids: Sequence[int] | np.ndarray) -> Questions:
         chosen = [int(i) for i in ids]
         fields = ("questions", "gold", "answers", "candidates")
         return replace(self, **{name: tuple(getattr(self, name)[i] for i in chosen) for name in fields})
 
-    def found(self, rows: Int64[np.ndarray, "q k"]) -> Bool[np.ndarray, "q k"]:
+    def is_gold(self, passage_ids: Int64[np.ndarray, "q k"]) -> Bool[np.ndarray, "q k"]:
         """Which of the rows that a search gave for each question answer it."""
-        right = [np.isin(row, np.array(gold, dtype=np.int64)) for row, gold in zip(rows, self.gold, strict=True)]
-        return np.array(right, dtype=bool).reshape(rows.shape)
+        right = [np.isin(row, np.array(gold, dtype=np.int64)) for row, gold in zip(passage_ids, self.gold, strict=True)]
+        return np.array(right, dtype=bool).reshape(passage_ids.shape)
 
-    def pairs(self, negatives: Sequence[Rows] | None = None) -> Texts:
+    def to_training_texts(self, negatives: Sequence[PassageIds] | None = None) -> Texts:
         """Rows to train on: passage, question and, where there are such, answer and negative, one for each gold passage.
 
         `negatives`: for each question passages that look right and are wrong; its gold passages take turns with them. The
@@ -82,17 +82,17 @@ class Questions:
             columns["answer"] = [self.answers[i][0] for i, _, _ in rows]
         if negatives is not None:
             columns["negative"] = [self.passages[negatives[i][n % len(negatives[i])]] for i, _, n in rows]
-        store = TextStore(columns, passages=np.array([self.documents[p] for _, p, _ in rows], dtype=np.int64))
+        store = TextStore(columns, document_ids=np.array([self.passage_documents[p] for _, p, _ in rows], dtype=np.int64))
         return Texts(store, np.arange(len(rows)), source=self.source, skipped=self.skipped)
 
 
 @dataclass
-class _Gathered:
+class _QuestionsBuilder:
     """Questions as a reader finds them: equal passages are one."""
 
-    asked: dict[str, int] = field(default_factory=dict)
+    question_ids: dict[str, int] = field(default_factory=dict)
     """Questions of which several rows speak, by their text."""
-    named: dict[str, int] = field(default_factory=dict)
+    document_ids: dict[str, int] = field(default_factory=dict)
     """Documents by their name."""
     passages: dict[str, int] = field(default_factory=dict)
     documents: list[int] = field(default_factory=list)
@@ -101,62 +101,64 @@ class _Gathered:
     answers: list[dict[str, None]] = field(default_factory=list)
     candidates: list[dict[int, None]] = field(default_factory=list)
 
-    def passage(self, text: str, document: int) -> int:
+    def add_passage(self, text: str, document: int) -> int:
         if text not in self.passages:
             self.passages[text] = len(self.passages)
             self.documents.append(document)
         return self.passages[text]
 
-    def question(self, text: str) -> int:
+    def add_question(self, text: str) -> int:
         self.questions.append(text)
         for column in (self.gold, self.answers, self.candidates):
             column.append({})
         return len(self.questions) - 1
 
-    def question_again(self, text: str) -> int:
+    def find_or_add_question(self, text: str) -> int:
         """The question of this text, a new one the first time."""
-        if text not in self.asked:
-            self.asked[text] = self.question(text)
-        return self.asked[text]
+        if text not in self.question_ids:
+            self.question_ids[text] = self.add_question(text)
+        return self.question_ids[text]
 
-    def done(self, source: str, skipped: Sequence[str]) -> Questions:
+    def build(self, source: str, skipped: Sequence[str]) -> Questions:
         if not self.questions:
             raise UsageError(f"there is no question in {source}")
         rows = {name: tuple(tuple(row) for row in getattr(self, name)) for name in ("gold", "answers", "candidates")}
         documents = np.array(self.documents, dtype=np.int64)
-        return Questions(tuple(self.questions), tuple(self.passages), **rows, documents=documents, source=source, skipped=tuple(skipped))
+        return Questions(
+            tuple(self.questions), tuple(self.passages), **rows, passage_documents=documents, source=source, skipped=tuple(skipped)
+        )
 
 
-def read_questions(path: str | os.PathLike, on_error: str = "stop") -> Questions:
+def load_questions(path: str | os.PathLike, on_error: str = "stop") -> Questions:
     """A file of questions, by its layout. A broken row is named by file and line (in SQuAD's JSON: by its place); with
     `on_error="skip"` it is left out and listed in `skipped`."""
     file = Path(path).expanduser()
     if not file.is_file():
         raise UsageError(f"no questions {os.fspath(path)!r}: there is no such file")
-    collected = Collected(on_error)
-    collected.open(file.name)
-    found = _Gathered()
+    collected = RowCollector(on_error)
+    collected.start_file(file.name)
+    found = _QuestionsBuilder()
     if file.suffix.lower() == ".json":
         _read_squad(file, found, collected)
-    elif file.suffix.lower() in TABLES:
+    elif file.suffix.lower() in TABLE_READERS:
         _read_rows(file, found, collected)
     else:
-        raise UsageError(f"cannot read questions from {file}: give SQuAD's .json, or a table that ends in {' or '.join(TABLES)}")
-    return found.done(os.fspath(path), collected.skipped)
+        raise UsageError(f"cannot read questions from {file}: give SQuAD's .json, or a table that ends in {' or '.join(TABLE_READERS)}")
+    return found.build(os.fspath(path), collected.skipped)
 
 
-class _Broken(Exception):
+class _BrokenEntry(Exception):
     """What is wrong with one entry."""
 
 
-def _get(entry: Any, name: str, kind: type) -> Any:
+def _get_field(entry: Any, name: str, value_type: type) -> Any:
     value: Any = entry.get(name) if isinstance(entry, dict) else None
-    if not isinstance(value, kind) or (kind is str and not str(value).strip()):
-        raise _Broken(f"it has no {name!r} that is {'a text' if kind is str else f'a {kind.__name__}'}")
+    if not isinstance(value, value_type) or (value_type is str and not str(value).strip()):
+        raise _BrokenEntry(f"it has no {name!r} that is {'a text' if value_type is str else f'a {value_type.__name__}'}")
     return value
 
 
-def _read_squad(file: Path, found: _Gathered, collected: Collected) -> None:
+def _read_squad(file: Path, found: _QuestionsBuilder, collected: RowCollector) -> None:
     try:
         articles = json.loads(file.read_text(encoding="utf-8"))["data"]
         nested = [(a, p, paragraph) for a, article in enumerate(articles) for p, paragraph in enumerate(article["paragraphs"])]
@@ -169,67 +171,67 @@ def _read_squad(file: Path, found: _Gathered, collected: Collected) -> None:
     for a, p, paragraph in nested:
         place = f"data[{a}].paragraphs[{p}]"
         try:
-            context, entries = _get(paragraph, "context", str), _get(paragraph, "qas", list)
-        except _Broken as e:
-            _name(collected, place, str(e))
+            context, entries = _get_field(paragraph, "context", str), _get_field(paragraph, "qas", list)
+        except _BrokenEntry as e:
+            _report_broken(collected, place, str(e))
             continue
-        row = found.passage(context, a)
+        row = found.add_passage(context, a)
         for q, entry in enumerate(entries):
             try:
-                _take_squad(entry, context, row, found)
-            except _Broken as e:
-                _name(collected, f"{place}.qas[{q}]", str(e))
+                _add_squad_question(entry, context, row, found)
+            except _BrokenEntry as e:
+                _report_broken(collected, f"{place}.qas[{q}]", str(e))
 
 
-def _take_squad(entry: Any, context: str, row: int, found: _Gathered) -> None:
+def _add_squad_question(entry: Any, context: str, row: int, found: _QuestionsBuilder) -> None:
     """A question with its answers; SQuAD 2's questions without an answer have no passage."""
-    question, answers = _get(entry, "question", str), _get(entry, "answers", list)
+    question, answers = _get_field(entry, "question", str), _get_field(entry, "answers", list)
     texts = []
     for answer in answers:
-        text, start = _get(answer, "text", str), _get(answer, "answer_start", int)
+        text, start = _get_field(answer, "text", str), _get_field(answer, "answer_start", int)
         if context[start : start + len(text)] != text:
-            raise _Broken(f"its answer {text!r} does not stand at character {start} of the context")
+            raise _BrokenEntry(f"its answer {text!r} does not stand at character {start} of the context")
         texts.append(text)
-    number = found.question(question)
+    number = found.add_question(question)
     found.answers[number] = dict.fromkeys(texts)
     found.gold[number] = {row: None} if texts else {}
 
 
-def _name(collected: Collected, place: str, why: str) -> None:
+def _report_broken(collected: RowCollector, place: str, why: str) -> None:
     """As `Collected.broken`, for entries that have a place and no line."""
     if collected.on_error == "stop":
         raise UsageError(f"{collected.files[-1]}, {place}: {why}. Repair it, or leave such rows out with --on-error skip")
     collected.skipped.append(f"{collected.files[-1]}, {place}: {why}")
 
 
-def _read_rows(file: Path, found: _Gathered, collected: Collected) -> None:
+def _read_rows(file: Path, found: _QuestionsBuilder, collected: RowCollector) -> None:
     """A table: of judged sentences, or of questions with their passages."""
-    for line, row in TABLES[file.suffix.lower()](file, collected):
+    for line, row in TABLE_READERS[file.suffix.lower()](file, collected):
         try:
-            (_take_judged if {"qtext", "label", "atext"} <= row.keys() else _take_own)(row, found)
-        except _Broken as e:
-            collected.broken(line, str(e))
+            (_add_judged_row if {"qtext", "label", "atext"} <= row.keys() else _add_question_row)(row, found)
+        except _BrokenEntry as e:
+            collected.reject_row(line, str(e))
 
 
-def _take_judged(row: dict[str, Any], found: _Gathered) -> None:
-    question, passage, label = _get(row, "qtext", str), _get(row, "atext", str), str(row["label"]).strip()
+def _add_judged_row(row: dict[str, Any], found: _QuestionsBuilder) -> None:
+    question, passage, label = _get_field(row, "qtext", str), _get_field(row, "atext", str), str(row["label"]).strip()
     if label not in ("0", "1"):
-        raise _Broken(f"'label' is 0 or 1, got {label!r}")
-    number = found.question_again(question)
-    place = found.passage(passage, number)
+        raise _BrokenEntry(f"'label' is 0 or 1, got {label!r}")
+    number = found.find_or_add_question(question)
+    place = found.add_passage(passage, number)
     found.candidates[number][place] = None
     if label == "1":
         found.gold[number][place] = None
 
 
-def _take_own(row: dict[str, Any], found: _Gathered) -> None:
-    question = _get(row, "question", str)
+def _add_question_row(row: dict[str, Any], found: _QuestionsBuilder) -> None:
+    question = _get_field(row, "question", str)
     gold, negative, answers = (_texts(row, name) for name in ("passage", "negative", "answer"))
     if not gold:
-        raise _Broken("it has no 'passage' (one text) or 'passages' (a list of texts)")
-    number = found.question_again(question)
-    document = found.named.setdefault(str(row.get("document", row.get("title", gold[0]))), len(found.named))
-    places = [found.passage(text, document) for text in (*gold, *negative)]
+        raise _BrokenEntry("it has no 'passage' (one text) or 'passages' (a list of texts)")
+    number = found.find_or_add_question(question)
+    document = found.document_ids.setdefault(str(row.get("document", row.get("title", gold[0]))), len(found.document_ids))
+    places = [found.add_passage(text, document) for text in (*gold, *negative)]
     found.gold[number] |= dict.fromkeys(places[: len(gold)])
     found.answers[number] |= dict.fromkeys(answers)
     if negative:
@@ -242,19 +244,19 @@ def _texts(row: dict[str, Any], one: str) -> list[str]:
     value = row.get(name) or []
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list) or not all(isinstance(v, str) and v.strip() for v in values):
-        raise _Broken(f"{name!r} must be a text or a list of texts, none of them empty")
+        raise _BrokenEntry(f"{name!r} must be a text or a list of texts, none of them empty")
     return values
 
 
-def docstring_questions() -> Texts:
+def make_docstring_questions() -> Texts:
     """The first sentence of each docstring as the question, the others as its passage, those of another docstring of the same module as
     the negative; the answer is the sentence of the passage that has most of its words in common with the question."""
     columns: dict[str, list[str]] = {name: [] for name in ("passage", "question", "answer", "negative")}
     for module, told in _docstrings_by_module().items():
-        further = Key(0)("docstring-questions", module).integers(np.arange(len(told)), max(len(told) - 1, 1))
+        further = RandomKey(0)("docstring-questions", module).integers(np.arange(len(told)), max(len(told) - 1, 1))
         for i, (question, *rest) in enumerate(told if len(told) > 1 else ()):
             other = told[(i + 1 + int(further[i])) % len(told)]
-            row = (" ".join(rest), question, max(rest, key=_in_common(question)), " ".join(other[1:]))
+            row = (" ".join(rest), question, max(rest, key=_count_shared_words(question)), " ".join(other[1:]))
             for name, text in zip(columns, row, strict=True):
                 columns[name].append(text)
     return Texts(TextStore(columns), np.arange(len(columns["question"])), source="docstring-questions")
@@ -262,11 +264,11 @@ def docstring_questions() -> Texts:
 
 def _docstrings_by_module() -> dict[int, list[list[str]]]:
     """The sentences of every docstring that has at least two."""
-    found = docstrings()
-    assert found.passages is not None
+    found = make_docstrings()
+    assert found.document_ids is not None
     assert found.labels is not None
     sentences: dict[tuple[int, int], list[str]] = {}
-    for text, document, module in zip(found.texts(), found.passages, found.labels, strict=True):
+    for text, document, module in zip(found.get_strings(), found.document_ids, found.labels, strict=True):
         sentences.setdefault((int(module), int(document)), []).append(text)
     modules: dict[int, list[list[str]]] = {}
     for (module, _), texts in sentences.items():
@@ -275,6 +277,6 @@ def _docstrings_by_module() -> dict[int, list[list[str]]]:
     return modules
 
 
-def _in_common(question: str) -> Callable[[str], float]:
+def _count_shared_words(question: str) -> Callable[[str], float]:
     words = set(question.lower().split())
     return lambda sentence: len(words & set(sentence.lower().split())) / (1 + len(sentence.split()))

@@ -19,32 +19,32 @@ from pathlib import Path
 import numpy as np
 
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
+from nearfar.core.random_key import RandomKey
 from nearfar.data.text.dataset import Texts, TextStore
 
-MODULES = (
+DOCSTRING_MODULES = (
     "_pydecimal", "_pyio", "asyncio", "datetime", "difflib", "email", "http", "importlib", "inspect", "ipaddress", "logging", "mailbox",
     "multiprocessing", "pathlib", "shutil", "statistics", "tarfile", "threading", "typing", "unittest", "urllib", "xml",
 )  # fmt: skip
-SHORTEST, LONGEST = 4, 40
+MIN_WORDS, MAX_WORDS = 4, 40
 """Words of a sentence; shorter ones say little, longer ones are lists."""
 
 
-def docstrings() -> Texts:
+def make_docstrings() -> Texts:
     sentences, modules, passages = _sentences()
     classes = tuple(sorted(set(modules)))
     labels = np.searchsorted(np.array(classes), np.array(modules)).astype(np.int64)
-    store = TextStore({"text": sentences}, passages=np.array(passages, dtype=np.int64))
+    store = TextStore({"text": sentences}, document_ids=np.array(passages, dtype=np.int64))
     return Texts(store, np.arange(len(store)), labels, classes, source="docstrings")
 
 
-def docstring_triples() -> Texts:
+def make_docstring_triples() -> Texts:
     anchors, positives, negatives = zip(*_triples(), strict=True)
     store = TextStore({"anchor": anchors, "positive": positives, "negative": negatives})
     return Texts(store, np.arange(len(store)), source="docstring-triples")
 
 
-def docstring_pairs() -> Texts:
+def make_docstring_pairs() -> Texts:
     pairs = [pair for a, p, n in _triples() for pair in ((a, p), (a, n))]
     store = TextStore({"sentence1": [a for a, _ in pairs], "sentence2": [b for _, b in pairs]})
     same = np.arange(len(pairs)) % 2
@@ -57,10 +57,10 @@ def _sentences() -> tuple[list[str], list[str], list[int]]:
     """Every sentence once, with its module and the number of its docstring."""
     found: dict[str, tuple[str, int]] = {}
     passage = 0
-    for module in MODULES:
+    for module in DOCSTRING_MODULES:
         for docstring in _docstrings_of(module):
             for sentence in split_sentences(docstring):
-                if SHORTEST <= len(sentence.split()) <= LONGEST:
+                if MIN_WORDS <= len(sentence.split()) <= MAX_WORDS:
                     found.setdefault(sentence, (module, passage))
             passage += 1
     if not found:
@@ -97,7 +97,7 @@ def split_sentences(docstring: str) -> list[str]:
 def _triples() -> list[tuple[str, str, str]]:
     sentences, modules, passages = _sentences()
     members = {m: np.flatnonzero(np.array(modules) == m) for m in set(modules)}
-    draw = Key(0)("docstring-triples").uniform(np.arange(len(sentences)), 1)[:, 0]
+    draw = RandomKey(0)("docstring-triples").uniform(np.arange(len(sentences)), 1)[:, 0]
     triples = []
     for i in range(len(sentences) - 1):
         others = members[modules[i]]

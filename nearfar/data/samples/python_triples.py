@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-MODULES = (
+TRIPLE_MODULES = (
     "argparse", "asyncio.events", "asyncio.futures", "asyncio.protocols", "asyncio.queues", "asyncio.streams", "asyncio.transports",
     "collections", "concurrent.futures._base", "configparser", "csv", "_pydecimal", "_pyio",
     "email.message", "fractions", "http.client", "http.cookiejar", "http.server", "importlib.abc", "ipaddress", "json.decoder",
@@ -25,9 +25,9 @@ MODULES = (
 
 
 @lru_cache(maxsize=1)
-def python_triples() -> list[tuple[str, str, str]]:
+def make_python_triples() -> list[tuple[str, str, str]]:
     """All of them, each once; methods that only one class has are left out, for nothing could be learnt about them."""
-    found = list(dict.fromkeys(triple for module in MODULES for triple in _of_module(module)))
+    found = list(dict.fromkeys(triple for module in TRIPLE_MODULES for triple in _of_module(module)))
     classes = Counter(head for head, relation, _ in found if relation == "of")
     return [triple for triple in found if triple[1] != "of" or classes[triple[0]] > 1]
 

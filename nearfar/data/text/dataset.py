@@ -13,9 +13,9 @@ from jaxtyping import Float32, Int64
 from torch import Tensor
 
 from nearfar.core.errors import NearfarError
-from nearfar.data.common.dataset import Ids, Samples, positions
-from nearfar.data.common.stores import digest
-from nearfar.data.common.tokenizer import Ragged, Tokenizer
+from nearfar.data.common.dataset import Ids, Samples, as_index_array
+from nearfar.data.common.image_stores import hash_bytes
+from nearfar.data.common.tokenizer import RaggedTokenIds, Tokenizer
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,35 +26,37 @@ class TextStore:
     """At least one; the first is what a row is represented by."""
     files: tuple[str, ...] = ()
     """Names of the files, empty for texts that were handed over in memory."""
-    file: Int64[np.ndarray, " n"] | None = None
-    line: Int64[np.ndarray, " n"] | None = None
+    file_ids: Int64[np.ndarray, " n"] | None = None
+    line_numbers: Int64[np.ndarray, " n"] | None = None
     """For each row the position of its file in `files`, and the line in it."""
-    passages: Int64[np.ndarray, " n"] | None = None
+    document_ids: Int64[np.ndarray, " n"] | None = None
     """For each row the number of its document; rows of a document stand in its order."""
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def name(self, row: int) -> str:
-        if self.file is None or self.line is None:
+        if self.file_ids is None or self.line_numbers is None:
             return f"row {row}"
-        return f"{self.files[self.file[row]]}, line {self.line[row]}"
+        return f"{self.files[self.file_ids[row]]}, line {self.line_numbers[row]}"
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of every string, with its length: two short ones never pass for a long one."""
         parts = (f"{len(text)}:{text}" for name, column in self.columns.items() for text in (name, *column))
-        return digest("".join(parts).encode("utf-8", "surrogatepass"), b"" if self.passages is None else self.passages.tobytes())
+        return hash_bytes(
+            "".join(parts).encode("utf-8", "surrogatepass"), b"" if self.document_ids is None else self.document_ids.tobytes()
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
+class TokenizedColumns:
     """The rows of a store as ids, by column."""
 
     tokenizer: Tokenizer
-    length: int
+    max_length: int
     """Texts are cut off after so many tokens."""
-    columns: Mapping[str, Ragged]
+    columns: Mapping[str, RaggedTokenIds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,62 +67,62 @@ class Texts(Samples):
     _: KW_ONLY
     scores: Float32[np.ndarray, " n"] | None = None
     """For each row a number: how alike its two texts are."""
-    tokens: Tokens | None = None
+    tokens: TokenizedColumns | None = None
 
-    by_row = ("ids", "labels", "scores")
+    per_sample_fields = ("ids", "labels", "scores")
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(self.store.columns)
 
     @property
-    def passages(self) -> Int64[np.ndarray, " n"] | None:
+    def document_ids(self) -> Int64[np.ndarray, " n"] | None:
         """Which document a row is of."""
-        return None if self.store.passages is None else self.store.passages[self.ids]
+        return None if self.store.document_ids is None else self.store.document_ids[self.ids]
 
     @cached_property
-    def stretches(self) -> Int64[np.ndarray, " n"] | None:
+    def segment_ids(self) -> Int64[np.ndarray, " n"] | None:
         """Which unbroken stretch of a document a row is of: a new one begins with a document, and wherever rows were taken out."""
-        passages = self.passages
+        passages = self.document_ids
         if passages is None or not len(passages):
             return passages
         return np.cumsum(np.append(0, (np.diff(passages) != 0) | (np.diff(self.ids) != 1)))
 
-    def texts(self, ids: Ids | None = None, column: str | None = None) -> list[str]:
+    def get_strings(self, ids: Ids | None = None, column: str | None = None) -> list[str]:
         """The strings of some rows (or of all), of the first column unless another is named."""
-        chosen = self.ids if ids is None else self.ids[positions(ids)]
+        chosen = self.ids if ids is None else self.ids[as_index_array(ids)]
         strings = self.store.columns[column or self.columns[0]]
         return [strings[int(i)] for i in chosen]
 
-    def tokenised(self, tokenizer: Tokenizer, length: int) -> Texts:
-        coded = {name: tokenizer.encode(column, length) for name, column in self.store.columns.items()}
-        return replace(self, tokens=Tokens(tokenizer, length, coded))
+    def tokenize(self, tokenizer: Tokenizer, max_length: int) -> Texts:
+        coded = {name: tokenizer.encode(column, max_length) for name, column in self.store.columns.items()}
+        return replace(self, tokens=TokenizedColumns(tokenizer, max_length, coded))
 
     @property
     def tokenizer(self) -> Tokenizer:
         return self._tokens.tokenizer
 
     @property
-    def _tokens(self) -> Tokens:
+    def _tokens(self) -> TokenizedColumns:
         if self.tokens is None:
-            raise NearfarError("these texts have no token ids yet: texts.tokenised(tokenizer, length)")
+            raise NearfarError("these texts have no token ids yet: texts.tokenize(tokenizer, length)")
         return self.tokens
 
     def read(self, ids: Ids) -> Int64[Tensor, "n t"]:
         """Token ids of the first column."""
         tokens = self._tokens
-        return tokens.columns[self.columns[0]].padded(self.ids[positions(ids)], tokens.tokenizer.special["pad"])
+        return tokens.columns[self.columns[0]].pad_rows(self.ids[as_index_array(ids)], tokens.tokenizer.special_ids["pad"])
 
     def read_columns(self, ids: Ids, count: int) -> Int64[Tensor, "c n t"]:
         """Token ids of the first `count` columns, padded to one width."""
-        tokens, rows = self._tokens, self.ids[positions(ids)]
+        tokens, rows = self._tokens, self.ids[as_index_array(ids)]
         ragged = [tokens.columns[name] for name in self.columns[:count]]
-        width = max(column.longest(rows) for column in ragged)
-        return torch.stack([column.padded(rows, tokens.tokenizer.special["pad"], width) for column in ragged])
+        width = max(column.compute_max_length(rows) for column in ragged)
+        return torch.stack([column.pad_rows(rows, tokens.tokenizer.special_ids["pad"], width) for column in ragged])
 
-    def unlabelled(self) -> Texts:
+    def drop_labels(self) -> Texts:
         """The same texts without labels and scores, so that a method cannot see them."""
-        return replace(super().unlabelled(), scores=None)
+        return replace(super().drop_labels(), scores=None)
 
     def sizes(self) -> dict[str, Any]:
         tokens = self._tokens
@@ -128,7 +130,7 @@ class Texts(Samples):
             "n": len(self),
             "columns": len(self.columns),
             "classes": len(self.classes),
-            "vocabulary": tokens.tokenizer.size,
-            "length": tokens.length,
-            "special": dict(tokens.tokenizer.special),
+            "vocab_size": tokens.tokenizer.vocab_size,
+            "max_length": tokens.max_length,
+            "special": dict(tokens.tokenizer.special_ids),
         }

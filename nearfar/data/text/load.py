@@ -11,28 +11,28 @@ from typing import Any
 import numpy as np
 
 from nearfar.core.errors import UsageError
-from nearfar.core.random_key import Key
-from nearfar.data.common.arrow_folder import is_dataset_folder, load_dataset_folder
-from nearfar.data.common.missing import missing
-from nearfar.data.common.splits import Splits, divide, draw_test_ids
-from nearfar.data.common.tables import TABLES, read_table, take_rows
-from nearfar.data.common.text_rows import Collected, from_strings, read_lines
-from nearfar.data.questions.dataset import docstring_questions, read_questions
-from nearfar.data.samples.docstrings import docstring_pairs, docstring_triples, docstrings
+from nearfar.core.random_key import RandomKey
+from nearfar.data.common.arrow_folder import is_dataset_folder, read_dataset_folder
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.common.splits import Splits, draw_test_ids, split_train_test
+from nearfar.data.common.text_rows import RowCollector, build_texts, read_text_file
+from nearfar.data.common.text_tables import TABLE_READERS, collect_rows, read_table
+from nearfar.data.questions.dataset import load_questions, make_docstring_questions
+from nearfar.data.samples.docstrings import make_docstring_pairs, make_docstring_triples, make_docstrings
 from nearfar.data.text.dataset import Texts
 
-NAMES: dict[str, Callable[[], Texts]] = {
-    "docstrings": docstrings,
-    "docstring-triples": docstring_triples,
-    "docstring-pairs": docstring_pairs,
-    "docstring-questions": docstring_questions,
+BUILTIN_TEXTS: dict[str, Callable[[], Texts]] = {
+    "docstrings": make_docstrings,
+    "docstring-triples": make_docstring_triples,
+    "docstring-pairs": make_docstring_pairs,
+    "docstring-questions": make_docstring_questions,
 }
-SUFFIXES = (".txt", *TABLES)
-TRAIN, TEST = ("train", "training"), ("test",)
+TEXT_FILE_SUFFIXES = (".txt", *TABLE_READERS)
+TRAIN_FILE_NAMES, TEST_FILE_NAMES = ("train", "training"), ("test",)
 
 
-def open_texts(
-    spec: Any, *, seed: int = 0, columns: str | None = None, on_error: str = "stop", split: Sequence[int] | np.ndarray | None = None
+def load_texts(
+    spec: Any, *, seed: int = 0, columns: str | None = None, on_error: str = "stop", test_ids: Sequence[int] | np.ndarray | None = None
 ) -> Splits:
     """Open texts as a training and a test split.
 
@@ -47,40 +47,40 @@ def open_texts(
     """
     if on_error not in ("stop", "skip"):
         raise UsageError(f"--on-error is 'stop' or 'skip', got {on_error!r}")
-    found = read_texts(spec, columns, on_error)
+    found = load_all_texts(spec, columns, on_error)
     n = len(found.train)
     if n < 2:
         raise UsageError(f"{found.train.source} has {n} text{'' if n == 1 else 's'} to learn from; at least 2 are needed")
-    if split is None and found.test is None:
-        split = _test_documents(found.train, seed)
-    return divide(found, seed, split)
+    if test_ids is None and found.test is None:
+        test_ids = _test_documents(found.train, seed)
+    return split_train_test(found, seed, test_ids)
 
 
 def _test_documents(data: Any, seed: int) -> np.ndarray | None:
     """The rows of one document in five: neighbours in a text are not torn apart, and a test document was never seen."""
-    passages = data.passages
+    passages = data.document_ids
     if passages is None or len(documents := np.unique(passages)) < 5:
         return None
-    chosen = documents[draw_test_ids(len(documents), None, Key(seed)("split"))]
+    chosen = documents[draw_test_ids(len(documents), None, RandomKey(seed)("split"))]
     return np.flatnonzero(np.isin(passages, chosen))
 
 
-def read_texts(spec: Any, columns: str | None = None, on_error: str = "stop") -> Splits:
+def load_all_texts(spec: Any, columns: str | None = None, on_error: str = "stop") -> Splits:
     """Everything there is; a test split only where the data bring one."""
     if isinstance(spec, Texts):
         return Splits(spec, None)
-    if isinstance(spec, str) and spec in NAMES:
-        return Splits(NAMES[spec](), None)
+    if isinstance(spec, str) and spec in BUILTIN_TEXTS:
+        return Splits(BUILTIN_TEXTS[spec](), None)
     if isinstance(spec, (str, os.PathLike)):
         return _read_path(spec, columns, on_error)
     if isinstance(spec, Mapping):
         named = {str(k): _strings(v, f"column {k!r}") for k, v in spec.items() if k != "label"}
-        return Splits(from_strings(named, "a mapping of columns", spec.get("label")), None)
+        return Splits(build_texts(named, "a mapping of columns", spec.get("label")), None)
     if isinstance(spec, tuple) and len(spec) == 2 and not isinstance(spec[0], str):
         texts = _strings(spec[0], "the first of the pair")
-        return Splits(from_strings({"text": texts}, f"list of {len(texts)} texts", spec[1]), None)
+        return Splits(build_texts({"text": texts}, f"list of {len(texts)} texts", spec[1]), None)
     if hasattr(spec, "__len__") and hasattr(spec, "__getitem__"):
-        return Splits(from_strings({"text": _strings(spec, "the list")}, f"list of {len(spec)} texts"), None)
+        return Splits(build_texts({"text": _strings(spec, "the list")}, f"list of {len(spec)} texts"), None)
     raise UsageError(f"cannot read texts from a {type(spec).__name__}: give a name, a path, a list of strings or a mapping of columns")
 
 
@@ -98,9 +98,9 @@ def _read_path(spec: str | os.PathLike, columns: str | None, on_error: str) -> S
     if not text:
         raise UsageError("no data given: give --data 'docstrings', a .txt, .csv, .tsv, .jsonl or .parquet file, or a folder of them")
     if not path.exists():
-        raise missing(text, NAMES)
+        raise build_missing_data_error(text, BUILTIN_TEXTS)
     if path.suffix.lower() == ".json":
-        return Splits(read_questions(path, on_error).pairs(), None)
+        return Splits(load_questions(path, on_error).to_training_texts(), None)
     if path.is_file():
         return Splits(_read_files([path], path.parent, text, columns, on_error), None)
     if is_dataset_folder(path):
@@ -110,11 +110,13 @@ def _read_path(spec: str | os.PathLike, columns: str | None, on_error: str) -> S
 
 def _read_folder(path: Path, source: str, columns: str | None, on_error: str) -> Splits:
     """train.* and test.* where there are such files; else all files, labelled by their folders if none lies at the top."""
-    files = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in SUFFIXES and not f.name.startswith("."))
+    files = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in TEXT_FILE_SUFFIXES and not f.name.startswith("."))
     if not files:
-        raise UsageError(f"there is no file in {source} that ends in {' or '.join(SUFFIXES)}")
+        raise UsageError(f"there is no file in {source} that ends in {' or '.join(TEXT_FILE_SUFFIXES)}")
     top = [f for f in files if f.parent == path]
-    by_name = {part: [f for f in top if f.stem.lower() in names] for part, names in (("train", TRAIN), ("test", TEST))}
+    by_name = {
+        part: [f for f in top if f.stem.lower() in names] for part, names in (("train", TRAIN_FILE_NAMES), ("test", TEST_FILE_NAMES))
+    }
     if by_name["train"]:
         parts = [_read_files(found, path, source, columns, on_error) for found in by_name.values() if found]
         return _same_classes(*parts) if len(parts) == 2 else Splits(parts[0], None)
@@ -123,27 +125,27 @@ def _read_folder(path: Path, source: str, columns: str | None, on_error: str) ->
 
 
 def _read_files(files: list[Path], base: Path, source: str, columns: str | None, on_error: str, labelled: bool = False) -> Texts:
-    collected = Collected(on_error)
+    collected = RowCollector(on_error)
     for file in files:
         name = str(file.relative_to(base))
-        if file.suffix.lower() in TABLES:
+        if file.suffix.lower() in TABLE_READERS:
             read_table(file, name, collected, columns)
         elif file.suffix.lower() == ".txt":
-            read_lines(file, name, collected, file.relative_to(base).parts[0] if labelled else None)
+            read_text_file(file, name, collected, file.relative_to(base).parts[0] if labelled else None)
         else:
-            raise UsageError(f"cannot read texts from the file {file}: give one that ends in {' or '.join(SUFFIXES)}")
-    return collected.texts(source)
+            raise UsageError(f"cannot read texts from the file {file}: give one that ends in {' or '.join(TEXT_FILE_SUFFIXES)}")
+    return collected.to_texts(source)
 
 
 def _read_dataset(path: Path, source: str, columns: str | None, on_error: str) -> Splits:
-    splits = load_dataset_folder(path)
+    splits = read_dataset_folder(path)
     found = []
     for split in ("train", "test"):
         if split in splits:
-            collected = Collected(on_error)
-            collected.open(f"{source}, {split}")
-            take_rows(splits[split], source, collected, columns)
-            found.append(collected.texts(source))
+            collected = RowCollector(on_error)
+            collected.start_file(f"{source}, {split}")
+            collect_rows(splits[split], source, collected, columns)
+            found.append(collected.to_texts(source))
     if "train" not in splits:
         raise UsageError(f"{source} has no split 'train'; it has {', '.join(splits)}")
     return _same_classes(*found) if len(found) == 2 else Splits(found[0], None)

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 
 from nearfar.core.errors import UsageError
 
-Split = Literal["train", "dev", "test"]
+SplitName = Literal["train", "dev", "test"]
 
 STS_PARTS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
@@ -57,7 +57,7 @@ class GradedPairs:
 
 
 @dataclass(frozen=True)
-class Classified:
+class LabeledSentences:
     """Sentences with their classes; `labels` are positions in `classes`."""
 
     texts: list[str]
@@ -69,7 +69,7 @@ class Classified:
 
 
 @dataclass(frozen=True)
-class ClassifiedPairs:
+class LabeledPairs:
     """Pairs of sentences with their classes; `labels` are positions in `classes`."""
 
     first: list[str]
@@ -109,7 +109,7 @@ def _sts_part(folder: Path, part: str) -> GradedPairs:
     return _graded(texts, rows)
 
 
-def read_sts_benchmark(folder: str | Path, split: Split) -> GradedPairs:
+def read_sts_benchmark(folder: str | Path, split: SplitName) -> GradedPairs:
     """Columns without a header: genre, file, year, number, score, two sentences (and sometimes their sources)."""
     path = Path(folder) / "STS" / "STSBenchmark" / f"sts-{split}.csv"
     rows = []
@@ -119,7 +119,7 @@ def read_sts_benchmark(folder: str | Path, split: Split) -> GradedPairs:
     return _graded(path, rows)
 
 
-def read_sick(folder: str | Path, split: Split) -> GradedPairs:
+def read_sick(folder: str | Path, split: SplitName) -> GradedPairs:
     """SICK's relatedness: columns pair_ID, sentence_A, sentence_B, relatedness_score, entailment_judgment, under a header."""
     path = Path(folder) / "SICK" / _SICK[split]
     rows = []
@@ -138,7 +138,7 @@ def _graded(path: Path, rows: Sequence[tuple[str, str, float]]) -> GradedPairs:
 # --- classified sentences ---------------------------------------------------------------------------------------
 
 
-def read_polar(folder: str | Path, task: str) -> Classified:
+def read_binary_task(folder: str | Path, task: str) -> LabeledSentences:
     """Sentences of two opposite kinds, a file each: reviews (MR, CR), opinions (MPQA), subjective or not (SUBJ).
 
     There is no official split. A line of CR and one of MPQA are empty: they count in every published number, as a full stop.
@@ -148,22 +148,22 @@ def read_polar(folder: str | Path, task: str) -> Classified:
     paths = [Path(folder) / task / name for name in _POLAR[task]]
     texts = [[line.strip() or "." for line in _lines(path, "latin-1")] for path in paths]
     labels = np.repeat(np.arange(2), [len(t) for t in texts])
-    return Classified(texts[0] + texts[1], labels, tuple(p.name.split(".")[1] for p in paths))
+    return LabeledSentences(texts[0] + texts[1], labels, tuple(p.name.split(".")[1] for p in paths))
 
 
-def read_sst(folder: str | Path, split: Split, fine: bool = False) -> Classified:
+def read_sst(folder: str | Path, split: SplitName, fine_grained: bool = False) -> LabeledSentences:
     """Stanford's sentiment treebank: negative or positive (`sentence TAB label`), or five grades (`label sentence`)."""
-    path = Path(folder) / "SST" / ("fine" if fine else "binary") / f"sentiment-{split}"
-    classes = tuple("01234") if fine else tuple("01")
+    path = Path(folder) / "SST" / ("fine" if fine_grained else "binary") / f"sentiment-{split}"
+    classes = tuple("01234") if fine_grained else tuple("01")
     texts, labels = [], []
     for number, line in enumerate(_lines(path), 1):
-        label, text = line.partition(" ")[::2] if fine else line.rpartition("\t")[::-2]
+        label, text = line.partition(" ")[::2] if fine_grained else line.rpartition("\t")[::-2]
         texts.append(_sentence(path, number, text))
         labels.append(_class(path, number, label, classes))
-    return Classified(texts, np.array(labels), classes)
+    return LabeledSentences(texts, np.array(labels), classes)
 
 
-def read_trec(folder: str | Path, split: Literal["train", "test"]) -> Classified:
+def read_trec(folder: str | Path, split: Literal["train", "test"]) -> LabeledSentences:
     """Questions by the kind of their answer: `COARSE:fine question`; the six coarse kinds count."""
     path = Path(folder) / "TREC" / {"train": "train_5500.label", "test": "TREC_10.label"}[split]
     texts, labels = [], []
@@ -171,13 +171,13 @@ def read_trec(folder: str | Path, split: Literal["train", "test"]) -> Classified
         kind, _, text = line.partition(" ")
         texts.append(_sentence(path, number, text))
         labels.append(_class(path, number, kind.partition(":")[0], _TREC_CLASSES))
-    return Classified(texts, np.array(labels), _TREC_CLASSES)
+    return LabeledSentences(texts, np.array(labels), _TREC_CLASSES)
 
 
 # --- classified pairs -------------------------------------------------------------------------------------------
 
 
-def read_mrpc(folder: str | Path, split: Literal["train", "test"]) -> ClassifiedPairs:
+def read_mrpc(folder: str | Path, split: Literal["train", "test"]) -> LabeledPairs:
     """Microsoft's paraphrases: columns Quality, two ids, two sentences, under a header.
 
     Copies that keep the last 500 training pairs apart (`msr-para-val.tsv`) are joined again: 4,076 and 1,725 pairs.
@@ -194,10 +194,10 @@ def read_mrpc(folder: str | Path, split: Literal["train", "test"]) -> Classified
             first.append(a)
             second.append(b)
             labels.append(_class(path, number, fields[0], classes))
-    return ClassifiedPairs(first, second, np.array(labels), classes)
+    return LabeledPairs(first, second, np.array(labels), classes)
 
 
-def read_snli(folder: str | Path, split: Split) -> ClassifiedPairs:
+def read_snli(folder: str | Path, split: SplitName) -> LabeledPairs:
     """Stanford's inference pairs (premise, hypothesis, label) in three files, line by line."""
     paths = [Path(folder) / "SNLI" / f"{name}.{split}" for name in ("s1", "s2", "labels")]
     first, second, labels = (_lines(path) for path in paths)
@@ -206,7 +206,7 @@ def read_snli(folder: str | Path, split: Split) -> ClassifiedPairs:
             f"{paths[0].parent}: s1.{split}, s2.{split}, labels.{split} have {len(first)}, {len(second)} and {len(labels)} lines: "
             "they belong together line by line"
         )
-    return ClassifiedPairs(
+    return LabeledPairs(
         [_sentence(paths[0], i, text) for i, text in enumerate(first, 1)],
         [_sentence(paths[1], i, text) for i, text in enumerate(second, 1)],
         np.array([_class(paths[2], i, label, _SNLI_CLASSES) for i, label in enumerate(labels, 1)]),

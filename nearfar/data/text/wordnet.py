@@ -8,14 +8,14 @@ from pathlib import Path
 
 from nearfar.core.errors import NearfarError, UsageError
 
-PARTS = ("data.noun", "data.verb", "data.adj", "data.adv")
+DICTIONARY_FILES = ("data.noun", "data.verb", "data.adj", "data.adv")
 
 
 @lru_cache(maxsize=2)
-def synonyms(folder: str | os.PathLike) -> dict[str, tuple[str, ...]]:
+def read_synonyms(folder: str | os.PathLike) -> dict[str, tuple[str, ...]]:
     """For each word, in lower case, all words that share a sense with it, in alphabetical order; words without any are left out."""
     found: dict[str, set[str]] = {}
-    for part in PARTS:
+    for part in DICTIONARY_FILES:
         path = Path(folder).expanduser() / part
         if not path.is_file():
             raise UsageError(f"{folder} is no folder of WordNet: it has no {part}")

@@ -20,32 +20,32 @@ import numpy as np
 from jaxtyping import Int64
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.common.missing import missing
-from nearfar.data.common.names import Named, check_names
-from nearfar.data.common.splits import Splits, divide
-from nearfar.data.common.stores import digest
-from nearfar.data.common.text_rows import Collected, lines_of
-from nearfar.data.samples.python_triples import python_triples
+from nearfar.data.common.image_stores import hash_bytes
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.common.named_samples import NamedSamples, check_names
+from nearfar.data.common.splits import Splits, split_train_test
+from nearfar.data.common.text_rows import RowCollector, iterate_lines
+from nearfar.data.samples.python_triples import make_python_triples
 
-Facts = Int64[np.ndarray, "_ 3"]
+TripleIds = Int64[np.ndarray, "_ 3"]
 Triple = tuple[str, str, str]
-Numbered = tuple[int, Triple]
+NumberedTriple = tuple[int, Triple]
 """The number of a line, and what it says."""
 SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, eq=False)
-class Triples(Named):
+class Triples(NamedSamples):
     """Some true triples. Its samples are the *entities* (what such a method represents): `len`, `read` and `name` speak of them. What
     is drawn from for training are the rows of `triples`."""
 
     entities: tuple[str, ...]
     relations: tuple[str, ...]
-    triples: Facts
+    triples: TripleIds
     """Numbers of head, relation and tail."""
-    valid: Facts
+    valid_triples: TripleIds
     """Triples to choose settings by; none where the data bring none."""
-    known: Facts
+    known_triples: TripleIds
     """Everything that is known to be true, of all splits: what a filtered rank leaves out."""
     source: str = ""
     skipped: tuple[str, ...] = ()
@@ -57,17 +57,17 @@ class Triples(Named):
 
     @cached_property
     def fingerprint(self) -> str:
-        return digest("\n".join(self.entities + self.relations).encode(), self.triples.tobytes())
+        return hash_bytes("\n".join(self.entities + self.relations).encode(), self.triples.tobytes())
 
     def sizes(self) -> dict[str, Any]:
         return {"n": len(self), "words": len(self), "relations": list(self.relations)}
 
 
-def open_triples(
+def load_triples(
     spec: Any,
     *,
     seed: int = 0,
-    split: Sequence[int] | None = None,
+    test_ids: Sequence[int] | None = None,
     names: tuple[Sequence[str], Sequence[str]] | None = None,
     on_error: str = "stop",
 ) -> Splits:
@@ -80,35 +80,35 @@ def open_triples(
     """
     if isinstance(spec, Triples):
         return Splits(spec, None)
-    rows = Collected(on_error)
+    rows = RowCollector(on_error)
     if not isinstance(spec, (str, os.PathLike)):
         listed = list(_from_python(spec, rows))
-        return _divided(listed, f"list of {len(spec)} triples", seed, split, names, rows)
+        return _split_list(listed, f"list of {len(spec)} triples", seed, test_ids, names, rows)
     text = os.fspath(spec)
     if text == "python":
-        return _divided(enumerate(python_triples(), 1), text, seed, split, names, rows)
+        return _split_list(enumerate(make_python_triples(), 1), text, seed, test_ids, names, rows)
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise missing(text, ["python"], "triples")
+        raise build_missing_data_error(text, ["python"], "triples")
     if path.is_dir():
         return _from_folder(path, text, names, rows)
-    return _divided(read_lines(path, rows), text, seed, split, names, rows)
+    return _split_list(read_triples(path, rows), text, seed, test_ids, names, rows)
 
 
-def read_lines(path: Path, rows: Collected) -> Iterator[Numbered]:
+def read_triples(path: Path, collector: RowCollector) -> Iterator[NumberedTriple]:
     """Numbered triples of a file; `rows` are told of a line that is none."""
-    rows.open(str(path))
-    for number, line in lines_of(path, rows):
+    collector.start_file(str(path))
+    for number, line in iterate_lines(path, collector):
         if not line.strip():
             continue
         fields = [field.strip() for field in line.split("\t")]
         if len(fields) != 3 or not all(fields) or "\0" in line:
-            rows.broken(number, f"head, relation and tail, separated by tabs, were expected, found {line[:80]!r}")
+            collector.reject_row(number, f"head, relation and tail, separated by tabs, were expected, found {line[:80]!r}")
         else:
             yield number, (fields[0], fields[1], fields[2])
 
 
-def _from_python(spec: Any, rows: Collected) -> Iterator[Numbered]:
+def _from_python(spec: Any, collector: RowCollector) -> Iterator[NumberedTriple]:
     if not isinstance(spec, (list, tuple)) or not spec:
         raise UsageError(f"cannot read triples from a {type(spec).__name__}: give a name, a file, a folder or a list of triples")
     for i, triple in enumerate(spec):
@@ -116,78 +116,86 @@ def _from_python(spec: Any, rows: Collected) -> Iterator[Numbered]:
             yield i, (triple[0], triple[1], triple[2])
             continue
         wrong = f"triple {i}: three names (head, relation, tail) were expected, found {str(triple)[:80]}"
-        if rows.on_error == "stop":
+        if collector.on_error == "stop":
             raise UsageError(wrong)
-        rows.skipped.append(wrong)
+        collector.skipped.append(wrong)
 
 
-def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[str]] | None, rows: Collected) -> Splits:
+def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[str]] | None, collector: RowCollector) -> Splits:
     files = {split: path / f"{split}.txt" for split in SPLITS}
     for split in ("train", "test"):
         if not files[split].is_file():
             raise UsageError(f"the folder {path} has no {split}.txt: train.txt, valid.txt and test.txt were expected, or name one file")
-    numbered = {split: list(read_lines(file, rows)) for split, file in files.items() if file.is_file()}
+    numbered = {split: list(read_triples(file, collector)) for split, file in files.items() if file.is_file()}
     if not numbered["train"]:
         raise NearfarError(f"{files['train']}: no triples in it")
     learnt = {triple for _, triple in numbered["train"]}
-    numbered |= {split: _unlearnt(lines, learnt, files[split], rows) for split, lines in numbered.items() if split != "train"}
-    entities, relations = names or _names(learnt)
-    places = _places(entities), _places(relations)
-    facts = {split: _numbers(lines, *places, files[split], rows) for split, lines in numbered.items()}
+    numbered |= {
+        split: _drop_training_triples(lines, learnt, files[split], collector) for split, lines in numbered.items() if split != "train"
+    }
+    entities, relations = names or _collect_names(learnt)
+    places = _number_names(entities), _number_names(relations)
+    facts = {split: _to_ids(lines, *places, files[split], collector) for split, lines in numbered.items()}
     known = np.concatenate(list(facts.values()))
     valid = facts.get("valid", np.zeros((0, 3), dtype=np.int64))
-    train = Triples(tuple(entities), tuple(relations), facts["train"], valid, known, source, tuple(rows.skipped))
+    train = Triples(tuple(entities), tuple(relations), facts["train"], valid, known, source, tuple(collector.skipped))
     return Splits(train, replace(train, triples=facts["test"]) if len(facts["test"]) else None)
 
 
-def _unlearnt(lines: list[Numbered], learnt: set[Triple], file: Path, rows: Collected) -> list[Numbered]:
+def _drop_training_triples(
+    lines: list[NumberedTriple], train_triples: set[Triple], file: Path, collector: RowCollector
+) -> list[NumberedTriple]:
     """Without training triples: a rank of one measures memory. `rows` are told of each."""
-    rows.open(str(file))
-    known = [number for number, triple in lines if triple in learnt]
+    collector.start_file(str(file))
+    known = [number for number, triple in lines if triple in train_triples]
     for number in known:
-        rows.broken(number, f"{len(known):,} of its {len(lines):,} triples are training triples, and this is one: it tests nothing")
-    return [(number, triple) for number, triple in lines if triple not in learnt]
+        collector.reject_row(
+            number, f"{len(known):,} of its {len(lines):,} triples are training triples, and this is one: it tests nothing"
+        )
+    return [(number, triple) for number, triple in lines if triple not in train_triples]
 
 
-def _divided(
-    numbered: Iterable[Numbered],
+def _split_list(
+    numbered: Iterable[NumberedTriple],
     source: str,
     seed: int,
-    split: Sequence[int] | None,
+    stored_test_ids: Sequence[int] | None,
     names: tuple[Sequence[str], Sequence[str]] | None,
-    rows: Collected,
+    collector: RowCollector,
 ) -> Splits:
     """One list, each triple once, of which rows are set aside: the stored ones, or one in five of those that can be spared."""
     line: dict[Triple, int] = {}
     for number, triple in numbered:
         line.setdefault(triple, number)
-    entities, relations = names or _names(line)
-    known = _numbers(((number, triple) for triple, number in line.items()), _places(entities), _places(relations), source, rows)
+    entities, relations = names or _collect_names(line)
+    known = _to_ids(
+        ((number, triple) for triple, number in line.items()), _number_names(entities), _number_names(relations), source, collector
+    )
     if len(known) < 2:
         raise UsageError(f"{source} has {len(known)} triples; at least 2 are needed")
-    drawn = np.array(divide(Splits(_Rows(known, source), None), seed, split).test_ids, dtype=np.int64)
-    test_ids = _spared(known, drawn) if split is None else drawn
+    drawn = np.array(split_train_test(Splits(_TripleRows(known, source), None), seed, stored_test_ids).test_ids, dtype=np.int64)
+    test_ids = _keep_answerable(known, drawn) if stored_test_ids is None else drawn
     nothing = np.zeros((0, 3), dtype=np.int64)
-    train = Triples(tuple(entities), tuple(relations), np.delete(known, test_ids, axis=0), nothing, known, source, tuple(rows.skipped))
+    train = Triples(tuple(entities), tuple(relations), np.delete(known, test_ids, axis=0), nothing, known, source, tuple(collector.skipped))
     return Splits(train, replace(train, triples=known[test_ids]) if len(test_ids) else None, test_ids.tolist())
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _TripleRows:
     """Triples as samples, to be divided."""
 
-    triples: Facts
+    triples: TripleIds
     source: str
     labels: None = None
 
     def __len__(self) -> int:
         return len(self.triples)
 
-    def subset(self, ids: np.ndarray) -> _Rows:
+    def subset(self, ids: np.ndarray) -> _TripleRows:
         return replace(self, triples=self.triples[ids])
 
 
-def _spared(known: Facts, drawn: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " k"]:
+def _keep_answerable(known: TripleIds, drawn: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " k"]:
     """Of the rows drawn those whose entities and relation occur in other rows too: nobody can rank what was never seen."""
     left = np.delete(known, drawn, axis=0)
     entities, relations = np.unique(left[:, [0, 2]]), np.unique(left[:, 1])
@@ -195,7 +203,7 @@ def _spared(known: Facts, drawn: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, "
     return drawn[np.isin(test[:, [0, 2]], entities).all(1) & np.isin(test[:, 1], relations)]
 
 
-def _names(triples: Iterable[Triple]) -> tuple[list[str], list[str]]:
+def _collect_names(triples: Iterable[Triple]) -> tuple[list[str], list[str]]:
     """Entities and relations in alphabetical order."""
     entities: set[str] = set()
     relations: set[str] = set()
@@ -205,19 +213,21 @@ def _names(triples: Iterable[Triple]) -> tuple[list[str], list[str]]:
     return check_names(sorted(entities)), sorted(relations)
 
 
-def _places(names: Sequence[str]) -> dict[str, int]:
+def _number_names(names: Sequence[str]) -> dict[str, int]:
     return {name: i for i, name in enumerate(names)}
 
 
-def _numbers(lines: Iterable[Numbered], entities: dict[str, int], relations: dict[str, int], source: Any, rows: Collected) -> Facts:
+def _to_ids(
+    lines: Iterable[NumberedTriple], entities: dict[str, int], relations: dict[str, int], source: Any, collector: RowCollector
+) -> TripleIds:
     """Names as numbers. `rows` are told of a triple with a name that is not known."""
     found: list[tuple[int, int, int]] = []
-    rows.open(str(source))
+    collector.start_file(str(source))
     for number, (head, relation, tail) in lines:
         parts = ((head, entities, "entity"), (relation, relations, "relation"), (tail, entities, "entity"))
         strange = next((f"{what} {name!r}" for name, known, what in parts if name not in known), None)
         if strange:
-            rows.broken(number, f"the {strange} occurs in no training triple: it has no vector")
+            collector.reject_row(number, f"the {strange} occurs in no training triple: it has no vector")
         else:
             found.append((entities[head], relations[relation], entities[tail]))
     return np.array(found, dtype=np.int64).reshape(-1, 3)

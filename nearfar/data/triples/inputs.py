@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.core import Run, Sizes
-from nearfar.data.common.input_interface import Inputs, Progress
-from nearfar.data.common.names import Words, named, numbers
+from nearfar.core import Sizes, TrainConfig
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.input_interface import Inputs
+from nearfar.data.common.named_samples import VocabularySubset, get_vocabulary, select_names
 from nearfar.data.common.splits import Splits
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.triples.dataset import Triples, open_triples
+from nearfar.data.triples.dataset import Triples, load_triples
 
 
 @dataclass(frozen=True)
@@ -23,21 +24,23 @@ class TripleInputs(Inputs):
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
 
-    def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
+    def load_splits(
+        self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
+    ) -> Splits:
         names = None
         if self.sizes is not None and self.tokenizer is not None:
-            names = list(numbers(self.tokenizer)), self.sizes["relations"]
-        return open_triples(spec, seed=run.seed, split=split, names=names, on_error=run.on_error)
+            names = list(get_vocabulary(self.tokenizer)), self.sizes["relations"]
+        return load_triples(spec, seed=config.seed, test_ids=test_ids, names=names, on_error=config.on_error)
 
-    def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
+    def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
         """The entities that occur in the triples, in the order of the table."""
-        found = self.open(spec, run).train
-        ids = np.unique(found.known[:, [0, 2]])
-        return [Words(tuple(found.entities[i] for i in ids), ids, source=found.source)]
+        found = self.load_splits(spec, config).train
+        ids = np.unique(found.known_triples[:, [0, 2]])
+        return [VocabularySubset(tuple(found.entities[i] for i in ids), ids, source=found.source)]
 
-    def accept(self, what: Any) -> list[Any]:
+    def adapt(self, samples: Any) -> list[Any]:
         """An entity's name, a list of names, or triples of the same entities."""
-        if isinstance(what, (Triples, Words)):
-            return [what]
+        if isinstance(samples, (Triples, VocabularySubset)):
+            return [samples]
         assert self.tokenizer is not None
-        return [named(what, self.tokenizer, "entity")]
+        return [select_names(samples, self.tokenizer, "entity")]

@@ -1,6 +1,6 @@
 """Graphs to walk on: edges between named nodes, both ways, with weights where there are any.
 
-a file          two names a line and a weight if there is one, read as `nearfar.data.graphs.link_files` says
+a file          two names a line and a weight if there is one, read as `nearfar.data.graphs.edge_lists` says
 a .npz file     edge_index and, if there are any, names, weights and labels (see `nearfar.data.graphs.load_nodes`)
 a .mat file     `network` (a sparse matrix) and, if there is one, `group` (nodes by groups), as BlogCatalog is published
 a folder        with one of these files; one of edges is called links.txt or edges.txt (or .tsv, .csv)
@@ -22,25 +22,25 @@ from jaxtyping import Bool, Float32, Float64, Int64
 from torch import Tensor
 
 from nearfar.core.errors import NearfarError, UsageError
-from nearfar.data.common.missing import missing
-from nearfar.data.common.names import Named, check_names
-from nearfar.data.common.stores import digest
-from nearfar.data.common.text_rows import Collected
-from nearfar.data.graphs.dataset import as_links
-from nearfar.data.graphs.link_files import LINK_FILES, link_lines
-from nearfar.data.graphs.load_nodes import count_nodes, labels_of, names_of, read_arrays
+from nearfar.data.common.image_stores import hash_bytes
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.common.named_samples import NamedSamples, check_names
+from nearfar.data.common.text_rows import RowCollector
+from nearfar.data.graphs.dataset import as_edge_index
+from nearfar.data.graphs.edge_lists import EDGE_FILE_NAMES, read_edge_rows
+from nearfar.data.graphs.load_nodes import count_nodes, read_graph_npz, read_node_labels, read_node_names
 
-TOYS = {"miserables": "les_miserables_graph", "karate": "karate_club_graph"}
+BUILTIN_GRAPHS = {"miserables": "les_miserables_graph", "karate": "karate_club_graph"}
 
 
 @dataclass(frozen=True, eq=False)
-class Graph(Named):
+class WalkGraph(NamedSamples):
     """Nodes and, end to end, the neighbours of each in ascending order. Its samples are the nodes."""
 
     nodes: tuple[str, ...]
-    starts: Int64[np.ndarray, " nodes_and_one"]
+    neighbor_offsets: Int64[np.ndarray, " nodes_and_one"]
     """The neighbours of node i are `neighbours[starts[i] : starts[i + 1]]`."""
-    neighbours: Int64[np.ndarray, " edges"]
+    neighbors: Int64[np.ndarray, " edges"]
     weights: Float32[np.ndarray, " edges"] | None = None
     """None: all alike."""
     groups: Bool[np.ndarray, "nodes groups"] | None = None
@@ -55,30 +55,30 @@ class Graph(Named):
         return self.nodes
 
     @cached_property
-    def strength(self) -> Float64[np.ndarray, " nodes"]:
+    def weighted_degrees(self) -> Float64[np.ndarray, " nodes"]:
         """The number of each node's edges, or the sum of their weights: in proportion to this a long first-order walk visits it."""
-        weights = np.ones(len(self.neighbours)) if self.weights is None else self.weights
-        owner = np.repeat(np.arange(len(self)), np.diff(self.starts))
+        weights = np.ones(len(self.neighbors)) if self.weights is None else self.weights
+        owner = np.repeat(np.arange(len(self)), np.diff(self.neighbor_offsets))
         return np.bincount(owner, weights=weights, minlength=len(self)).astype(np.float64)
 
     @cached_property
     def fingerprint(self) -> str:
         weights = b"" if self.weights is None else self.weights.tobytes()
-        return digest("\n".join(self.nodes).encode(), self.starts.tobytes(), self.neighbours.tobytes(), weights)
+        return hash_bytes("\n".join(self.nodes).encode(), self.neighbor_offsets.tobytes(), self.neighbors.tobytes(), weights)
 
     def sizes(self) -> dict[str, Any]:
         return {"n": len(self), "words": len(self)}
 
 
-def open_edges(spec: Any, on_error: str = "stop") -> Graph:
+def load_walks(spec: Any, on_error: str = "stop") -> WalkGraph:
     """A graph from any of the sources above. `on_error`: "stop" at a broken line of a file and name it, or "skip" it."""
-    if isinstance(spec, Graph):
+    if isinstance(spec, WalkGraph):
         return spec
     if isinstance(spec, (str, os.PathLike)):
-        return _named(os.fspath(spec), on_error)
+        return _load_by_name(os.fspath(spec), on_error)
     if isinstance(spec, Tensor) and spec.ndim == 2 and len(spec) == 2 and not spec.is_floating_point():
         pairs = spec.cpu().numpy().astype(np.int64)
-        return graph_of([str(i) for i in range(int(pairs.max(initial=-1)) + 1)], pairs[0], pairs[1], source="edge_index")
+        return build_walk_graph([str(i) for i in range(int(pairs.max(initial=-1)) + 1)], pairs[0], pairs[1], source="edge_index")
     if hasattr(spec, "tocoo"):
         return _from_matrix(spec, "sparse matrix")
     if hasattr(spec, "nodes") and hasattr(spec, "edges"):
@@ -89,74 +89,83 @@ def open_edges(spec: Any, on_error: str = "stop") -> Graph:
     )
 
 
-def graph_of(names: Sequence[str], a: np.ndarray, b: np.ndarray, weights: np.ndarray | None = None, source: str = "", **more: Any) -> Graph:
+def build_walk_graph(
+    names: Sequence[str],
+    first_ends: np.ndarray,
+    second_ends: np.ndarray,
+    weights: np.ndarray | None = None,
+    source: str = "",
+    **other_fields: Any,
+) -> WalkGraph:
     """A graph from the two ends of its edges. Each counts both ways and once; loops are left out; repeated weights add up.
     `more`: other fields of the graph."""
     from scipy.sparse import coo_matrix
 
-    n, apart = len(names), a != b
+    n, apart = len(names), first_ends != second_ends
     if n < 2 or not apart.any():
         raise UsageError(f"{source} has no edges between different nodes")
-    value = np.ones(len(a)) if weights is None else np.asarray(weights, dtype=np.float64)
+    value = np.ones(len(first_ends)) if weights is None else np.asarray(weights, dtype=np.float64)
     if not np.isfinite(value).all() or (value <= 0).any():
         raise NearfarError(f"{source}: the weights of edges must be numbers greater than 0")
-    half = coo_matrix((value[apart], (np.minimum(a, b)[apart], np.maximum(a, b)[apart])), shape=(n, n)).tocsr()
+    half = coo_matrix(
+        (value[apart], (np.minimum(first_ends, second_ends)[apart], np.maximum(first_ends, second_ends)[apart])), shape=(n, n)
+    ).tocsr()
     whole: Any = (half + half.T).tocsr()
     whole.sort_indices()
     kept = None if weights is None or (whole.data == whole.data[0]).all() else whole.data.astype(np.float32)
-    return Graph(
-        tuple(check_names(list(names))), whole.indptr.astype(np.int64), whole.indices.astype(np.int64), kept, source=source, **more
+    return WalkGraph(
+        tuple(check_names(list(names))), whole.indptr.astype(np.int64), whole.indices.astype(np.int64), kept, source=source, **other_fields
     )
 
 
-def _named(text: str, on_error: str) -> Graph:
-    if text in TOYS:
-        return _from_networkx(getattr(_networkx(), TOYS[text])(), text)
+def _load_by_name(text: str, on_error: str) -> WalkGraph:
+    if text in BUILTIN_GRAPHS:
+        return _from_networkx(getattr(_import_networkx(), BUILTIN_GRAPHS[text])(), text)
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise missing(text, TOYS, "graph")
+        raise build_missing_data_error(text, BUILTIN_GRAPHS, "graph")
     if path.is_dir():
-        found = [*path.glob("*.mat"), *path.glob("*.npz"), *(path / name for name in LINK_FILES if (path / name).is_file())]
+        found = [*path.glob("*.mat"), *path.glob("*.npz"), *(path / name for name in EDGE_FILE_NAMES if (path / name).is_file())]
         if len(found) != 1:
-            raise UsageError(f"the folder {path} has {len(found)} graphs (.mat, .npz, {', '.join(LINK_FILES[:3])}, …): name one file")
+            raise UsageError(f"the folder {path} has {len(found)} graphs (.mat, .npz, {', '.join(EDGE_FILE_NAMES[:3])}, …): name one file")
         path = found[0]
     if path.suffix == ".npz":
         return _from_npz(path, text)
     return _from_mat(path, text) if path.suffix == ".mat" else _from_lines(path, text, on_error)
 
 
-def _networkx() -> Any:
+def _import_networkx() -> Any:
     import networkx
 
     return networkx
 
 
-def _from_networkx(graph: Any, source: str) -> Graph:
+def _from_networkx(graph: Any, source: str) -> WalkGraph:
     names = [str(node) for node in graph.nodes]
     place = {node: i for i, node in enumerate(graph.nodes)}
     edges = [(place[a], place[b], float(w)) for a, b, w in graph.edges(data="weight", default=1.0)]
     ends = np.array([edge[:2] for edge in edges], dtype=np.int64).reshape(-1, 2)
     clubs = [graph.nodes[node].get("club") for node in graph.nodes]
-    groups = _one_each(clubs) if None not in clubs else {}
-    return graph_of(names, ends[:, 0], ends[:, 1], np.array([edge[2] for edge in edges]), source, **groups)
+    groups = _one_hot_groups(clubs) if None not in clubs else {}
+    return build_walk_graph(names, ends[:, 0], ends[:, 1], np.array([edge[2] for edge in edges]), source, **groups)
 
 
-def _one_each(group: Sequence[str]) -> dict[str, Any]:
-    names = tuple(sorted(set(group)))
-    return {"groups": np.array(group)[:, None] == np.array(names), "group_names": names}
+def _one_hot_groups(node_groups: Sequence[str]) -> dict[str, Any]:
+    names = tuple(sorted(set(node_groups)))
+    return {"groups": np.array(node_groups)[:, None] == np.array(names), "group_names": names}
 
 
-def _from_matrix(matrix: Any, source: str, **groups: Any) -> Graph:
+def _from_matrix(matrix: Any, source: str, **groups: Any) -> WalkGraph:
     if matrix.shape[0] != matrix.shape[1]:
         raise UsageError(f"{source}: a matrix of edges is square, this one is {matrix.shape[0]} by {matrix.shape[1]}")
     found = matrix.tocoo()
     both = found.maximum(found.T).tocoo()  # a symmetric matrix names every edge twice
     upper = both.row < both.col
     names = [str(i) for i in range(matrix.shape[0])]
-    return graph_of(names, both.row[upper].astype(np.int64), both.col[upper].astype(np.int64), both.data[upper], source, **groups)
+    return build_walk_graph(names, both.row[upper].astype(np.int64), both.col[upper].astype(np.int64), both.data[upper], source, **groups)
 
 
-def _from_mat(path: Path, source: str) -> Graph:
+def _from_mat(path: Path, source: str) -> WalkGraph:
     from scipy.io import loadmat
 
     try:
@@ -173,39 +182,39 @@ def _from_mat(path: Path, source: str) -> Graph:
     return _from_matrix(found["network"], source, **groups)
 
 
-def _from_npz(path: Path, source: str) -> Graph:
-    fields = read_arrays(path)
+def _from_npz(path: Path, source: str) -> WalkGraph:
+    fields = read_graph_npz(path)
     n = count_nodes(fields, str(path))
-    a, b = as_links(fields["edge_index"], n, str(path))
+    a, b = as_edge_index(fields["edge_index"], n, str(path))
     weights = fields.get("weights")
     if weights is not None and (weights.shape != a.shape or weights.dtype.kind not in "iuf"):
         raise UsageError(f"{path}: weights are one number for each of {len(a):,} links; these are {weights.dtype} of {weights.shape}")
-    known, labels, classes = labels_of(fields, n, str(path))
+    known, labels, classes = read_node_labels(fields, n, str(path))
     member = np.zeros((n, len(classes)), dtype=bool)
     member[known, labels] = True
     groups = {"groups": member, "group_names": classes} if classes else {}
-    return graph_of(names_of(fields, n, str(path)) or [str(i) for i in range(n)], a, b, weights, source, **groups)
+    return build_walk_graph(read_node_names(fields, n, str(path)) or [str(i) for i in range(n)], a, b, weights, source, **groups)
 
 
-def _from_lines(path: Path, source: str, on_error: str) -> Graph:
+def _from_lines(path: Path, source: str, on_error: str) -> WalkGraph:
     place: dict[str, int] = {}
     ends: list[tuple[int, int]] = []
     weights: list[float] = []
     weighted: bool | None = None
-    rows = Collected(on_error)
-    for number, fields in link_lines(path, rows):
-        if wrong := _wrong(fields, weighted):
-            rows.broken(number, wrong)
+    rows = RowCollector(on_error)
+    for number, fields in read_edge_rows(path, rows):
+        if wrong := _describe_problem(fields, weighted):
+            rows.reject_row(number, wrong)
             continue
         weighted = len(fields) == 3
         ends.append((place.setdefault(fields[0], len(place)), place.setdefault(fields[1], len(place))))
         weights.append(float(fields[2]) if weighted else 1.0)
     pairs = np.array(ends, dtype=np.int64).reshape(-1, 2)
     given = np.array(weights) if weighted else None
-    return graph_of(list(place), pairs[:, 0], pairs[:, 1], given, source, skipped=tuple(rows.skipped))
+    return build_walk_graph(list(place), pairs[:, 0], pairs[:, 1], given, source, skipped=tuple(rows.skipped))
 
 
-def _wrong(fields: list[str], weighted: bool | None) -> str:
+def _describe_problem(fields: list[str], weighted: bool | None) -> str:
     """What is wrong with a line, if anything. The first good one says whether all have a weight: until then it is None."""
     if len(fields) not in ((2, 3) if weighted is None else (2 + weighted,)) or not all(fields):
         wanted = "two names and a weight" if weighted else "two names"

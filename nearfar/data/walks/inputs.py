@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nearfar.core import Run, Sizes
-from nearfar.data.common.input_interface import Inputs, Progress
-from nearfar.data.common.names import Words, named
+from nearfar.core import Sizes, TrainConfig
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.input_interface import Inputs
+from nearfar.data.common.named_samples import VocabularySubset, select_names
 from nearfar.data.common.splits import Splits
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.walks.dataset import Graph, open_edges
+from nearfar.data.walks.dataset import WalkGraph, load_walks
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,18 @@ class WalkInputs(Inputs):
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
 
-    def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        return Splits(open_edges(spec, run.on_error), None)
+    def load_splits(
+        self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
+    ) -> Splits:
+        return Splits(load_walks(spec, config.on_error), None)
 
-    def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
+    def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
         """The nodes of a graph, all of which the net must know."""
-        return self.accept(open_edges(spec, run.on_error).nodes)
+        return self.adapt(load_walks(spec, config.on_error).nodes)
 
-    def accept(self, what: Any) -> list[Any]:
+    def adapt(self, samples: Any) -> list[Any]:
         """A node's name, a list of names, or a graph of the same nodes."""
-        if isinstance(what, Words):
-            return [what]
+        if isinstance(samples, VocabularySubset):
+            return [samples]
         assert self.tokenizer is not None
-        return [named(what.nodes if isinstance(what, Graph) else what, self.tokenizer, "node")]
+        return [select_names(samples.nodes if isinstance(samples, WalkGraph) else samples, self.tokenizer, "node")]

@@ -27,24 +27,24 @@ import numpy as np
 from jaxtyping import Bool, Int32, Int64
 
 from nearfar.core.errors import UsageError
-from nearfar.data.common.lines import numbered_lines
-from nearfar.data.common.missing import missing
-from nearfar.data.common.names import WORD, Named
+from nearfar.data.common.image_stores import hash_bytes
+from nearfar.data.common.missing_data import build_missing_data_error
+from nearfar.data.common.named_samples import VOCABULARY_WORD_PATTERN, NamedSamples
+from nearfar.data.common.numbered_lines import read_numbered_lines
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.stores import digest
-from nearfar.data.samples.docstrings import docstrings
+from nearfar.data.samples.docstrings import make_docstrings
 
 MIN_COUNT = 5
 """Words that occur less often say too little about themselves to get a vector."""
 
 
-def tokenise(line: str) -> list[str]:
+def split_words(line: str) -> list[str]:
     """The words of a line, in lower case."""
-    return WORD.findall(line.lower())
+    return VOCABULARY_WORD_PATTERN.findall(line.lower())
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus(Named):
+class Corpus(NamedSamples):
     """A text of known words. Its samples are the *words* (what a word method represents), most frequent first: `len`, `read` and
     `name` speak of them. What is drawn from for training are places of the text: `tokens` and `begins`.
 
@@ -58,7 +58,7 @@ class Corpus(Named):
     """The text: for each place the position of its word in `words`."""
     offsets: Int64[np.ndarray, " sentences_and_one"]
     """Sentence i is `tokens[offsets[i] : offsets[i + 1]]`."""
-    read_words: int = 0
+    source_word_count: int = 0
     """Words of the source, rare ones included."""
     source: str = ""
     """What the user asked for, as text."""
@@ -68,31 +68,31 @@ class Corpus(Named):
         return self.words
 
     @cached_property
-    def number(self) -> dict[str, int]:
+    def word_ids(self) -> dict[str, int]:
         """The position of each word."""
         return {word: i for i, word in enumerate(self.words)}
 
     @cached_property
-    def begins(self) -> Bool[np.ndarray, " tokens"]:
+    def is_sentence_start(self) -> Bool[np.ndarray, " tokens"]:
         """Whether a sentence begins at a place: a byte instead of a search."""
         flags = np.zeros(len(self.tokens), dtype=bool)
         flags[self.offsets[:-1]] = True
         return flags
 
-    def sentences(self) -> Iterator[list[str]]:
+    def iterate_sentences(self) -> Iterator[list[str]]:
         """The text again, as lists of words: what another program is given to learn from the same."""
         for start, stop in itertools.pairwise(self.offsets):
             yield [self.words[i] for i in self.tokens[start:stop]]
 
     @cached_property
     def fingerprint(self) -> str:
-        return digest("\n".join(self.words).encode(), self.tokens.tobytes(), self.offsets.tobytes())
+        return hash_bytes("\n".join(self.words).encode(), self.tokens.tobytes(), self.offsets.tobytes())
 
     def sizes(self) -> dict[str, Any]:
         return {"n": len(self), "words": len(self), "tokens": len(self.tokens)}
 
 
-def corpus_of(sentences: Iterable[Sequence[str]], min_count: int = MIN_COUNT, source: str = "sentences") -> Corpus:
+def build_corpus(sentences: Iterable[Sequence[str]], min_count: int = MIN_COUNT, source: str = "sentences") -> Corpus:
     """A corpus from sentences that are cut into words already. Words of equal count stand in alphabetical order."""
     if min_count < 1:
         raise UsageError(f"--min-count must be at least 1, got {min_count}")
@@ -109,12 +109,12 @@ def corpus_of(sentences: Iterable[Sequence[str]], min_count: int = MIN_COUNT, so
         raise UsageError(f"{source} has {len(chosen)} words that occur {min_count} times or more; at least 2 are needed (--min-count)")
     position = np.full(len(names), -1, dtype=np.int32)
     position[chosen] = np.arange(len(chosen))
-    return _without_rare(
+    return _drop_rare_words(
         position[every], np.frombuffer(lengths, dtype=np.int32), tuple(names[i] for i in chosen), counts[chosen].astype(np.int64), source
     )
 
 
-def _without_rare(text: np.ndarray, lengths: np.ndarray, words: tuple[str, ...], counts: np.ndarray, source: str) -> Corpus:
+def _drop_rare_words(text: np.ndarray, lengths: np.ndarray, words: tuple[str, ...], counts: np.ndarray, source: str) -> Corpus:
     """Leave out what is no word of the vocabulary (-1), and sentences of which nothing is left."""
     known = text >= 0
     before = np.concatenate([[0], np.cumsum(known)])
@@ -123,7 +123,7 @@ def _without_rare(text: np.ndarray, lengths: np.ndarray, words: tuple[str, ...],
     return Corpus(words, counts, text[known], offsets.astype(np.int64), len(text), source)
 
 
-def open_corpus(spec: Any, *, min_count: int = MIN_COUNT) -> Splits:
+def load_words(spec: Any, *, min_count: int = MIN_COUNT) -> Splits:
     """Open running text. There is no test split: words are measured by what people say about them.
 
     spec       'docstrings' (of Python's standard library); a text file, or a folder of .txt files; a list of lines
@@ -132,29 +132,29 @@ def open_corpus(spec: Any, *, min_count: int = MIN_COUNT) -> Splits:
     if isinstance(spec, Corpus):
         return Splits(spec, None)
     if isinstance(spec, (list, tuple)) and spec and all(isinstance(line, str) for line in spec):
-        return Splits(corpus_of(map(tokenise, spec), min_count, f"list of {len(spec)} lines"), None)
+        return Splits(build_corpus(map(split_words, spec), min_count, f"list of {len(spec)} lines"), None)
     if not isinstance(spec, (str, os.PathLike)):
         raise UsageError(f"cannot read running text from a {type(spec).__name__}: give a name, a text file, a folder or a list of lines")
     text = os.fspath(spec)
     if text == "docstrings":
-        return Splits(corpus_of(map(tokenise, docstrings().texts()), min_count, text), None)
-    lines = itertools.chain.from_iterable(map(sentence_lines, _files(text)))
-    return Splits(corpus_of(map(tokenise, lines), min_count, text), None)
+        return Splits(build_corpus(map(split_words, make_docstrings().get_strings()), min_count, text), None)
+    lines = itertools.chain.from_iterable(map(read_sentences, _find_files(text)))
+    return Splits(build_corpus(map(split_words, lines), min_count, text), None)
 
 
-def _files(text: str) -> list[Path]:
+def _find_files(text: str) -> list[Path]:
     path = Path(text).expanduser()
     if not text or not path.exists():
-        raise missing(text, ["docstrings"], "text")
+        raise build_missing_data_error(text, ["docstrings"], "text")
     files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
     if not files:
         raise UsageError(f"the folder {path} has no .txt files")
     return files
 
 
-def sentence_lines(path: Path) -> Iterator[str]:
+def read_sentences(path: Path) -> Iterator[str]:
     """The lines of a UTF-8 file that are sentences. A line that is no text is an error that names it."""
-    for _, line in numbered_lines(path):
+    for _, line in read_numbered_lines(path):
         sentence = line.strip()
         if sentence and sentence != "#" and not sentence.startswith("# "):
             yield sentence

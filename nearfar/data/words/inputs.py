@@ -8,48 +8,51 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.core import Run, Sizes, UsageError
-from nearfar.core.errors import did_you_mean
-from nearfar.data.common.input_interface import Inputs, Progress
-from nearfar.data.common.names import Words, numbers
+from nearfar.core import Sizes, TrainConfig, UsageError
+from nearfar.core.errors import suggest_similar_names
+from nearfar.core.progress import ProgressCallback
+from nearfar.data.common.input_interface import Inputs
+from nearfar.data.common.named_samples import VocabularySubset, get_vocabulary
 from nearfar.data.common.splits import Splits
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.words.dataset import Corpus, open_corpus
+from nearfar.data.words.dataset import Corpus, load_words
 
 
 @dataclass(frozen=True)
 class WordInputs(Inputs):
     """Opened as a corpus to train on; of a trained net, everything is its vocabulary, and what a user asks for are words of it."""
 
-    reads = ("min_count",)
+    used_settings = ("min_count",)
 
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
 
-    def open(self, spec: Any, run: Run, split: Sequence[int] | None = None, progress: Progress | None = None) -> Splits:
-        return open_corpus(spec, min_count=run.min_count)
+    def load_splits(
+        self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
+    ) -> Splits:
+        return load_words(spec, min_count=config.min_count)
 
-    def all(self, spec: Any, run: Run, progress: Progress | None = None) -> list[Any]:
+    def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
         """The words of a text that the net knows, most frequent in its training first."""
-        found = open_corpus(spec, min_count=1).train
-        return [self._known(sorted((w for w in found.words if w in self.number), key=lambda w: self.number[w]))]
+        found = load_words(spec, min_count=1).train
+        return [self._to_words(sorted((w for w in found.words if w in self.word_ids), key=lambda w: self.word_ids[w]))]
 
-    def accept(self, what: Any) -> list[Any]:
+    def adapt(self, samples: Any) -> list[Any]:
         """A word, a list of words, or a corpus of the same vocabulary."""
-        if isinstance(what, (Corpus, Words)):
-            return [what]
-        words = [what] if isinstance(what, str) else list(what)
+        if isinstance(samples, (Corpus, VocabularySubset)):
+            return [samples]
+        words = [samples] if isinstance(samples, str) else list(samples)
         for word in words:
-            if not isinstance(word, str) or word.lower() not in self.number:
-                close = did_you_mean(str(word), list(self.number)) if len(self.number) < 20_000 else ""
-                raise UsageError(f"{word!r} is no word of this run's vocabulary of {len(self.number):,}.{close}")
-        return [self._known([word.lower() for word in words])]
+            if not isinstance(word, str) or word.lower() not in self.word_ids:
+                close = suggest_similar_names(str(word), list(self.word_ids)) if len(self.word_ids) < 20_000 else ""
+                raise UsageError(f"{word!r} is no word of this run's vocabulary of {len(self.word_ids):,}.{close}")
+        return [self._to_words([word.lower() for word in words])]
 
     @property
-    def number(self) -> dict[str, int]:
+    def word_ids(self) -> dict[str, int]:
         """The position of each word."""
         assert self.tokenizer is not None
-        return numbers(self.tokenizer)
+        return get_vocabulary(self.tokenizer)
 
-    def _known(self, words: Sequence[str]) -> Words:
-        return Words(tuple(words), np.array([self.number[w] for w in words], dtype=np.int64), source=f"{len(words)} words")
+    def _to_words(self, words: Sequence[str]) -> VocabularySubset:
+        return VocabularySubset(tuple(words), np.array([self.word_ids[w] for w in words], dtype=np.int64), source=f"{len(words)} words")

@@ -31,12 +31,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
-from nearfar.encoders import pooled
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, UsageError, Views
+from nearfar.encoders import pool_mean_std
 from nearfar.heads.context import GRUContext
 from nearfar.losses import info_nce
-from nearfar.scores import bilinear, pairs
-from nearfar.similarity.audio import SoundViews, timed_views
+from nearfar.scores import Scores, bilinear
+from nearfar.similarity.audio import SoundViews, aligned_sound_views
 
 
 @dataclass(frozen=True)
@@ -61,55 +61,61 @@ class CPCAudio(Recipe):
 
     dim: int = 128
     """Width of the context."""
-    nearest: int = 5
+    min_steps_ahead: int = 5
     """The first step ahead that is predicted. Frames that overlap tell of each other without having learned anything."""
-    ahead: int = 8
+    steps_ahead: int = 8
     """The last step ahead that is predicted."""
-    window: float = 1.0
+    window_share: float = 1.0
     """How much of a clip a step sees, as a share of its length; less than 1 for long sounds."""
 
-    own_clip: bool = True
+    same_clip_negatives: bool = True
     """Whether other moments of the same clip are negatives too; not for sounds that go on and on, whose moments are all alike."""
 
     def __post_init__(self):
         super().__post_init__()
-        if self.nearest > self.ahead:
-            raise UsageError(f"--nearest {self.nearest} lies beyond --ahead {self.ahead}: nothing would be predicted")
+        if self.min_steps_ahead > self.steps_ahead:
+            raise UsageError(
+                f"--min-steps-ahead {self.min_steps_ahead} lies beyond --steps-ahead {self.steps_ahead}: nothing would be predicted"
+            )
 
     def similarity(self, net: Net) -> SoundViews:
-        return timed_views(getattr(net.encoder, "front", None), self.window)
+        return aligned_sound_views(getattr(net.encoder, "front", None), self.window_share)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        ways = torch.empty(self.ahead - self.nearest + 1, self.dim, encoder.width).normal_(std=(self.dim * encoder.width) ** -0.5)
+        ways = torch.empty(self.steps_ahead - self.min_steps_ahead + 1, self.dim, encoder.width).normal_(
+            std=(self.dim * encoder.width) ** -0.5
+        )
         return Net(encoder=encoder, context=GRUContext(encoder.width, self.dim), ways=nn.Parameter(ways))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        past, future = net.encoder.states(x["v0"]), net.encoder.states(x["v1"])
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        past, future = net.encoder.encode_frames(x["v0"]), net.encoder.encode_frames(x["v1"])
         frames = past.shape[1]
-        if frames <= self.ahead:
-            raise UsageError(f"--ahead {self.ahead}: the clips have {frames} frames only. Predict less far, or give longer --seconds")
-        return {"c": net.context(past), "z": future, "heard": net.encoder.heard(x["v0"], frames)}
+        if frames <= self.steps_ahead:
+            raise UsageError(
+                f"--steps-ahead {self.steps_ahead}: the clips have {frames} frames only. Predict less far, or give longer --seconds"
+            )
+        return {"c": net.context(past), "z": future, "heard": net.encoder.compute_frame_mask(x["v0"], frames)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         losses, information = [], []
-        for k, way in enumerate(net.ways, start=self.nearest):
+        for k, way in enumerate(net.ways, start=self.min_steps_ahead):
             both = z["heard"][:, :-k] & z["heard"][:, k:]
             c, future = z["c"][:, :-k][both], z["z"][:, k:][both]
             losses.append(self._info_nce(c, future, way, both.nonzero()[:, 0]) if len(c) else c.sum())
             information.append(math.log(max(1, len(c))) - losses[-1].detach())
-        return {"loss": torch.stack(losses).mean(), "information_nearest": information[0], "information_ahead": information[-1]}
+        return {"loss": torch.stack(losses).mean(), "information_first_step": information[0], "information_last_step": information[-1]}
 
-    def _info_nce(self, c: Tensor, future: Tensor, way: Tensor, clip: Tensor) -> Tensor:
-        scores = pairs(c, future, score=bilinear(way))
-        return info_nce(scores if self.own_clip else scores.skip(clip, clip)).mean()
+    def _info_nce(self, c: Tensor, future: Tensor, projection: Tensor, clip: Tensor) -> Tensor:
+        scores = Scores.from_pairs(c, future, score=bilinear(projection))
+        return info_nce(scores if self.same_clip_negatives else scores.exclude_negatives(clip, clip)).mean()
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
-        z = net.encoder.states(x)
-        return pooled(torch.cat([z, net.context(z)], 2), net.encoder.heard(x, z.shape[1]))
+        z = net.encoder.encode_frames(x)
+        return pool_mean_std(torch.cat([z, net.context(z)], 2), net.encoder.compute_frame_mask(x, z.shape[1]))
 
 
-paper = CPCAudio(dim=256, nearest=1, ahead=12), Run(
-    data="librispeech-100", encoder="wave-512", rate=16000, seconds=1.28, batch=64, steps=300_000, lr=2e-4, weight_decay=0.0, warmup=0.0,
+paper = CPCAudio(dim=256, min_steps_ahead=1, steps_ahead=12), TrainConfig(
+    data="librispeech-100", encoder="wave-512", sample_rate=16000, seconds=1.28, batch_size=64, steps=300_000, lr=2e-4, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -117,4 +123,4 @@ reported = {
     "LibriSpeech speaker classification, linear": (97.4, "arXiv:1807.03748, table 1"),
 }
 
-tiny = CPCAudio(), Run(data="tones", encoder="mel", steps=200, batch=64, lr=2e-3)
+tiny = CPCAudio(), TrainConfig(data="tones", encoder="mel", steps=200, batch_size=64, lr=2e-3)

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, UsageError, Views
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import info_nce
-from nearfar.scores import views
+from nearfar.scores import Scores
 from nearfar.similarity.audio import SoundViews, sound_views
 
 
@@ -55,33 +55,33 @@ class NandanVepa(Recipe):
 
     dim: int = 128
     """Width of the space where views are compared."""
-    tau: float = 0.2
+    temperature: float = 0.2
     """Temperature: the lower, the more the nearest negatives count."""
-    shortest: float = 0.7
+    min_window_share: float = 0.7
     """A view is a window of the clip, at least this share of its length; small for long sounds that go on and on."""
-    longest: float = 1.3
+    max_window_share: float = 1.3
     """At most this share; beyond 1 the view is the whole clip, faster."""
     norm: HeadNorm = "batch"
     """Normalisation in the projection head."""
 
     def similarity(self, net: Net) -> SoundViews:
-        return sound_views(net.encoder.front, (self.shortest, self.longest))
+        return sound_views(net.encoder.front, (self.min_window_share, self.max_window_share))
 
     def build(self, sizes: Sizes, encoder) -> Net:
         if not hasattr(encoder, "front"):
             raise UsageError("nandan-vepa compares spectrograms: use --encoder mel, mel-deep or mel-transformer")
         return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         z0, z1 = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]))).chunk(2)
         return {"z0": z0, "z1": z1}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return info_nce(views(z["z0"], z["z1"]) / self.tau).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return info_nce(Scores.from_views(z["z0"], z["z1"]) / self.temperature).mean()
 
 
-paper = NandanVepa(), Run(data="several corpora of speech", encoder="mel-deep", rate=16000, batch=256, epochs=100)
+paper = NandanVepa(), TrainConfig(data="several corpora of speech", encoder="mel-deep", sample_rate=16000, batch_size=256, epochs=100)
 
 reported = {}
 
-tiny = NandanVepa(), Run(data="tones", encoder="mel", steps=200, batch=64, lr=2e-3)
+tiny = NandanVepa(), TrainConfig(data="tones", encoder="mel", steps=200, batch_size=64, lr=2e-3)

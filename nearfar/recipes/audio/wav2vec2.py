@@ -35,13 +35,13 @@ from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders import pooled
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders import pool_mean_std
 from nearfar.heads.context import MaskedTransformer
-from nearfar.heads.quantization import GumbelQuantiser, unused_codes
+from nearfar.heads.quantization import GumbelQuantizer, compute_unused_code_share
 from nearfar.losses import info_nce
-from nearfar.scores import pairs
-from nearfar.similarity.audio import SoundViews, timed_views
+from nearfar.scores import Scores
+from nearfar.similarity.audio import SoundViews, aligned_sound_views
 
 
 @dataclass(frozen=True)
@@ -64,79 +64,81 @@ class Wav2Vec2(Recipe):
         equation=r"\mathcal{L} = -\log \frac{\exp(\operatorname{sim}(c_t, q_t)/\kappa)}"
         r"{\sum_{\tilde q \in Q_t} \exp(\operatorname{sim}(c_t, \tilde q)/\kappa)}",
     )
-    limits: ClassVar = {"starts": (0.001, 1.0), "alpha": (0.0, float("inf"))}
+    limits: ClassVar = {"mask_start_share": (0.001, 1.0), "diversity_weight": (0.0, float("inf"))}
 
     dim: int = 128
     """Width of contexts and codes."""
     depth: int = 2
     """Layers of the transformer."""
-    groups: int = 2
+    codebooks: int = 2
     """Codebooks."""
-    codes: int = 32
+    codebook_size: int = 32
     """Entries of each codebook."""
-    kappa: float = 0.1
+    temperature: float = 0.1
     """Temperature of the contrast."""
-    alpha: float = 0.1
+    diversity_weight: float = 0.1
     """How much the diversity of the codes counts."""
-    starts: float = 0.15
+    mask_start_share: float = 0.15
     """Share of the frames at which a hidden stretch begins, rounded up."""
-    span: int = 5
+    mask_length: int = 5
     """Frames of a hidden stretch."""
-    window: float = 1.0
+    window_share: float = 1.0
     """How much of a clip a step sees, as a share of its length; less than 1 for long sounds."""
 
-    own_clip: bool = True
+    same_clip_negatives: bool = True
     """Whether other moments of the same clip are distractors too; not for sounds that go on and on, whose moments are all alike."""
 
     def similarity(self, net: Net) -> SoundViews:
-        return timed_views(getattr(net.encoder, "front", None), self.window)
+        return aligned_sound_views(getattr(net.encoder, "front", None), self.window_share)
 
     def build(self, sizes: Sizes, encoder) -> Net:
         context = MaskedTransformer(encoder.width, self.dim, self.depth)
-        quantiser = GumbelQuantiser(encoder.width, self.dim, self.groups, self.codes)
+        quantiser = GumbelQuantizer(encoder.width, self.dim, self.codebooks, self.codebook_size)
         return Net(encoder=encoder, context=context, quantiser=quantiser, project=nn.Linear(self.dim, self.dim))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        z, slots = net.encoder.states(x["v0"]), x["slot"]
-        heard = net.encoder.heard(x["v0"], z.shape[1])
-        hidden = hide(heard, slots, key, self.starts, self.span)
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        z, slots = net.encoder.encode_frames(x["v0"]), x["slot"]
+        heard = net.encoder.compute_frame_mask(x["v0"], z.shape[1])
+        hidden = draw_mask(heard, slots, rng_key, self.mask_start_share, self.mask_length)
         c = net.project(net.context(z, heard, hidden))
         with torch.no_grad():
-            there = net.encoder.states(x["v1"])
-        q, likely = net.quantiser(there, slots, key)
+            there = net.encoder.encode_frames(x["v1"])
+        q, likely = net.quantiser(there, slots, rng_key)
         sums = {"likely": likely[heard], "there": there[heard], "squares": there[heard].square(), "count": heard[heard]}
         clip = slots[:, None].expand_as(hidden)
         return {"c": c[hidden], "q": q[hidden], "clip": clip[hidden]} | {name: rows.sum(0)[None] for name, rows in sums.items()}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
-        scores = pairs(z["c"], z["q"]) / self.kappa
-        contrast = info_nce(scores if self.own_clip else scores.skip(z["clip"], z["clip"])).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
+        scores = Scores.from_pairs(z["c"], z["q"]) / self.temperature
+        contrast = info_nce(scores if self.same_clip_negatives else scores.exclude_negatives(z["clip"], z["clip"])).mean()
         likely = z["likely"].sum(0)
-        unused = unused_codes(likely / likely.sum(1, keepdim=True))
-        return {"loss": contrast + self.alpha * unused, "contrast": contrast, "unused_codes": unused}
+        unused = compute_unused_code_share(likely / likely.sum(1, keepdim=True))
+        return {"loss": contrast + self.diversity_weight * unused, "contrast": contrast, "unused_codes": unused}
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
         count = z["count"].sum()
-        net.quantiser.follow(z["there"].sum(0) / count, z["squares"].sum(0) / count)
-        net.quantiser.cool(progress)
+        net.quantiser.update_statistics(z["there"].sum(0) / count, z["squares"].sum(0) / count)
+        net.quantiser.anneal_temperature(progress)
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
-        z = net.encoder.states(x)
-        heard = net.encoder.heard(x, z.shape[1])
-        return pooled(torch.cat([z, net.context(z, heard)], 2), heard)
+        z = net.encoder.encode_frames(x)
+        heard = net.encoder.compute_frame_mask(x, z.shape[1])
+        return pool_mean_std(torch.cat([z, net.context(z, heard)], 2), heard)
 
 
-def hide(heard: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], key: Key, starts: float, span: int) -> Bool[Tensor, "n t"]:
+def draw_mask(
+    heard: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], rng_key: RandomKey, mask_start_share: float, mask_length: int
+) -> Bool[Tensor, "n t"]:
     """Stretches of `span` frames from random starts, as many as the share says, of which only frames that are heard count."""
-    u = key("hide").uniform(slots, heard.shape[1]).masked_fill(~heard, 2.0)
-    wanted = (heard.sum(1, keepdim=True) * starts).ceil().long()
+    u = rng_key("hide").uniform(slots, heard.shape[1]).masked_fill(~heard, 2.0)
+    wanted = (heard.sum(1, keepdim=True) * mask_start_share).ceil().long()
     begin = u <= u.sort(1).values.gather(1, wanted - 1)
-    reached = F.max_pool1d(F.pad(begin[:, None].float(), (span - 1, 0)), span, stride=1)[:, 0] > 0
+    reached = F.max_pool1d(F.pad(begin[:, None].float(), (mask_length - 1, 0)), mask_length, stride=1)[:, 0] > 0
     return reached & heard
 
 
-paper = Wav2Vec2(dim=256, depth=12, codes=320, starts=0.065, span=10), Run(
-    data="librispeech-960", encoder="wave-512", rate=16000, seconds=15.6, batch=256, steps=400_000, lr=5e-4, weight_decay=0.01, warmup=0.08,
+paper = Wav2Vec2(dim=256, depth=12, codebook_size=320, mask_start_share=0.065, mask_length=10), TrainConfig(
+    data="librispeech-960", encoder="wave-512", sample_rate=16000, seconds=15.6, batch_size=256, steps=400_000, lr=5e-4, weight_decay=0.01, warmup_ratio=0.08,
 )  # fmt: skip
 
 reported = {
@@ -144,4 +146,4 @@ reported = {
     "LibriSpeech test-clean WER, 960 h of labels, LARGE on LV-60k": (1.8, "arXiv:2006.11477, table 2"),
 }
 
-tiny = Wav2Vec2(starts=0.15, span=2), Run(data="tones", encoder="mel", steps=200, batch=64, lr=4e-3)
+tiny = Wav2Vec2(mask_start_share=0.15, mask_length=2), TrainConfig(data="tones", encoder="mel", steps=200, batch_size=64, lr=4e-3)

@@ -36,8 +36,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.similarity.next_frame import NextFrame
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.similarity.next_frame import NextFramePairs
 
 
 @dataclass(frozen=True)
@@ -61,26 +61,30 @@ class STDIM(Recipe):
         r" - \log \frac{e^{f_{m,n}(x_t, x_{t+1})}}{\sum_{t^*} e^{f_{m,n}(x_t, x_{t^*})}}",
     )
 
-    def similarity(self, net: Net) -> NextFrame:
-        return NextFrame()
+    def similarity(self, net: Net) -> NextFramePairs:
+        return NextFramePairs()
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        return Net(encoder=encoder, W_g=_map(encoder.dim, encoder.width), W_l=_map(encoder.width, encoder.width))
+        return Net(
+            encoder=encoder,
+            W_g=_create_bilinear_weight(encoder.dim, encoder.width),
+            W_l=_create_bilinear_weight(encoder.width, encoder.width),
+        )
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        phi, local = net.encoder.both(x["v0"])
-        _, following = net.encoder.both(x["v1"])
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        phi, local = net.encoder.encode_with_map(x["v0"])
+        _, following = net.encoder.encode_with_map(x["v1"])
         return {"global": phi, "local": local, "next": following}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         following = z["next"].transpose(0, 1)
         places = following.shape[0]
-        global_local = told_apart((z["global"] @ net.W_g).expand(places, -1, -1), following)
-        local_local = told_apart(z["local"].transpose(0, 1) @ net.W_l, following)
+        global_local = info_nce_per_place((z["global"] @ net.W_g).expand(places, -1, -1), following)
+        local_local = info_nce_per_place(z["local"].transpose(0, 1) @ net.W_l, following)
         return {"loss": global_local + local_local, "global_local": global_local, "local_local": local_local}
 
 
-def told_apart(predicted: Float[Tensor, "p n d"], following: Float[Tensor, "p n d"]) -> Float[Tensor, ""]:
+def info_nce_per_place(predicted: Float[Tensor, "p n d"], following: Float[Tensor, "p n d"]) -> Float[Tensor, ""]:
     """InfoNCE at each of p places: row i finds column i among the n of its place. The mean over places and rows.
 
     Relations: the mean over places of `info_nce(pairs(predicted[p], following[p], score=dot))`, in one product of all tables.
@@ -90,12 +94,12 @@ def told_apart(predicted: Float[Tensor, "p n d"], following: Float[Tensor, "p n 
     return F.cross_entropy(scores.flatten(0, 1), target.flatten())
 
 
-def _map(inward: int, outward: int) -> nn.Parameter:
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(inward, outward)))
+def _create_bilinear_weight(in_dim: int, out_dim: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(in_dim, out_dim)))
 
 
-paper = STDIM(), Run(
-    data="pong.games", encoder="nature", batch=64, epochs=100, lr=3e-4, weight_decay=0.0, schedule="constant", warmup=0.0,
+paper = STDIM(), TrainConfig(
+    data="pong.games", encoder="nature", batch_size=64, epochs=100, lr=3e-4, weight_decay=0.0, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -105,4 +109,4 @@ reported = {
     "mean over 22 games, probe F1": (0.72, "arXiv:1906.08226, table 2, unverified"),
 }
 
-tiny = STDIM(), Run(data="bounce", encoder="nature-small", batch=64, steps=200, lr=1e-3, weight_decay=0.0)
+tiny = STDIM(), TrainConfig(data="bounce", encoder="nature-small", batch_size=64, steps=200, lr=1e-3, weight_decay=0.0)

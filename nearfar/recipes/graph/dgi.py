@@ -11,7 +11,7 @@ The corrupted graph, whose nodes are $\tilde h$, has the same links between node
 
 Shapes: X (N, f), links (N, N), sparse -> H, corrupted H (N, d), s (1, d) -> scores (1, N) and (1, N).
 
-Requirements: one graph that fits into memory; --batch 1, since the graph is the one sample. The whole graph is seen in training, the
+Requirements: one graph that fits into memory; --batch-size 1, since the graph is the one sample. The whole graph is seen in training, the
 nodes for testing too, without their labels (transductive). A summary is as wide as a node: with few dimensions it says nothing, so
 the encoder is wide (512).
 
@@ -30,10 +30,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.losses import jsd_bound
-from nearfar.scores import listed
-from nearfar.similarity.graphs import Corrupted
+from nearfar.scores import Scores
+from nearfar.similarity.graphs import CorruptedGraph
 
 
 @dataclass(frozen=True)
@@ -57,27 +57,32 @@ class DGI(Recipe):
     )
     rowwise: ClassVar[bool] = False
 
-    def similarity(self, net: Net) -> Corrupted:
-        return Corrupted()
+    def similarity(self, net: Net) -> CorruptedGraph:
+        return CorruptedGraph()
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, W=nn.Parameter(nn.init.xavier_uniform_(torch.empty(encoder.dim, encoder.dim))))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         XW = net.encoder.project(x["x"])
         H = net.encoder.convolve(XW, x["links"])
         corrupted = net.encoder.convolve(XW[x["order"]], x["links"])
         return {"H": H, "corrupted": corrupted, "s": H.mean(0, keepdim=True).sigmoid()}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         Ws = net.W @ z["s"][0]
-        return -jsd_bound(listed((z["H"] @ Ws)[None], (z["corrupted"] @ Ws)[None])) / 2
+        return -jsd_bound(Scores.from_lists((z["H"] @ Ws)[None], (z["corrupted"] @ Ws)[None])) / 2
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
         return getattr(net, tower)(x)[x["node"]]
 
 
-paper = DGI(), Run(data="cora.npz", encoder="gcn-1x512", batch=1, steps=250, lr=1e-3, weight_decay=0.0, schedule="constant", warmup=0.0)
+paper = (
+    DGI(),
+    TrainConfig(
+        data="cora.npz", encoder="gcn-1x512", batch_size=1, steps=250, lr=1e-3, weight_decay=0.0, schedule="constant", warmup_ratio=0.0
+    ),
+)
 
 reported = {
     "Cora accuracy, public split, mean of 50": (82.3, "arXiv:1809.10341, table 2"),
@@ -85,4 +90,9 @@ reported = {
     "Pubmed accuracy, public split, mean of 50": (76.8, "arXiv:1809.10341, table 2"),
 }
 
-tiny = DGI(), Run(data="karate", encoder="gcn-1x64", batch=1, steps=200, lr=5e-3, weight_decay=0.0, schedule="constant", warmup=0.0)
+tiny = (
+    DGI(),
+    TrainConfig(
+        data="karate", encoder="gcn-1x64", batch_size=1, steps=200, lr=5e-3, weight_decay=0.0, schedule="constant", warmup_ratio=0.0
+    ),
+)

@@ -11,7 +11,7 @@ A node u speaks for its neighbourhoods of 1 to K steps, all layers of the encode
 
 Shapes: graphs packed end to end -> h (nodes, K width) -> local (nodes, K width), graph (n, K width) -> scores (nodes, n).
 
-Requirements: many graphs, with labels or attributes of the nodes where there are such. --batch counts graphs.
+Requirements: many graphs, with labels or attributes of the nodes where there are such. --batch-size counts graphs.
 
 Relations: DGI for many graphs: the other graphs of the batch are the negatives, and nothing is corrupted. Deep InfoMax's local
 objective, with a sum in place of its global features; the critic is a dot product of two heads.
@@ -27,14 +27,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.graph import sum_nodes
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders.graphs import sum_nodes
 from nearfar.losses import jsd_bound
 from nearfar.scores import Scores
-from nearfar.similarity.graphs import SmallGraphs
+from nearfar.similarity.graphs import GraphNodePairs
 
 
-class Head(nn.Module):
+class ResidualHead(nn.Module):
     """Three layers beside a linear map of the same width."""
 
     def __init__(self, dim: int):
@@ -66,17 +66,17 @@ class InfoGraph(Recipe):
         equation=r"\mathbb{E}_{u \in G} \operatorname{sp}(-T(h^u, H(G))) + \mathbb{E}_{u \notin G} \operatorname{sp}(T(h^u, H(G)))",
     )
 
-    def similarity(self, net: Net) -> SmallGraphs:
-        return SmallGraphs()
+    def similarity(self, net: Net) -> GraphNodePairs:
+        return GraphNodePairs()
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        return Net(encoder=encoder, local=Head(encoder.dim), graph=Head(encoder.dim))
+        return Net(encoder=encoder, local=ResidualHead(encoder.dim), graph=ResidualHead(encoder.dim))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         h = net.encoder(x)
         return {"local": net.local(h), "graph": net.graph(sum_nodes(h, x["size"])), "of": x["slot"][x["graph"]], "id": x["slot"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return -jsd_bound(Scores(z["local"], z["graph"], row_id=z["of"], col_id=z["id"]))
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
@@ -85,7 +85,9 @@ class InfoGraph(Recipe):
 
 paper = (
     InfoGraph(),
-    Run(data="MUTAG", encoder="gin-3x32", batch=128, epochs=20, lr=0.01, weight_decay=0.0, schedule="constant", warmup=0.0),
+    TrainConfig(
+        data="MUTAG", encoder="gin-3x32", batch_size=128, epochs=20, lr=0.01, weight_decay=0.0, schedule="constant", warmup_ratio=0.0
+    ),
 )
 
 reported = {
@@ -95,5 +97,5 @@ reported = {
 
 tiny = (
     InfoGraph(),
-    Run(data="atlas", encoder="gin-3x16", batch=64, steps=200, lr=2e-3, weight_decay=0.0),
+    TrainConfig(data="atlas", encoder="gin-3x16", batch_size=64, steps=200, lr=2e-3, weight_decay=0.0),
 )

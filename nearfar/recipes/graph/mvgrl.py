@@ -15,8 +15,8 @@ $\vec h^A + \vec h^S$.
 
 Shapes: X (N, f), links (N, N), sparse -> of both views H, corrupted H (N, d), s (1, d) -> scores (2, N) and (2, N).
 
-Requirements: as `dgi`: one graph that fits into memory, --batch 1; the encoder is a GCN, of which there are two. The paper cuts samples of
-2,000 nodes out of S, which is full; here S is never made (`nearfar.encoders.diffusion`) and each step sees the whole graph.
+Requirements: as `dgi`: one graph that fits into memory, --batch-size 1; the encoder is a GCN, of which there are two. The paper cuts samples of
+2,000 nodes out of S, which is full; here S is never made (`nearfar.encoders.graph_diffusion`) and each step sees the whole graph.
 
 Relations: `dgi` across two views: there summary and nodes are of the same one. The paper puts an MLP between nodes and a dot product; the
 authors' code for nodes, which is followed here, has DGI's bilinear score instead.
@@ -32,12 +32,12 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
-from nearfar.encoders.diffusion import Diffusion, heat, pagerank
-from nearfar.encoders.graph import GCN
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, UsageError, Views
+from nearfar.encoders.graph_diffusion import GraphDiffusion, compute_heat_coefficients, compute_pagerank_coefficients
+from nearfar.encoders.graphs import GCN
 from nearfar.losses import jsd_bound
-from nearfar.scores import listed
-from nearfar.similarity.graphs import Corrupted
+from nearfar.scores import Scores
+from nearfar.similarity.graphs import CorruptedGraph
 
 
 @dataclass(frozen=True)
@@ -60,17 +60,17 @@ class MVGRL(Recipe):
         equation=r"-\frac{1}{4N} \sum_{i, v \ne w} \log \sigma(\vec h_i^{v\top} W \vec s^w) + \log \sigma(-\tilde h_i^{v\top} W \vec s^w)",
     )
     rowwise: ClassVar[bool] = False
-    limits = {"alpha": (1e-3, 1.0)}  # noqa: RUF012
+    limits = {"teleport_prob": (1e-3, 1.0)}  # noqa: RUF012
 
     diffusion: Literal["ppr", "heat"] = "ppr"
     """How things spread over links: personalised PageRank, or heat."""
-    alpha: float = 0.2
+    teleport_prob: float = 0.2
     """PageRank: with which probability a walk ends at each node it comes to."""
-    t: float = 5.0
+    diffusion_time: float = 5.0
     """Heat: how long it spreads."""
 
-    def similarity(self, net: Net) -> Corrupted:
-        return Corrupted()
+    def similarity(self, net: Net) -> CorruptedGraph:
+        return CorruptedGraph()
 
     def build(self, sizes: Sizes, encoder, diffused) -> Net:
         if not isinstance(encoder, GCN):
@@ -78,7 +78,7 @@ class MVGRL(Recipe):
         W = nn.Parameter(nn.init.xavier_uniform_(torch.empty(encoder.dim, encoder.dim)))
         return Net(encoder=encoder, diffused=diffused, W=W)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         z = {}
         for view, gcn, links in (("A", net.encoder, x["links"]), ("S", net.diffused, self.diffuse(x["links"]))):
             XW = gcn.project(x["x"])
@@ -87,23 +87,33 @@ class MVGRL(Recipe):
             z |= {f"H_{view}": H, f"corrupted_{view}": corrupted, f"s_{view}": H.mean(0, keepdim=True).sigmoid()}
         return z
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         pos, neg = [], []
         for view, other in ("AS", "SA"):
             Ws = net.W @ z[f"s_{other}"][0]
             pos.append(z[f"H_{view}"] @ Ws)
             neg.append(z[f"corrupted_{view}"] @ Ws)
-        return -jsd_bound(listed(torch.stack(pos), torch.stack(neg))) / 2
+        return -jsd_bound(Scores.from_lists(torch.stack(pos), torch.stack(neg))) / 2
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
         return (net.encoder(x) + net.diffused({**x, "links": self.diffuse(x["links"])}))[x["node"]]
 
-    def diffuse(self, links: Any) -> Diffusion:
-        return Diffusion(links, pagerank(self.alpha) if self.diffusion == "ppr" else heat(self.t))
+    def diffuse(self, links: Any) -> GraphDiffusion:
+        return GraphDiffusion(
+            links,
+            compute_pagerank_coefficients(self.teleport_prob)
+            if self.diffusion == "ppr"
+            else compute_heat_coefficients(self.diffusion_time),
+        )
 
 
 # The authors stop when the loss has not fallen for 20 epochs; the length here was chosen on validation nodes (benchmarks/nodes.py).
-paper = MVGRL(), Run(data="cora.npz", encoder="gcn-1x512", batch=1, steps=50, lr=1e-3, weight_decay=0.0, schedule="constant", warmup=0.0)
+paper = (
+    MVGRL(),
+    TrainConfig(
+        data="cora.npz", encoder="gcn-1x512", batch_size=1, steps=50, lr=1e-3, weight_decay=0.0, schedule="constant", warmup_ratio=0.0
+    ),
+)
 
 reported = {
     "Cora accuracy, mean of 50": (86.8, "arXiv:2006.05582; others do not reach it with the authors' code either"),
@@ -111,4 +121,9 @@ reported = {
     "Cora accuracy, re-run on the whole graph": (83.5, "DGL, examples/pytorch/mvgrl"),
 }
 
-tiny = MVGRL(), Run(data="karate", encoder="gcn-1x64", batch=1, steps=200, lr=5e-3, weight_decay=0.0, schedule="constant", warmup=0.0)
+tiny = (
+    MVGRL(),
+    TrainConfig(
+        data="karate", encoder="gcn-1x64", batch_size=1, steps=200, lr=5e-3, weight_decay=0.0, schedule="constant", warmup_ratio=0.0
+    ),
+)

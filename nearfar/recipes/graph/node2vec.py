@@ -27,11 +27,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.lookup import Lookup
-from nearfar.losses.window_sampling import skip_gram_neg
-from nearfar.similarity.text_windows import per_row
-from nearfar.similarity.walks import Walks
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders.lookup import LookupTable
+from nearfar.losses.word2vec import skip_gram_neg
+from nearfar.similarity.text_windows import sum_groups_per_row
+from nearfar.similarity.walks import RandomWalks
 
 
 @dataclass(frozen=True)
@@ -53,50 +53,58 @@ class Node2Vec(Recipe):
         loss="NEG",
         equation=r"-\log \sigma(u_o^\top v_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde n_j \sim P_n} \log \sigma(-u_{\tilde n_j}^\top v_c)",
     )
-    limits = {"power": (0.0, 1.0), "walk_length": (2.0, float("inf"))}  # noqa: RUF012
+    limits = {"noise_exponent": (0.0, 1.0), "walk_length": (2.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 128
     """Width of the vectors."""
     walk_length: int = 80
     """Nodes of a walk."""
-    walks: int = 10
+    walks_per_node: int = 10
     """Walks from each node that make up an epoch."""
-    p: float = 1.0
+    return_parameter: float = 1.0
     """The smaller, the more walks return to where they come from."""
-    q: float = 1.0
+    in_out_parameter: float = 1.0
     """The smaller, the more walks lead away from where they come from."""
     window: int = 10
     """Places of the walk to each side that a window may reach."""
     negatives: int = 5
     """Drawn nodes that weigh as much as one real pair (k)."""
-    power: float = 0.75
+    noise_exponent: float = 0.75
     """Noise is drawn in proportion to the degree to this power."""
-    shared: int = 32
+    shared_negatives: int = 32
     """Drawn nodes that 32 neighbouring places share."""
 
-    def similarity(self, net: Net) -> Walks:
-        return Walks(self.walk_length, self.walks, self.p, self.q, self.window, self.shared, self.power)
+    def similarity(self, net: Net) -> RandomWalks:
+        return RandomWalks(
+            self.walk_length,
+            self.walks_per_node,
+            self.return_parameter,
+            self.in_out_parameter,
+            self.window,
+            self.shared_negatives,
+            self.noise_exponent,
+        )
 
     def build(self, sizes: Sizes) -> Net:
-        return Net(encoder=Lookup(sizes["words"], self.dim), context=Lookup(sizes["words"], self.dim))
+        return Net(encoder=LookupTable(sizes["words"], self.dim), context=LookupTable(sizes["words"], self.dim))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         v, u = net.encoder.weight, net.context.weight
         loss, pairs = skip_gram_neg(v, u, x["word"], x["sentence"], x["reach"], x["noise"], self.negatives)
-        return {"loss": per_row(loss, x), "count": per_row(pairs, x)}
+        return {"loss": sum_groups_per_row(loss, x), "count": sum_groups_per_row(pairs, x)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return z["loss"].sum() / z["count"].detach().sum().clamp_min(1)
 
 
 paper = (
-    Node2Vec(dim=128, walk_length=80, walks=10, p=0.25, q=0.25, window=10),
-    Run(data="blogcatalog.mat", batch=256, epochs=1, optimizer="adagrad", lr=0.2, warmup=0.0),
+    Node2Vec(dim=128, walk_length=80, walks_per_node=10, return_parameter=0.25, in_out_parameter=0.25, window=10),
+    TrainConfig(data="blogcatalog.mat", batch_size=256, epochs=1, optimizer="adagrad", lr=0.2, warmup_ratio=0.0),
 )
 
 reported = {"BlogCatalog, macro-F1, half of the labels": (25.81, "arXiv:1607.00653, table 2")}
 
 tiny = (
     Node2Vec(dim=16, walk_length=20, window=5),
-    Run(data="karate", batch=64, steps=100, optimizer="adagrad", lr=0.1, warmup=0.0),
+    TrainConfig(data="karate", batch_size=64, steps=100, optimizer="adagrad", lr=0.1, warmup_ratio=0.0),
 )

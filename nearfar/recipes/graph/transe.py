@@ -30,10 +30,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.lookup import Lookup
-from nearfar.losses.translation import translation_rows
-from nearfar.similarity.triples import Corrupted
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders.lookup import LookupTable
+from nearfar.losses.sparse_translation_hinge import sparse_translation_hinge
+from nearfar.similarity.triples import CorruptedTriples
 
 
 @dataclass(frozen=True)
@@ -56,11 +56,11 @@ class TransE(Recipe):
         equation=r"\max(0,\; \gamma + d(h + r, t) - d(h' + r, t'))",
     )
 
-    limits = {"gamma": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {"margin": (0.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 50
     """Width of the vectors."""
-    gamma: float = 2.0
+    margin: float = 2.0
     """Margin between the distances of true and corrupted triples."""
     distance: Literal["l1", "l2"] = "l1"
     """The distance between head plus relation and tail."""
@@ -69,42 +69,52 @@ class TransE(Recipe):
     corruption: Literal["uniform", "bernoulli"] = "uniform"
     """Which end is exchanged: either by a coin, or the one of which the relation has fewer for each other one more rarely."""
 
-    def similarity(self, net: Net) -> Corrupted:
-        return Corrupted(len(net.encoder.weight), self.negatives, self.corruption)
+    def similarity(self, net: Net) -> CorruptedTriples:
+        return CorruptedTriples(len(net.encoder.weight), self.negatives, self.corruption)
 
     def build(self, sizes: Sizes) -> Net:
-        net = Net(encoder=Lookup(sizes["words"], self.dim), relation=Lookup(len(sizes["relations"]), self.dim))
+        net = Net(encoder=LookupTable(sizes["words"], self.dim), relation=LookupTable(len(sizes["relations"]), self.dim))
         with torch.no_grad():
             for table in (net.encoder.weight, net.relation.weight):
                 table.copy_(F.normalize(table.uniform_(-6 / math.sqrt(self.dim), 6 / math.sqrt(self.dim)), dim=1))
         return net
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         who = x["head"], x["relation"], x["tail"], x["other"], x["of_head"]
-        loss = translation_rows(net.encoder.weight, net.relation.weight, *who, self.gamma, self._p)
+        loss = sparse_translation_hinge(net.encoder.weight, net.relation.weight, *who, self.margin, self._norm_order)
         return {"loss": loss, "entity": torch.cat([x["head"][:, None], x["tail"][:, None], x["other"]], dim=1)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return z["loss"].mean()
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
         moved, table = z["entity"][z["loss"] > 0].reshape(-1), net.encoder.weight
         table.index_copy_(0, moved, F.normalize(table.index_select(0, moved), dim=1))
 
     @property
-    def _p(self) -> int:
+    def _norm_order(self) -> int:
         return 1 if self.distance == "l1" else 2
 
     def score(self, net: Net, triples: Tensor, side: int) -> Tensor:
         """How well each entity completes each triple on that side (0: head, 2: tail)."""
         table, (h, r, t) = net.encoder.weight, triples.T
         given = table[t] - net.relation(r) if side == 0 else table[h] + net.relation(r)
-        return -torch.cdist(given, table, p=float(self._p))
+        return -torch.cdist(given, table, p=float(self._norm_order))
 
 
 paper = (
-    TransE(dim=20, gamma=2.0, distance="l1"),
-    Run(data="WN18", batch=1414, epochs=1000, optimizer="sgd", momentum=0.0, lr=0.01, weight_decay=0.0, schedule="constant", warmup=0.0),
+    TransE(dim=20, margin=2.0, distance="l1"),
+    TrainConfig(
+        data="WN18",
+        batch_size=1414,
+        epochs=1000,
+        optimizer="sgd",
+        momentum=0.0,
+        lr=0.01,
+        weight_decay=0.0,
+        schedule="constant",
+        warmup_ratio=0.0,
+    ),
 )
 
 reported: dict[str, Any] = {
@@ -112,4 +122,7 @@ reported: dict[str, Any] = {
     "FB15k, filtered hits@10": (47.1, "NIPS 2013, table 3"),
 }
 
-tiny = TransE(dim=32), Run(data="python", batch=256, steps=600, optimizer="adagrad", lr=0.1, schedule="constant", warmup=0.0)
+tiny = (
+    TransE(dim=32),
+    TrainConfig(data="python", batch_size=256, steps=600, optimizer="adagrad", lr=0.1, schedule="constant", warmup_ratio=0.0),
+)

@@ -10,7 +10,7 @@ Shapes: token ids with some hidden v0 (n, t) -> states (n, t, encoder.dim) -> th
 over the vocabulary (n, k, |V|). No row meets another: sums and counts of the chunk are what crosses the cut.
 
 Requirements: much text, and a tokenizer with a mask token. The vectors of sentences that come out are crowded into a narrow cone and
-compare badly: `simcse-unsup` with --init spreads them.
+compare badly: `simcse-unsup` with --init-from spreads them.
 
 Relations: the output layer is the table of the input's vectors, hence a contrast between a context and words, as in word2vec, with
 the exact softmax in place of sampled negatives. Only the masked language model: no next-sentence prediction, which later work found
@@ -28,10 +28,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders import Pool
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders import Pooling
 from nearfar.losses import mlm
-from nearfar.similarity.sentences import Masked
+from nearfar.similarity.sentences import MaskedTokens
 
 
 @dataclass(frozen=True)
@@ -54,39 +54,39 @@ class Bert(Recipe):
         equation=r"\mathcal{L} = -\frac{1}{|H|} \sum_{t \in H} \log"
         r" \frac{\exp(h_t^\top e_{x_t} + b_{x_t})}{\sum_{w \in V} \exp(h_t^\top e_w + b_w)}",
     )
-    limits: ClassVar = {"dropout": (0.0, 0.9), "share": (0.01, 0.9)}
+    limits: ClassVar = {"dropout": (0.0, 0.9), "masked_share": (0.01, 0.9)}
 
-    share: float = 0.15
+    masked_share: float = 0.15
     """Share of the tokens that are hidden."""
     dropout: float = 0.1
     """Share of values that every dropout layer of the encoder drops."""
-    pool: Pool = "mean"
+    pooling: Pooling = "mean"
     """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
 
-    def similarity(self, net: Net) -> Masked:
-        return Masked.of(net.sizes, self.share)
+    def similarity(self, net: Net) -> MaskedTokens:
+        return MaskedTokens.from_sizes(net.sizes, self.masked_share)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        words, width = encoder.table.shape
+        words, width = encoder.token_embeddings.shape
         head = nn.Sequential(nn.Linear(encoder.dim, width), nn.GELU(), nn.LayerNorm(width))
-        return Net(encoder=encoder.set(self.pool, self.dropout), head=head, bias=nn.Parameter(torch.zeros(words)))
+        return Net(encoder=encoder.configure(self.pooling, self.dropout), head=head, bias=nn.Parameter(torch.zeros(words)))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        states, places, words = net.encoder.states(x["v0"]), x["places"], x["words"]
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        states, places, words = net.encoder.encode_tokens(x["v0"]), x["places"], x["words"]
         h = net.head(states.gather(1, places[:, :, None].expand(-1, -1, states.shape[2])))
-        logits, hidden = h @ net.encoder.table.T + net.bias, words >= 0
+        logits, hidden = h @ net.encoder.token_embeddings.T + net.bias, words >= 0
         count = hidden.sum()[None].float()
         right = (logits.argmax(2) == words).sum()[None].float()
         return {"loss": mlm(logits, words, hidden)[None] * count, "right": right, "count": count}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         count = z["count"].sum().clamp_min(1)
         return {"loss": z["loss"].sum() / count, "accuracy": z["right"].sum() / count}
 
 
-paper = Bert(), Run(
-    data="wikipedia and books", encoder="bert-base", vocabulary=30522, length=512, batch=256, steps=1_000_000,
-    lr=1e-4, weight_decay=0.01, warmup=0.01,
+paper = Bert(), TrainConfig(
+    data="wikipedia and books", encoder="bert-base", vocab_size=30522, max_length=512, batch_size=256, steps=1_000_000,
+    lr=1e-4, weight_decay=0.01, warmup_ratio=0.01,
 )  # fmt: skip
 
 reported = {
@@ -94,4 +94,4 @@ reported = {
     "MNLI-matched accuracy, BERT-base": (84.6, "arXiv:1810.04805, table 1"),
 }
 
-tiny = Bert(), Run(data="docstrings", encoder="bert-tiny", vocabulary=1024, length=16, steps=100, batch=64, lr=5e-4)
+tiny = Bert(), TrainConfig(data="docstrings", encoder="bert-tiny", vocab_size=1024, max_length=16, steps=100, batch_size=64, lr=5e-4)

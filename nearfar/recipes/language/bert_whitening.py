@@ -9,7 +9,7 @@ $$\tilde x_i = (x_i - \mu) W, \qquad \Sigma = \operatorname{Cov}(x) = U \Lambda 
 
 Shapes: token ids v0 (n, t) -> x (n, encoder.dim) -> z (n, k).
 
-Requirements: an encoder that has learned a language (--init RUN of `bert`, or hf:…), more sentences than k. Nothing is trained: the
+Requirements: an encoder that has learned a language (--init-from RUN of `bert`, or hf:…), more sentences than k. Nothing is trained: the
 run has no steps, its refresh fits mean and W. $\Lambda$ may hold zeros (fewer sentences than dimensions): such directions are left out.
 
 Relations: W-MSE whitens every batch and lets the gradient through; here it is done once, afterwards. BERT-flow is the same with an
@@ -27,10 +27,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Similarity, Sizes, Views
-from nearfar.encoders import Pool
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Similarity, Sizes, TrainConfig, Views
+from nearfar.encoders import Pooling
 from nearfar.heads.whitening import Whiten
-from nearfar.similarity.sentences import views_of_sentences
+from nearfar.similarity.sentences import build_sentence_views
 
 
 @dataclass(frozen=True)
@@ -54,35 +54,35 @@ class BertWhitening(Recipe):
     )
     trains: ClassVar = ()
 
-    k: int | None = None
+    components: int | None = None
     """Directions kept, those of the largest variance; all by default."""
-    pool: Pool = "first-last"
+    pooling: Pooling = "first-last"
     """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
 
     def similarity(self, net: Net) -> Similarity:
-        return views_of_sentences("dropout", 0.1, net.sizes, net.encoder.table.shape[1], "")
+        return build_sentence_views("dropout", 0.1, net.sizes, net.encoder.token_embeddings.shape[1], "")
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        return Net(encoder=encoder.set(self.pool, 0.0).requires_grad_(False), whiten=Whiten(encoder.dim, self.k))
+        return Net(encoder=encoder.configure(self.pooling, 0.0).requires_grad_(False), whiten=Whiten(encoder.dim, self.components))
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
         net.whiten.fit(encode_all("frozen").to(net.whiten.mean.device))
         return ()
 
     def encode(self, net: Net, x: Tensor, tower: str = "encoder") -> Tensor:
         return net.encoder(x) if tower == "frozen" else net.whiten(net.encoder(x))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"z": net.whiten(net.encoder(x["v0"]))}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         """What the closed form brings to zero: how far the covariance is from the identity."""
         covariance = torch.cov(z["z"].T)
         return (covariance - torch.eye(len(covariance), device=covariance.device)).square().mean()
 
 
-paper = BertWhitening(k=256), Run(data="nli.txt", encoder="hf:bert-base-uncased", length=64)
+paper = BertWhitening(components=256), TrainConfig(data="nli.txt", encoder="hf:bert-base-uncased", max_length=64)
 
 reported = {"STS-B test Spearman, BERT-base, first-last, fitted on NLI": (68.19, "arXiv:2103.15316, table 1")}
 
-tiny = BertWhitening(k=64, pool="mean"), Run(data="docstrings", encoder="bert-tiny", vocabulary=2048, length=16)
+tiny = BertWhitening(components=64, pooling="mean"), TrainConfig(data="docstrings", encoder="bert-tiny", vocab_size=2048, max_length=16)

@@ -27,11 +27,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders import Pool
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders import Pooling
 from nearfar.losses import info_nce
-from nearfar.scores import dot, pairs
-from nearfar.similarity.questions import Asked
+from nearfar.scores import Scores, dot
+from nearfar.similarity.questions import QuestionPassagePairs
 
 
 @dataclass(frozen=True)
@@ -58,29 +58,29 @@ class DPR(Recipe):
 
     score: Literal["dot", "cosine"] = "dot"
     """How a question and a passage are compared; sentence encoders that were trained with the cosine go on with it."""
-    tau: float = 1.0
+    temperature: float = 1.0
     """Temperature: the paper has none, that is 1; with the cosine 0.05."""
     dropout: float = 0.1
     """Share of values that every dropout layer of the encoders drops."""
-    pool: Pool = "cls"
+    pooling: Pooling = "cls"
     """How token vectors become a text's: cls, mean, or first-last (the mean of the first and last layers)."""
 
-    def similarity(self, net: Net) -> Asked:
-        return Asked()
+    def similarity(self, net: Net) -> QuestionPassagePairs:
+        return QuestionPassagePairs()
 
     def build(self, sizes: Sizes, question, passage) -> Net:
-        return Net(question=question.set(self.pool, self.dropout), passage=passage.set(self.pool, self.dropout))
+        return Net(question=question.configure(self.pooling, self.dropout), passage=passage.configure(self.pooling, self.dropout))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         z = {"q": self.encode(net, x["question"], "question"), "p": self.encode(net, x["passage"], "passage"), "same": x["same"]}
         if "negative" in x:
             z |= {"mined": self.encode(net, x["negative"], "passage"), "same_mined": x["same_negative"]}
         return z
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         passages = torch.cat([z["p"], z["mined"]]) if "mined" in z else z["p"]
         same = torch.cat([z["same"], z["same_mined"]]) if "mined" in z else z["same"]
-        loss = info_nce(pairs(z["q"], passages, score=dot).skip(z["same"], same) / self.tau).mean()
+        loss = info_nce(Scores.from_pairs(z["q"], passages, score=dot).exclude_negatives(z["same"], same) / self.temperature).mean()
         first = (z["q"].detach() @ passages.detach().T).argmax(1)
         return {"loss": loss, "accuracy": (same[first] == z["same"]).float().mean()}
 
@@ -90,9 +90,9 @@ class DPR(Recipe):
         return F.normalize(vectors, dim=1) if self.score == "cosine" else vectors
 
 
-paper = DPR(), Run(
-    data="natural_questions.jsonl", encoder="hf:bert-base-uncased", columns="passage,question,negative", length=256, batch=128, epochs=40,
-    lr=1e-5, weight_decay=0.0, warmup=0.02,
+paper = DPR(), TrainConfig(
+    data="natural_questions.jsonl", encoder="hf:bert-base-uncased", columns="passage,question,negative", max_length=256, batch_size=128, epochs=40,
+    lr=1e-5, weight_decay=0.0, warmup_ratio=0.02,
 )  # fmt: skip
 
 reported = {
@@ -102,4 +102,4 @@ reported = {
     "Natural Questions exact match, with its reader": (41.5, "arXiv:2004.04906, table 4"),
 }
 
-tiny = DPR(), Run(data="docstring-questions", encoder="bag", vocabulary=2048, length=64, steps=200, batch=32, lr=3e-2)
+tiny = DPR(), TrainConfig(data="docstring-questions", encoder="bag", vocab_size=2048, max_length=64, steps=200, batch_size=32, lr=3e-2)

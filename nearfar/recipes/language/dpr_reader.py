@@ -9,7 +9,7 @@ P_{\text{end}}(t) = \operatorname{softmax}(P\, w_{\text{end}})_t, \quad
 Shapes: question and passage as one row of token ids (n, t) -> P (n, t, encoder.dim) -> scores of beginning and end (n, t, 2); S and
 T are the places where an occurrence of the answer begins and ends.
 
-Requirements: columns named question, passage and answer, as SQuAD's .json has them. --length counts the tokens of both texts. A row
+Requirements: columns named question, passage and answer, as SQuAD's .json has them. --max-length counts the tokens of both texts. A row
 whose answer was cut off teaches nothing.
 
 Relations: InfoNCE within a row: the tokens of the passage are the candidates, those at the answer the positives. Passages are chosen
@@ -27,8 +27,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.similarity.questions import Answered
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.similarity.questions import AnswerSpans
 
 
 @dataclass(frozen=True)
@@ -55,28 +55,28 @@ class DPRReader(Recipe):
     dropout: float = 0.1
     """Share of values that every dropout layer of the encoder drops."""
 
-    def similarity(self, net: Net) -> Answered:
-        return Answered(net.sizes["length"])
+    def similarity(self, net: Net) -> AnswerSpans:
+        return AnswerSpans(net.sizes["max_length"])
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        return Net(encoder=encoder.set("mean", self.dropout), span=nn.Linear(encoder.dim, 2, bias=False))
+        return Net(encoder=encoder.configure("mean", self.dropout), span=nn.Linear(encoder.dim, 2, bias=False))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        begins, ends = self.spans(net, x["tokens"], x["inside"])
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        begins, ends = self.score_spans(net, x["tokens"], x["inside"])
         known = x["begin"].any(1)
         loss = _missing(begins, x["begin"]) + _missing(ends, x["end"])
         return {"loss": loss.where(known, 0.0), "known": known.float()}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return z["loss"].sum() / z["known"].sum().clamp_min(1)
 
-    def spans(
-        self, net: Net, tokens: Int64[Tensor, "n t"], inside: Bool[Tensor, "n t"]
+    def score_spans(
+        self, net: Net, tokens: Int64[Tensor, "n t"], in_passage: Bool[Tensor, "n t"]
     ) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
         """Log-probabilities of beginning and end, over the tokens of the passage."""
-        scores = net.span(net.encoder.states(tokens)).float()
+        scores = net.span(net.encoder.encode_tokens(tokens)).float()
         lowest = torch.finfo(scores.dtype).min
-        begins, ends = scores.masked_fill(~inside[:, :, None], lowest).log_softmax(1).unbind(2)
+        begins, ends = scores.masked_fill(~in_passage[:, :, None], lowest).log_softmax(1).unbind(2)
         return begins, ends
 
 
@@ -85,8 +85,8 @@ def _missing(log_p: Float[Tensor, "n t"], right: Bool[Tensor, "n t"]) -> Float[T
     return -log_p.masked_fill(~right, torch.finfo(log_p.dtype).min).logsumexp(1)
 
 
-paper = DPRReader(), Run(
-    data="natural_questions.json", encoder="hf:bert-base-uncased", length=350, batch=16, epochs=10, lr=1e-5, weight_decay=0.0, warmup=0.0,
+paper = DPRReader(), TrainConfig(
+    data="natural_questions.json", encoder="hf:bert-base-uncased", max_length=350, batch_size=16, epochs=10, lr=1e-5, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -94,4 +94,7 @@ reported = {
     "SQuAD exact match, open domain": (29.8, "arXiv:2004.04906, table 4"),
 }
 
-tiny = DPRReader(), Run(data="docstring-questions", encoder="bert-tiny", vocabulary=2048, length=64, steps=200, batch=32, lr=1e-3)
+tiny = (
+    DPRReader(),
+    TrainConfig(data="docstring-questions", encoder="bert-tiny", vocab_size=2048, max_length=64, steps=200, batch_size=32, lr=1e-3),
+)

@@ -8,7 +8,7 @@ $$o = \operatorname{softmax}(W_t [u; v; |u - v|]) \quad\text{or}\quad (\cos(u, v
 
 Shapes: token ids v0, v1 (and v2 of triplets) (n, t) -> u, v (n, encoder.dim).
 
-Requirements: --goal softmax: pairs with labels; regression: pairs with scores from 0 to --highest; triplet: rows of three texts.
+Requirements: --loss-type softmax: pairs with labels; regression: pairs with scores from 0 to --max-score; triplet: rows of three texts.
 
 Relations: none of the three compares with the rest of the batch, as `simcse-sup` does on the same rows. The classifier of the softmax
 is thrown away, and the cosine that is used afterwards was never trained for.
@@ -24,11 +24,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
-from nearfar.encoders import Pool
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, UsageError, Views
+from nearfar.encoders import Pooling
 from nearfar.losses import sbert_regression, sbert_softmax, triplet
 from nearfar.scores import euclidean
-from nearfar.similarity.sentences import Columns
+from nearfar.similarity.sentences import TextColumns
 
 
 @dataclass(frozen=True)
@@ -53,46 +53,48 @@ class SentenceBERT(Recipe):
     uses_labels = True
     limits: ClassVar = {"dropout": (0.0, 0.9), "margin": (0.0, float("inf"))}
 
-    goal: Literal["softmax", "regression", "triplet"] = "softmax"
+    loss_type: Literal["softmax", "regression", "triplet"] = "softmax"
     """What is learned: the label of a pair, its score, or which of two sentences is nearer."""
     margin: float = 1.0
     """Of triplets: how much nearer the positive must be."""
-    highest: float = 1.0
+    max_score: float = 1.0
     """Of scores: the one that means the same (5 in STS)."""
     dropout: float = 0.1
     """Share of values that every dropout layer of the encoder drops."""
-    pool: Pool = "mean"
+    pooling: Pooling = "mean"
     """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
 
-    def similarity(self, net: Net) -> Columns:
-        if self.goal == "triplet":
-            return Columns(3)
-        return Columns(2, needs="labels" if self.goal == "softmax" else "scores")
+    def similarity(self, net: Net) -> TextColumns:
+        if self.loss_type == "triplet":
+            return TextColumns(3)
+        return TextColumns(2, required_field="labels" if self.loss_type == "softmax" else "scores")
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        net = Net(encoder=encoder.set(self.pool, self.dropout))
-        if self.goal == "softmax":
+        net = Net(encoder=encoder.configure(self.pooling, self.dropout))
+        if self.loss_type == "softmax":
             if sizes["classes"] < 2:
-                raise UsageError(f"--goal softmax needs pairs of at least two labels, here are {sizes['classes']}: --columns …,label=NAME")
+                raise UsageError(
+                    f"--loss-type softmax needs pairs of at least two labels, here are {sizes['classes']}: --columns …,label=NAME"
+                )
             net.classifier = nn.Linear(3 * encoder.dim, sizes["classes"], bias=False)
         return net
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         texts = [x[name] for name in ("v0", "v1", "v2") if name in x]
         vectors = net.encoder(torch.cat(texts)).chunk(len(texts))
         return {f"u{i}": u for i, u in enumerate(vectors)} | {"label": x["label"], "score": x["score"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        if self.goal == "softmax":
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        if self.loss_type == "softmax":
             return sbert_softmax(z["u0"], z["u1"], net.classifier.weight, z["label"])
-        if self.goal == "regression":
-            return sbert_regression(z["u0"], z["u1"], z["score"] / self.highest).mean()
+        if self.loss_type == "regression":
+            return sbert_regression(z["u0"], z["u1"], z["score"] / self.max_score).mean()
         return triplet(z["u0"], z["u1"], z["u2"], self.margin, euclidean).mean()
 
 
-paper = SentenceBERT(), Run(
-    data="snli and multinli", encoder="hf:bert-base-uncased", columns="premise,hypothesis,label=label", length=128, batch=16, epochs=1,
-    lr=2e-5, weight_decay=0.01, warmup=0.1,
+paper = SentenceBERT(), TrainConfig(
+    data="snli and multinli", encoder="hf:bert-base-uncased", columns="premise,hypothesis,label=label", max_length=128, batch_size=16, epochs=1,
+    lr=2e-5, weight_decay=0.01, warmup_ratio=0.1,
 )  # fmt: skip
 
 reported = {
@@ -101,4 +103,4 @@ reported = {
     "SentEval average, SBERT-NLI-base": (87.41, "arXiv:1908.10084, table 5"),
 }
 
-tiny = SentenceBERT(), Run(data="docstring-pairs", encoder="bag", vocabulary=2048, length=32, steps=200, batch=64, lr=2e-3)
+tiny = SentenceBERT(), TrainConfig(data="docstring-pairs", encoder="bag", vocab_size=2048, max_length=32, steps=200, batch_size=64, lr=2e-3)

@@ -25,10 +25,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders import Pool
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders import Pooling
 from nearfar.losses import simcse_supervised
-from nearfar.similarity.sentences import Columns
+from nearfar.similarity.sentences import TextColumns
 
 
 @dataclass(frozen=True)
@@ -53,36 +53,36 @@ class SimCSESupervised(Recipe):
     )
     limits: ClassVar = {"dropout": (0.0, 0.9)}
 
-    tau: float = 0.05
+    temperature: float = 0.05
     """Temperature: the lower, the more the nearest negatives count."""
-    alpha: float = 1.0
+    hard_negative_weight: float = 1.0
     """Weight of a sentence's own hard negative."""
     dropout: float = 0.1
     """Share of values that every dropout layer of the encoder drops."""
-    pool: Pool = "cls"
+    pooling: Pooling = "cls"
     """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
 
-    def similarity(self, net: Net) -> Columns:
-        return Columns(3)
+    def similarity(self, net: Net) -> TextColumns:
+        return TextColumns(3)
 
     def build(self, sizes: Sizes, encoder) -> Net:
         head = nn.Sequential(nn.Linear(encoder.dim, encoder.dim), nn.Tanh())
-        return Net(encoder=encoder.set(self.pool, self.dropout), head=head)
+        return Net(encoder=encoder.configure(self.pooling, self.dropout), head=head)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         h, positive, negative = self.encode(net, torch.cat([x["v0"], x["v1"], x["v2"]])).chunk(3)
         return {"h": h, "positive": positive, "negative": negative}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return simcse_supervised(z["h"], z["positive"], z["negative"], self.tau, self.alpha)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return simcse_supervised(z["h"], z["positive"], z["negative"], self.temperature, self.hard_negative_weight)
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
         return net.head(getattr(net, tower)(x))
 
 
-paper = SimCSESupervised(), Run(
-    data="nli_for_simcse.csv", encoder="hf:bert-base-uncased", columns="sent0,sent1,hard_neg", length=32, batch=512, epochs=3,
-    lr=5e-5, weight_decay=0.0, warmup=0.0,
+paper = SimCSESupervised(), TrainConfig(
+    data="nli_for_simcse.csv", encoder="hf:bert-base-uncased", columns="sent0,sent1,hard_neg", max_length=32, batch_size=512, epochs=3,
+    lr=5e-5, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -90,4 +90,7 @@ reported = {
     "average of seven STS tasks, Spearman, BERT-base": (81.57, "arXiv:2104.08821, table 5"),
 }
 
-tiny = SimCSESupervised(), Run(data="docstring-triples", encoder="bag", vocabulary=2048, length=32, steps=200, batch=64, lr=2e-3)
+tiny = (
+    SimCSESupervised(),
+    TrainConfig(data="docstring-triples", encoder="bag", vocab_size=2048, max_length=32, steps=200, batch_size=64, lr=2e-3),
+)

@@ -9,7 +9,7 @@ $$\ell_i = -\log \frac{\exp(\operatorname{sim}(h_i^{z_i}, h_i^{z_i'})/\tau)}
 
 Shapes: token ids v0, v1 (n, t), the same -> h (n, encoder.dim) -> MLP -> z0, z1 (n, encoder.dim).
 
-Requirements: an encoder that has learned a language before (--init RUN of `bert`, or hf:…): dropout alone teaches no words.
+Requirements: an encoder that has learned a language before (--init-from RUN of `bert`, or hf:…): dropout alone teaches no words.
 Dropout above 0: without it the positive pair is identical and says nothing.
 
 Relations: SimCLR with dropout for a view, one direction instead of two, and no comparison within a pass. `simcse-sup` takes what a
@@ -26,10 +26,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Similarity, Sizes, Views
-from nearfar.encoders import Pool
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Similarity, Sizes, TrainConfig, Views
+from nearfar.encoders import Pooling
 from nearfar.losses import simcse
-from nearfar.similarity.sentences import views_of_sentences
+from nearfar.similarity.sentences import build_sentence_views
 
 
 @dataclass(frozen=True)
@@ -52,41 +52,43 @@ class SimCSEUnsupervised(Recipe):
         equation=r"\ell_i = -\log \frac{\exp(\operatorname{sim}(h_i^{z_i}, h_i^{z_i'})/\tau)}"
         r"{\sum_{j=1}^{N} \exp(\operatorname{sim}(h_i^{z_i}, h_j^{z_j'})/\tau)}",
     )
-    limits: ClassVar = {"dropout": (0.0, 0.9), "share": (0.0, 0.9)}
+    limits: ClassVar = {"dropout": (0.0, 0.9), "changed_share": (0.0, 0.9)}
 
-    tau: float = 0.05
+    temperature: float = 0.05
     """Temperature: the lower, the more the nearest negatives count."""
     dropout: float = 0.1
     """Share of values that every dropout layer of the encoder drops: the strength of the augmentation."""
-    pool: Pool = "cls"
+    pooling: Pooling = "cls"
     """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
 
-    views: Literal["dropout", "erase-tokens", "erase-span", "hide-tokens", "cut-features", "eda"] = "dropout"
+    augmentation: Literal["dropout", "erase-tokens", "erase-span", "hide-tokens", "cut-features", "eda"] = "dropout"
     """What makes the two views differ besides dropout: nothing, or what the paper found worse: cutoff of tokens, a span or features,
     tokens behind the mask, easy edits of words."""
-    share: float = 0.1
+    changed_share: float = 0.1
     """Of tokens, features or words: how many these views change."""
-    wordnet: str = ""
+    wordnet_folder: str = ""
     """The folder of WordNet's dictionary files, for eda."""
 
     def similarity(self, net: Net) -> Similarity:
-        return views_of_sentences(self.views, self.share, net.sizes, net.encoder.table.shape[1], self.wordnet)
+        return build_sentence_views(
+            self.augmentation, self.changed_share, net.sizes, net.encoder.token_embeddings.shape[1], self.wordnet_folder
+        )
 
     def build(self, sizes: Sizes, encoder) -> Net:
         head = nn.Sequential(nn.Linear(encoder.dim, encoder.dim), nn.Tanh())
-        return Net(encoder=encoder.set(self.pool, self.dropout), head=head)
+        return Net(encoder=encoder.configure(self.pooling, self.dropout), head=head)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         kept = torch.cat([x["kept0"], x["kept1"]]) if "kept0" in x else None
         z0, z1 = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]), kept)).chunk(2)
         return {"z0": z0, "z1": z1}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return simcse(z["z0"], z["z1"], self.tau)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return simcse(z["z0"], z["z1"], self.temperature)
 
 
-paper = SimCSEUnsupervised(), Run(
-    data="wiki1m.txt", encoder="hf:bert-base-uncased", length=32, batch=64, epochs=1, lr=3e-5, weight_decay=0.0, warmup=0.0,
+paper = SimCSEUnsupervised(), TrainConfig(
+    data="wiki1m.txt", encoder="hf:bert-base-uncased", max_length=32, batch_size=64, epochs=1, lr=3e-5, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -94,4 +96,7 @@ reported = {
     "average of seven STS tasks, Spearman, BERT-base": (76.25, "arXiv:2104.08821, table 5"),
 }
 
-tiny = SimCSEUnsupervised(pool="mean"), Run(data="docstrings", encoder="bert-tiny", vocabulary=2048, length=16, steps=60, batch=64, lr=5e-4)
+tiny = (
+    SimCSEUnsupervised(pooling="mean"),
+    TrainConfig(data="docstrings", encoder="bert-tiny", vocab_size=2048, max_length=16, steps=60, batch_size=64, lr=5e-4),
+)

@@ -26,10 +26,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nearfar.core import Card, Embedded, Key, Net, Run, Views
-from nearfar.losses.window_sampling import cbow_neg
+from nearfar.core import Card, Embeddings, Net, RandomKey, TrainConfig, Views
+from nearfar.losses.word2vec import cbow_neg
 from nearfar.recipes.language.word2vec_skipgram_neg import SkipGram
-from nearfar.similarity.text_windows import Bags, per_row
+from nearfar.similarity.text_windows import WordBags, sum_groups_per_row
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,25 @@ class Cbow(SkipGram):
         r"\quad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o",
     )
 
-    tile: int = 32
+    centers_per_group: int = 32
     """Neighbouring centres that share the words drawn for them: a centre is one prediction here, so that each weighs less."""
 
-    def similarity(self, net: Net) -> Bags:
-        return Bags(self.block, self.window, self.subsample, self.shared, self.power, self.tile)
+    def similarity(self, net: Net) -> WordBags:
+        return WordBags(
+            self.words_per_row, self.window, self.subsample_threshold, self.shared_negatives, self.noise_exponent, self.centers_per_group
+        )
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         v, u = net.encoder.weight, net.context.weight
         loss, windows = cbow_neg(v, u, x["word"], x["noise"], x["near"], x["seen"], x["named"], self.negatives)
-        return {"loss": per_row(loss, x), "count": per_row(windows, x)}
+        return {"loss": sum_groups_per_row(loss, x), "count": sum_groups_per_row(windows, x)}
 
 
-paper = Cbow(dim=300), Run(data="news.txt", min_count=5, batch=128, epochs=3, optimizer="adagrad", lr=0.3, warmup=0.0)
+paper = Cbow(dim=300), TrainConfig(data="news.txt", min_count=5, batch_size=128, epochs=3, optimizer="adagrad", lr=0.3, warmup_ratio=0.0)
 
 reported = {"Google analogies, semantic, CBOW, 640 dimensions": (24.0, "arXiv:1301.3781, table 3")}
 
-tiny = Cbow(dim=32, block=64), Run(data="docstrings", min_count=5, steps=200, batch=64, optimizer="adagrad", lr=0.1, warmup=0.0)
+tiny = (
+    Cbow(dim=32, words_per_row=64),
+    TrainConfig(data="docstrings", min_count=5, steps=200, batch_size=64, optimizer="adagrad", lr=0.1, warmup_ratio=0.0),
+)

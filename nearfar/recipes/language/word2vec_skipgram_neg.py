@@ -30,10 +30,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.lookup import Lookup
-from nearfar.losses.window_sampling import skip_gram_neg
-from nearfar.similarity.text_windows import Windows, per_row
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders.lookup import LookupTable
+from nearfar.losses.word2vec import skip_gram_neg
+from nearfar.similarity.text_windows import WordWindows, sum_groups_per_row
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class SkipGram(Recipe):
         loss="NEG",
         equation=r"-\log \sigma(u_o^\top v_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top v_c)",
     )
-    limits = {"subsample": (0.0, 1.0), "power": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"subsample_threshold": (0.0, 1.0), "noise_exponent": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 100
     """Width of the vectors."""
@@ -63,37 +63,42 @@ class SkipGram(Recipe):
     """Words to each side that a window may reach."""
     negatives: int = 5
     """Drawn words that weigh as much as one real pair (k)."""
-    subsample: float = 1e-3
+    subsample_threshold: float = 1e-3
     """Words of a larger share of the text than this are thinned out (t); 0: none."""
-    power: float = 0.75
+    noise_exponent: float = 0.75
     """Noise is drawn in proportion to counts to this power."""
-    tile: int = 16
+    centers_per_group: int = 16
     """Neighbouring centres that share the words drawn for them, and are scored in one matrix product."""
-    shared: int = 16
+    shared_negatives: int = 16
     """Drawn words that they share. Fewer than there are centres make the vectors worse, because each then weighs too much."""
-    block: int = 256
+    words_per_row: int = 256
     """Consecutive words of the text that make up a row of the batch."""
 
-    def similarity(self, net: Net) -> Windows:
-        return Windows(self.block, self.window, self.subsample, self.shared, self.power, self.tile)
+    def similarity(self, net: Net) -> WordWindows:
+        return WordWindows(
+            self.words_per_row, self.window, self.subsample_threshold, self.shared_negatives, self.noise_exponent, self.centers_per_group
+        )
 
     def build(self, sizes: Sizes) -> Net:
-        return Net(encoder=Lookup(sizes["words"], self.dim), context=Lookup(sizes["words"], self.dim))
+        return Net(encoder=LookupTable(sizes["words"], self.dim), context=LookupTable(sizes["words"], self.dim))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         v, u = net.encoder.weight, net.context.weight
         loss, pairs = skip_gram_neg(v, u, x["word"], x["sentence"], x["reach"], x["noise"], self.negatives)
-        return {"loss": per_row(loss, x), "count": per_row(pairs, x)}
+        return {"loss": sum_groups_per_row(loss, x), "count": sum_groups_per_row(pairs, x)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return z["loss"].sum() / z["count"].detach().sum().clamp_min(1)
 
 
-paper = SkipGram(dim=300, subsample=1e-5), Run(data="news.txt", min_count=5, batch=32, epochs=1, optimizer="adagrad", lr=0.2, warmup=0.0)
+paper = (
+    SkipGram(dim=300, subsample_threshold=1e-5),
+    TrainConfig(data="news.txt", min_count=5, batch_size=32, epochs=1, optimizer="adagrad", lr=0.2, warmup_ratio=0.0),
+)
 
 reported = {"Google analogies, NEG-5, 300 dimensions, with subsampling": (60.0, "arXiv:1310.4546, table 1")}
 
 tiny = (
-    SkipGram(dim=32, block=64),
-    Run(data="docstrings", min_count=5, steps=200, batch=64, optimizer="adagrad", lr=0.1, warmup=0.0),
+    SkipGram(dim=32, words_per_row=64),
+    TrainConfig(data="docstrings", min_count=5, steps=200, batch_size=64, optimizer="adagrad", lr=0.1, warmup_ratio=0.0),
 )

@@ -9,7 +9,7 @@ $$\mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{i
 Shapes: images (n, c, h, w) and token ids (n, u) -> f (n, image encoder's dim), g (n, text encoder's dim) -> z_I, z_T (n, dim).
 
 Requirements: images with captions; of several captions of an image one is drawn each time. Two equal captions in a batch are each
-other's negatives, as in the paper. The only augmentation is a random crop. Towers may be pre-trained: --encoder hf:NAME, or --init RUN
+other's negatives, as in the paper. The only augmentation is a random crop. Towers may be pre-trained: --encoder hf:NAME, or --init-from RUN
 of a run on images; --text-encoder hf:NAME. Of a CLIP of transformers both may be taken, by the same name: then they keep its
 projections, its space and its temperature.
 
@@ -27,14 +27,14 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders import Pool
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders import Pooling
 from nearfar.losses import clip
 from nearfar.scores import Temperature, unit_dot
-from nearfar.similarity.augment import Augment
+from nearfar.similarity.augment import ImageViews
 from nearfar.similarity.compose import Compose
-from nearfar.similarity.image_text import Described
-from nearfar.similarity.motions import Crop
+from nearfar.similarity.geometric_ops import Crop
+from nearfar.similarity.image_text import ImageCaptionPairs
 
 
 @dataclass(frozen=True)
@@ -58,47 +58,47 @@ class CLIP(Recipe):
         r" + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right], \quad s_{ij} = e^{t} \cos(W_I f(I_i), W_T g(T_j))",
     )
     towers: ClassVar = {"text_encoder": "text"}
-    limits: ClassVar = {"dropout": (0.0, 0.9), "crop": (0.01, 1.0)}
+    limits: ClassVar = {"dropout": (0.0, 0.9), "min_crop_scale": (0.01, 1.0)}
 
     text_encoder: str = "bert-tiny"
     """What reads the captions: bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag, or hf:NAME-OR-FOLDER
     for any text model of transformers, with its tokenizer."""
     dim: int = 128
     """Width of the space that images and texts share; both towers of a pre-trained CLIP have their own."""
-    tau: float = 0.07
+    temperature: float = 0.07
     """Temperature at the start; it is learned, and the scale 1 / tau held at 100 at most. A pre-trained CLIP brings its own."""
-    crop: float = 0.6
+    min_crop_scale: float = 0.6
     """Smallest share of an image that a random crop leaves."""
     dropout: float = 0.1
     """Share of values that every dropout layer of the text encoder drops."""
-    pool: Pool = "mean"
+    pooling: Pooling = "mean"
     """How token vectors become a text's: cls, mean, or first-last (the mean of the first and last layers)."""
 
     prompts: tuple[str, ...] = ("a photo of a {}", "a picture of the {}")
     """How a class is put into words when images are classified without labels; the mean of all is taken."""
 
-    def similarity(self, net: Net) -> Described:
-        return Described(Augment((Compose(Crop(net.sizes["size"], scale=(self.crop, 1.0))),)))
+    def similarity(self, net: Net) -> ImageCaptionPairs:
+        return ImageCaptionPairs(ImageViews((Compose(Crop(net.sizes["size"], scale=(self.min_crop_scale, 1.0))),)))
 
     def build(self, sizes: Sizes, encoder, text_encoder) -> Net:
-        paired = encoder.space is not None and encoder.space == getattr(text_encoder, "space", None)
+        paired = encoder.shared_space is not None and encoder.shared_space == getattr(text_encoder, "shared_space", None)
         return Net(
             encoder=encoder,
-            text_encoder=text_encoder.set(self.pool, self.dropout),
+            text_encoder=text_encoder.configure(self.pooling, self.dropout),
             W_I=nn.Identity() if paired else nn.Linear(encoder.dim, self.dim, bias=False),
             W_T=nn.Identity() if paired else nn.Linear(text_encoder.dim, self.dim, bias=False),
-            temperature=Temperature(text_encoder.tau if paired else self.tau, largest=100.0),
+            temperature=Temperature(text_encoder.temperature if paired else self.temperature, max_scale=100.0),
         )
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"image": self.encode(net, x["v0"], "image"), "text": self.encode(net, x["v1"], "text")}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         scale = net.temperature()
-        return {"loss": clip(z["image"], z["text"], scale, score=unit_dot), "tau": 1 / scale.detach()}
+        return {"loss": clip(z["image"], z["text"], scale, score=unit_dot), "temperature": 1 / scale.detach()}
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
-        net.temperature.hold()
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
+        net.temperature.clamp_scale()
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
         """`tower` is "image" or "text"; "encoder" means the one that takes x: pictures have four axes, token ids two."""
@@ -107,9 +107,9 @@ class CLIP(Recipe):
         return F.normalize(net.W_I(net.encoder(x)), dim=1)
 
 
-paper = CLIP(text_encoder="bert-medium", dim=1024, crop=0.9, dropout=0.0), Run(
-    data="captions.parquet", encoder="resnet50-imagenet", image_size=224, vocabulary=49152, length=76, batch=32768, epochs=32,
-    lr=5e-4, weight_decay=0.2, warmup=0.005, precision="bf16",
+paper = CLIP(text_encoder="bert-medium", dim=1024, min_crop_scale=0.9, dropout=0.0), TrainConfig(
+    data="captions.parquet", encoder="resnet50-imagenet", image_size=224, vocab_size=49152, max_length=76, batch_size=32768, epochs=32,
+    lr=5e-4, weight_decay=0.2, warmup_ratio=0.005, precision="bf16",
 )  # fmt: skip
 
 reported = {
@@ -118,6 +118,6 @@ reported = {
     "Flickr30k zero-shot image to text R@1": (88.0, "arXiv:2103.00020, table 13"),
 }
 
-tiny = CLIP(text_encoder="bag", dim=64, prompts=("the digit {}", "this is a {}")), Run(
-    data="digits-captions", vocabulary=512, length=16, steps=200, batch=64, lr=2e-3,
+tiny = CLIP(text_encoder="bag", dim=64, prompts=("the digit {}", "this is a {}")), TrainConfig(
+    data="digits-captions", vocab_size=512, max_length=16, steps=200, batch_size=64, lr=2e-3,
 )  # fmt: skip

@@ -34,13 +34,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.feature_maps import map_widths, with_maps
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders.feature_maps import encode_with_maps, get_map_channels
 from nearfar.heads import HeadNorm
-from nearfar.losses import local_global, multiscale
+from nearfar.losses import amdim, local_global_info_nce
 from nearfar.recipes.vision.dim import Critic
 from nearfar.scores import Score
-from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter, views_for
+from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, ImageViews, choose_views
 
 
 @dataclass(frozen=True)
@@ -64,73 +64,73 @@ class AMDIM(Recipe):
         r"{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j) + \sum_{\tilde f} \exp \hat s_{nm}(f_n(x^1)_i, \tilde f)} + \lambda\, s_{nm}^2\right]",
     )
 
-    limits = {"coarse": (-8.0, -1.0), "fine": (-8.0, -1.0), "lam": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {"coarse_layer": (-8.0, -1.0), "fine_layer": (-8.0, -1.0), "score_penalty_weight": (0.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 128
     """Width of the space where scales meet (d)."""
-    coarse: int = -2
+    coarse_layer: int = -2
     """Which of the encoder's maps is the coarse one (f_5): -1 is the last, whose average is the representation."""
-    fine: int = -3
+    fine_layer: int = -3
     """Which is the finer one (f_7)."""
-    softly: float = 20.0
+    score_bound: float = 20.0
     """Scores are bent to stay between minus this and this (c)."""
-    lam: float = 4e-2
+    score_penalty_weight: float = 4e-2
     """Weight of the squared scores (lambda)."""
     norm: HeadNorm = "batch"
     """Normalisation in the heads."""
 
-    def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, _photo)
+    def similarity(self, net: Net) -> ImageViews:
+        return choose_views(net.sizes, _photo_views)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        widths = {"whole": encoder.dim} | {name: map_widths(encoder)[getattr(self, name)] for name in ("coarse", "fine")}
-        return Net(encoder=encoder, **{name: Critic(width, self.dim, self.norm, last=True) for name, width in widths.items()})
+        widths = {"whole": encoder.dim} | {name: get_map_channels(encoder)[getattr(self, f"{name}_layer")] for name in ("coarse", "fine")}
+        return Net(encoder=encoder, **{name: Critic(width, self.dim, self.norm, layer_norm=True) for name, width in widths.items()})
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        whole, maps = with_maps(net.encoder, torch.cat([x["v0"], x["v1"]]))
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        whole, maps = encode_with_maps(net.encoder, torch.cat([x["v0"], x["v1"]]))
         scales = {"whole": net.whole(whole)}
-        for name, places in (("coarse", maps[self.coarse]), ("fine", maps[self.fine])):
+        for name, places in (("coarse", maps[self.coarse_layer]), ("fine", maps[self.fine_layer])):
             scales[name] = getattr(net, name)(places.flatten(0, 1)).unflatten(0, places.shape[:2])
         return {f"{name}{i}": half for name, both in scales.items() for i, half in enumerate(both.chunk(2))} | {"slot": x["slot"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
-        score = soft_clipped(self.dim, self.softly)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
+        score = soft_clipped_dot(self.dim, self.score_bound)
         told, squares = [], []
         for a, b in ((0, 1), (1, 0)):
             whole, coarse, fine = z[f"whole{a}"], z[f"coarse{b}"], z[f"fine{b}"]
-            place = one_place(z[f"coarse{a}"], z["slot"], key("place", a))
-            told.append(multiscale(whole, coarse, fine, score=score) + local_global(place, coarse, score=score).mean())
-            squares.append(sum(mean_square(g, x) for g, x in ((whole, coarse), (whole, fine), (place, coarse))))
+            place = draw_place(z[f"coarse{a}"], z["slot"], rng_key("place", a))
+            told.append(amdim(whole, coarse, fine, score=score) + local_global_info_nce(place, coarse, score=score).mean())
+            squares.append(sum(mean_squared_score(g, x) for g, x in ((whole, coarse), (whole, fine), (place, coarse))))
         contrast, penalty = torch.stack(told).mean(), torch.stack(squares).mean()
-        return {"loss": contrast + self.lam * penalty, "contrast": contrast, "squared_scores": penalty}
+        return {"loss": contrast + self.score_penalty_weight * penalty, "contrast": contrast, "squared_scores": penalty}
 
 
-def soft_clipped(dim: int, most: float) -> Score:
+def soft_clipped_dot(dim: int, bound: float) -> Score:
     r"""\(c \tanh(a^\top b / (c \sqrt d))\)."""
-    bend = lambda s: most * torch.tanh(s / (most * math.sqrt(dim)))
-    return Score(lambda a, b: bend(a @ b.T), paired=lambda a, b: bend((a * b).sum(1)), symmetric=True, lowest=-most)
+    bend = lambda s: bound * torch.tanh(s / (bound * math.sqrt(dim)))
+    return Score(lambda a, b: bend(a @ b.T), paired=lambda a, b: bend((a * b).sum(1)), symmetric=True, lowest=-bound)
 
 
-def mean_square(g: Float[Tensor, "n d"], local: Float[Tensor, "n l d"]) -> Float[Tensor, ""]:
+def mean_squared_score(g: Float[Tensor, "n d"], local: Float[Tensor, "n l d"]) -> Float[Tensor, ""]:
     """The mean of all squared scores before they are clipped: by two d x d products instead of a table."""
     x, d = local.flatten(0, 1), g.shape[1]
     return ((g.T @ g) * (x.T @ x)).sum() / (len(g) * len(x) * d)
 
 
-def one_place(local: Float[Tensor, "n l d"], slots: Tensor, key: Key) -> Float[Tensor, "n d"]:
+def draw_place(local: Float[Tensor, "n l d"], slots: Tensor, rng_key: RandomKey) -> Float[Tensor, "n d"]:
     n, places = local.shape[:2]
-    return local[torch.arange(n, device=local.device), key.integers(slots, places)]
+    return local[torch.arange(n, device=local.device), rng_key.integers(slots, places)]
 
 
-def _photo(size: int) -> Augment:
+def _photo_views(size: int) -> ImageViews:
     """As the paper; but it flips both views of an image alike, here each by itself."""
-    return Augment.repeat(Compose(Crop(size, scale=(0.3, 1.0)), Flip(), Jitter(0.4, 0.4, 0.4, 0.2, p=0.8), Grey(p=0.25)))
+    return ImageViews.repeat(Compose(Crop(size, scale=(0.3, 1.0)), Flip(), ColorJitter(0.4, 0.4, 0.4, 0.2, prob=0.8), Grayscale(prob=0.25)))
 
 
-paper = AMDIM(dim=2560), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=128, batch=1008, epochs=150, lr=2e-4, weight_decay=1e-5, schedule="constant",
+paper = AMDIM(dim=2560), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=128, batch_size=1008, epochs=150, lr=2e-4, weight_decay=1e-5, schedule="constant",
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, AMDIM's own large encoder": (68.1, "arXiv:1906.00910, abstract")}
 
-tiny = AMDIM(), Run(data="digits", steps=200, batch=64, lr=2e-3)
+tiny = AMDIM(), TrainConfig(data="digits", steps=200, batch_size=64, lr=2e-3)

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import HeadNorm, mlp
-from nearfar.losses import barlow
-from nearfar.similarity import Augment, byol_views, views_for
+from nearfar.losses import barlow_twins
+from nearfar.similarity import ImageViews, byol_views, choose_views
 
 
 @dataclass(frozen=True)
@@ -51,33 +51,33 @@ class BarlowTwins(Recipe):
         equation=r"\mathcal{L} = \sum_i (1 - C_{ii})^2 + \lambda \sum_i \sum_{j \neq i} C_{ij}^2",
     )
 
-    limits = {"lam": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {"redundancy_weight": (0.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 1024
     """Width of the embedding whose dimensions are decorrelated, and of the head's hidden layers."""
-    lam: float = 5e-3
+    redundancy_weight: float = 5e-3
     """Weight of the off-diagonal terms (lambda)."""
     norm: HeadNorm = "batch"
     """Normalisation in the head."""
 
-    def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, byol_views)
+    def similarity(self, net: Net) -> ImageViews:
+        return choose_views(net.sizes, byol_views)
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, head=mlp(encoder.dim, self.dim, self.dim, self.dim, norm=self.norm))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"a": net.head(net.encoder(x["v0"])), "b": net.head(net.encoder(x["v1"]))}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return barlow(z["a"], z["b"], self.lam)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return barlow_twins(z["a"], z["b"], self.redundancy_weight)
 
 
-paper = BarlowTwins(dim=8192), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=2048, epochs=1000,
-    optimizer="lars", lr=1.6, weight_decay=1.5e-6, momentum=0.9, warmup=0.01,
+paper = BarlowTwins(dim=8192), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=2048, epochs=1000,
+    optimizer="lars", lr=1.6, weight_decay=1.5e-6, momentum=0.9, warmup_ratio=0.01,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 1000 epochs": (73.2, "arXiv:2103.03230, table 1")}
 
-tiny = BarlowTwins(dim=256, lam=2e-2), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = BarlowTwins(dim=256, redundancy_weight=2e-2), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

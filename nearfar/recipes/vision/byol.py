@@ -29,10 +29,10 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from nearfar.core import Card, Ema, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Ema, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import byol
-from nearfar.similarity import Augment, byol_views, views_for
+from nearfar.similarity import ImageViews, byol_views, choose_views
 
 
 @dataclass(frozen=True)
@@ -56,47 +56,47 @@ class BYOL(Recipe):
         r"{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2}",
     )
 
-    limits = {"m": (0.0, 1.0), "grey": (0.0, 1.0), "smallest": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"ema_momentum": (0.0, 1.0), "gray_prob": (0.0, 1.0), "min_crop_scale": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 256
     """Width of projections and predictions."""
-    hidden: int = 1024
+    hidden_dim: int = 1024
     """Width of the hidden layers of both heads."""
-    m: float = 0.99
+    ema_momentum: float = 0.99
     """How slowly the target follows at the start; it rises to 1 along half a cosine."""
     norm: HeadNorm = "batch"
     """Normalisation in the heads."""
-    grey: float = 0.2
+    gray_prob: float = 0.2
     """Share of the views of photographs that lose their colours."""
-    smallest: float = 0.08
+    min_crop_scale: float = 0.08
     """Least share of a photograph that a view shows."""
 
-    def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, partial(byol_views, grey=self.grey, smallest=self.smallest))
+    def similarity(self, net: Net) -> ImageViews:
+        return choose_views(net.sizes, partial(byol_views, gray_prob=self.gray_prob, min_crop_scale=self.min_crop_scale))
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        online = nn.Sequential(encoder, mlp(encoder.dim, self.hidden, self.dim, norm=self.norm))
-        predictor = mlp(self.dim, self.hidden, self.dim, norm=self.norm)
+        online = nn.Sequential(encoder, mlp(encoder.dim, self.hidden_dim, self.dim, norm=self.norm))
+        predictor = mlp(self.dim, self.hidden_dim, self.dim, norm=self.norm)
         return Net(encoder=encoder, online=online, predictor=predictor, target=Ema(online))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {
             "p0": net.predictor(net.online(x["v0"])), "p1": net.predictor(net.online(x["v1"])),
             "t0": net.target(x["v0"]), "t1": net.target(x["v1"]),
         }  # fmt: skip
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return (byol(z["p0"], z["t1"]) + byol(z["p1"], z["t0"])).mean()
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
-        net.target.follow(net.online, 1 - (1 - self.m) * (math.cos(math.pi * progress) + 1) / 2)
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
+        net.target.follow(net.online, 1 - (1 - self.ema_momentum) * (math.cos(math.pi * progress) + 1) / 2)
 
 
-paper = BYOL(hidden=4096, m=0.996), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=1000,
-    optimizer="lars", lr=3.2, weight_decay=1.5e-6, momentum=0.9, warmup=0.01,
+paper = BYOL(hidden_dim=4096, ema_momentum=0.996), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=4096, epochs=1000,
+    optimizer="lars", lr=3.2, weight_decay=1.5e-6, momentum=0.9, warmup_ratio=0.01,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 1000 epochs": (74.3, "arXiv:2006.07733, table 1")}
 
-tiny = BYOL(dim=128, hidden=256), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = BYOL(dim=128, hidden_dim=256), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

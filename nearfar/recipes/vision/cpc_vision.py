@@ -26,12 +26,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
-from nearfar.heads.rows_above import RowsAbove
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, UsageError, Views
+from nearfar.heads.pixelcnn_context import PixelCNNContext
 from nearfar.losses import info_nce
-from nearfar.scores import dot, pairs
-from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter, views_for
-from nearfar.similarity.patches import Patches, patches
+from nearfar.scores import Scores, dot
+from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, ImageViews, choose_views
+from nearfar.similarity.patches import PatchGrid, split_patches
 
 
 @dataclass(frozen=True)
@@ -54,62 +54,65 @@ class CPCVision(Recipe):
         equation=r"\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{i+k,j}^\top W_k c_{i,j})}"
         r"{\sum_{z' \in Z} \exp({z'}^\top W_k c_{i,j})}\right]",
     )
-    limits = {"grid": (2.0, 64.0), "nearest": (1.0, 64.0), "ahead": (1.0, 64.0)}  # noqa: RUF012
+    limits = {"patches_per_side": (2.0, 64.0), "min_steps_ahead": (1.0, 64.0), "steps_ahead": (1.0, 64.0)}  # noqa: RUF012
 
-    grid: int = 7
+    patches_per_side: int = 7
     """Patches a side; they overlap by half."""
     dim: int = 256
     """Width of the context."""
-    nearest: int = 1
+    min_steps_ahead: int = 1
     """How many rows below the nearest patches are that are predicted; from 2 on they do not overlap with what is known."""
-    ahead: int = 5
+    steps_ahead: int = 5
     """How many rows below the farthest are."""
 
     def __post_init__(self):
         super().__post_init__()
-        if not self.nearest <= self.ahead < self.grid:
-            asked = f"--nearest {self.nearest} to --ahead {self.ahead}"
-            raise UsageError(f"{asked}: of {self.grid} rows the last is {self.grid - 1} rows below the first")
+        if not self.min_steps_ahead <= self.steps_ahead < self.patches_per_side:
+            asked = f"--min-steps-ahead {self.min_steps_ahead} to --steps-ahead {self.steps_ahead}"
+            raise UsageError(f"{asked}: of {self.patches_per_side} rows the last is {self.patches_per_side - 1} rows below the first")
 
-    def similarity(self, net: Net) -> Patches:
-        return Patches(views_for(net.sizes, _photo).pipelines[0], self.grid)
+    def similarity(self, net: Net) -> PatchGrid:
+        return PatchGrid(choose_views(net.sizes, _photo_views).pipelines[0], self.patches_per_side)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        steps = self.ahead - self.nearest + 1
+        steps = self.steps_ahead - self.min_steps_ahead + 1
         ways = nn.Parameter(torch.empty(steps, self.dim, encoder.dim).normal_(std=(self.dim * encoder.dim) ** -0.5))
-        return Net(encoder=encoder, context=RowsAbove(encoder.dim, self.dim), ways=ways)
+        return Net(encoder=encoder, context=PixelCNNContext(encoder.dim, self.dim), ways=ways)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        z = self.grid_of(net.encoder, x["v0"])
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        z = self.encode_patches(net.encoder, x["v0"])
         return {"z": z, "c": net.context(z)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
-        steps = enumerate(net.ways, start=self.nearest)
-        losses = torch.stack([told_below(z["c"], z["z"], way, k) for k, way in steps])
-        return {"loss": losses.mean(), "nearest_loss": losses[0], "farthest_loss": losses[-1]}
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
+        steps = enumerate(net.ways, start=self.min_steps_ahead)
+        losses = torch.stack([patch_info_nce(z["c"], z["z"], way, k) for k, way in steps])
+        return {"loss": losses.mean(), "first_step_loss": losses[0], "last_step_loss": losses[-1]}
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
-        return self.grid_of(getattr(net, tower), patches(x, self.grid)).mean((1, 2))
+        return self.encode_patches(getattr(net, tower), split_patches(x, self.patches_per_side)).mean((1, 2))
 
-    def grid_of(self, encoder: nn.Module, cut: Tensor) -> Tensor:
-        return encoder(cut.flatten(0, 2)).unflatten(0, cut.shape[:3])
+    def encode_patches(self, encoder: nn.Module, patch_grid: Tensor) -> Tensor:
+        return encoder(patch_grid.flatten(0, 2)).unflatten(0, patch_grid.shape[:3])
 
 
-def told_below(c: Tensor, z: Tensor, way: Tensor, k: int) -> Tensor:
+def patch_info_nce(c: Tensor, z: Tensor, projection: Tensor, rows_below: int) -> Tensor:
     """InfoNCE of finding the patch k rows below each context, among all patches of the batch: those that are nobody's come last."""
-    below, others = z[:, k:].flatten(0, 2), z[:, :k].flatten(0, 2)
-    return info_nce(pairs((c[:, :-k] @ way).flatten(0, 2), torch.cat([below, others]), score=dot)).mean()
+    below, others = z[:, rows_below:].flatten(0, 2), z[:, :rows_below].flatten(0, 2)
+    return info_nce(Scores.from_pairs((c[:, :-rows_below] @ projection).flatten(0, 2), torch.cat([below, others]), score=dot)).mean()
 
 
-def _photo(size: int) -> Augment:
+def _photo_views(size: int) -> ImageViews:
     """The paper crops, flips and takes all colour away; where colours are kept sometimes, an encoder learns to use them too."""
-    return Augment((Compose(Crop(size, scale=(0.5, 1.0)), Flip(), Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), Grey(p=0.5)),))
+    return ImageViews((Compose(Crop(size, scale=(0.5, 1.0)), Flip(), ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.5)),))
 
 
-paper = CPCVision(dim=1024), Run(
-    data="imagenet", encoder="resnet50-imagenet-gn", image_size=256, batch=128, epochs=100, lr=2e-4, weight_decay=0.0, warmup=0.0,
+paper = CPCVision(dim=1024), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet-gn", image_size=256, batch_size=128, epochs=100, lr=2e-4, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-101": (48.7, "arXiv:1807.03748, table 3")}
 
-tiny = CPCVision(grid=3, dim=64, ahead=2), Run(data="digits", encoder="convnet-gn", steps=200, batch=64, lr=2e-3)
+tiny = (
+    CPCVision(patches_per_side=3, dim=64, steps_ahead=2),
+    TrainConfig(data="digits", encoder="convnet-gn", steps=200, batch_size=64, lr=2e-3),
+)

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Embedded, Key, Net, Run
+from nearfar.core import Embeddings, Net, RandomKey, TrainConfig
 from nearfar.losses import debiased
 from nearfar.recipes.vision.simclr import SimCLR
-from nearfar.scores import views
+from nearfar.scores import Scores
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,20 @@ class DebiasedContrastive(SimCLR):
         equation=r"\ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \quad g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big("
         r"\frac1N \sum_j e^{s_{ij}} - \eta^+ e^{s_i^+} \Big), e^{-1/\tau} \Big\}",
     )
-    limits = {**SimCLR.limits, "eta": (0.0, 0.99)}  # noqa: RUF012
+    limits = {**SimCLR.limits, "false_negative_share": (0.0, 0.99)}  # noqa: RUF012
 
-    eta: float = 0.1
+    false_negative_share: float = 0.1
     """The share of an anchor's negatives that are alike: about 1 / number of classes."""
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return debiased(views(z["z0"], z["z1"]) / self.tau, self.eta).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return debiased(Scores.from_views(z["z0"], z["z1"]) / self.temperature, self.false_negative_share).mean()
 
 
-paper = DebiasedContrastive(), Run(
-    data="stl10", encoder="resnet50", image_size=32, batch=256, epochs=400,
-    optimizer="adamw", lr=1e-3, weight_decay=1e-6, schedule="constant", warmup=0.0,
+paper = DebiasedContrastive(), TrainConfig(
+    data="stl10", encoder="resnet50", image_size=32, batch_size=256, epochs=400,
+    optimizer="adamw", lr=1e-3, weight_decay=1e-6, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"STL-10 linear, ResNet-50, 400 epochs (SimCLR: 80.15)": (84.26, "github.com/chingyaoc/DCL, README")}
 
-tiny = DebiasedContrastive(), Run(data="digits", steps=300, batch=256, lr=2e-3)
+tiny = DebiasedContrastive(), TrainConfig(data="digits", steps=300, batch_size=256, lr=2e-3)

@@ -33,10 +33,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Bank, Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.core.kmeans import check_clusters, kmeans
+from nearfar.core import Card, Embeddings, MemoryBank, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.core.kmeans import check_num_clusters, kmeans
 from nearfar.losses import deepcluster
-from nearfar.similarity import Augment, Compose, Crop, Flip, Sobel, views_for
+from nearfar.similarity import Compose, Crop, Flip, ImageViews, SobelEdges, choose_views
 
 
 @dataclass(frozen=True)
@@ -61,55 +61,55 @@ class DeepCluster(Recipe):
 
     clusters: int = 100
     """How many clusters (k): ten times the number of classes that are looked for, or so."""
-    pca: int = 256
+    pca_dim: int = 256
     """Features are reduced to this many dimensions before they are clustered."""
-    every: int = 1
+    cluster_every: int = 1
     """Epochs between two clusterings: more where an epoch is short."""
     sobel: bool = True
     """Whether the encoder sees edges instead of colours."""
 
-    def similarity(self, net: Net) -> Augment:
+    def similarity(self, net: Net) -> ImageViews:
         """Training uses the first view; the second is there for what is measured between views."""
-        return views_for(net.sizes, lambda size: Augment.repeat(Compose(Crop(size), Flip())))
+        return choose_views(net.sizes, lambda size: ImageViews.repeat(Compose(Crop(size), Flip())))
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        check_clusters(self.clusters, sizes["n"])
+        check_num_clusters(self.clusters, sizes["n"])
         return Net(
             encoder=encoder,
             classifier=nn.Linear(encoder.dim, self.clusters),
-            labels=Bank(sizes["n"], dtype=torch.long),
+            labels=MemoryBank(sizes["n"], dtype=torch.long),
             members=torch.ones(self.clusters, dtype=torch.long),
         )
 
     def encode(self, net: Net, x: Tensor, tower: str = "encoder") -> Tensor:
-        return getattr(net, tower)(edges(x) if self.sobel else x)
+        return getattr(net, tower)(extract_edges(x) if self.sobel else x)
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], key: Key, epoch: int) -> tuple[str, ...]:
-        if epoch % self.every:
+    def refresh(self, net: Net, data: Any, encode_all: Callable[[], Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
+        if epoch % self.cluster_every:
             return ()
         features = encode_all().to(net.members.device)
-        found = kmeans(F.normalize(whitened(features, self.pca), dim=1), self.clusters, key("kmeans"))
-        net.labels.put(slice(None), found.assigned)
-        net.members.copy_(torch.bincount(found.assigned, minlength=self.clusters))
+        found = kmeans(F.normalize(pca_whiten(features, self.pca_dim), dim=1), self.clusters, rng_key("kmeans"))
+        net.labels.put(slice(None), found.cluster_ids)
+        net.members.copy_(torch.bincount(found.cluster_ids, minlength=self.clusters))
         weight, bias = net.classifier.weight, net.classifier.bias
-        weight.copy_(0.01 * key("classifier").normal(torch.arange(len(weight), device=weight.device), weight.shape[1]))
+        weight.copy_(0.01 * rng_key("classifier").normal(torch.arange(len(weight), device=weight.device), weight.shape[1]))
         bias.zero_()
         return ("classifier",)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"logits": net.classifier(self.encode(net, x["v0"])), "id": x["id"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return deepcluster(z["logits"], net.labels[z["id"]], net.members)
 
 
-def edges(x: Tensor) -> Float[Tensor, "n c h w"]:
+def extract_edges(x: Tensor) -> Float[Tensor, "n c h w"]:
     """A fixed first layer. (It draws no random number: slots and key only complete the call.)"""
     x = x if x.is_floating_point() else x.float() / 255
-    return Sobel()(x, torch.arange(len(x), device=x.device), Key(0))
+    return SobelEdges()(x, torch.arange(len(x), device=x.device), RandomKey(0))
 
 
-def whitened(x: Float[Tensor, "n d"], dim: int) -> Float[Tensor, "n p"]:
+def pca_whiten(x: Float[Tensor, "n d"], dim: int) -> Float[Tensor, "n p"]:
     """The first `dim` principal components, each with variance 1; components without any stay 0."""
     x = x - x.mean(0)
     variance, axes = torch.linalg.eigh(x.T @ x / len(x))
@@ -118,9 +118,9 @@ def whitened(x: Float[Tensor, "n d"], dim: int) -> Float[Tensor, "n p"]:
     return x @ axes * scale
 
 
-paper = DeepCluster(clusters=10_000), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=500,
-    optimizer="sgd", lr=0.05, weight_decay=1e-5, decay="all", momentum=0.9, schedule="constant", warmup=0.0,
+paper = DeepCluster(clusters=10_000), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=500,
+    optimizer="sgd", lr=0.05, weight_decay=1e-5, decay_params="all", momentum=0.9, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -128,4 +128,4 @@ reported = {
     "ImageNet linear top-1, AlexNet conv3": (41.0, "arXiv:1807.05520, table 1"),
 }
 
-tiny = DeepCluster(clusters=64, pca=32, every=5, sobel=False), Run(data="digits", steps=600, batch=64, lr=2e-3)
+tiny = DeepCluster(clusters=64, pca_dim=32, cluster_every=5, sobel=False), TrainConfig(data="digits", steps=600, batch_size=64, lr=2e-3)

@@ -37,21 +37,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.encoders.feature_maps import map_widths, with_maps
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.encoders.feature_maps import encode_with_maps, get_map_channels
 from nearfar.heads import HeadNorm, mlp
-from nearfar.losses import dv_bound, jsd_bound, local_global
+from nearfar.losses import dv_bound, jsd_bound, local_global_info_nce
 from nearfar.scores import Scores
-from nearfar.similarity import Augment, Compose
+from nearfar.similarity import Compose, ImageViews
 
 
 class Critic(nn.Module):
     """One side of T: a hidden layer beside a linear map, and a layer norm where the paper has one, behind the places."""
 
-    def __init__(self, inward: int, dim: int, norm: HeadNorm, last: bool):
+    def __init__(self, in_dim: int, dim: int, norm: HeadNorm, layer_norm: bool):
         super().__init__()
-        self.steep, self.flat = mlp(inward, dim, dim, norm=norm), nn.Linear(inward, dim)
-        self.last = nn.LayerNorm(dim) if last else nn.Identity()
+        self.steep, self.flat = mlp(in_dim, dim, dim, norm=norm), nn.Linear(in_dim, dim)
+        self.last = nn.LayerNorm(dim) if layer_norm else nn.Identity()
 
     def forward(self, h: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
         return self.last(self.steep(h) + self.flat(h))
@@ -77,43 +77,43 @@ class DIM(Recipe):
         equation=r"\max_{\psi, \omega} \frac1{M^2} \sum_{i=1}^{M^2} \hat I_\omega\big(C_\psi^{(i)}(X);\, E_\psi(X)\big)",
     )
 
-    limits = {"layer": (-8.0, -1.0)}  # noqa: RUF012
+    limits = {"local_layer": (-8.0, -1.0)}  # noqa: RUF012
 
     dim: int = 128
     """Width of the space where the whole meets the places."""
     estimator: Literal["infonce", "jsd", "dv"] = "infonce"
     """How mutual information is estimated."""
-    layer: int = -2
+    local_layer: int = -2
     """Which of the encoder's maps holds the places: -1 is the last, whose average is the representation, -2 the one before."""
     norm: HeadNorm = "batch"
     """Normalisation in the heads."""
 
-    def similarity(self, net: Net) -> Augment:
-        return Augment((Compose(),))
+    def similarity(self, net: Net) -> ImageViews:
+        return ImageViews((Compose(),))
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        places = map_widths(encoder)[self.layer]
-        whole = Critic(encoder.dim, self.dim, self.norm, last=False)
-        return Net(encoder=encoder, whole=whole, places=Critic(places, self.dim, self.norm, last=True))
+        places = get_map_channels(encoder)[self.local_layer]
+        whole = Critic(encoder.dim, self.dim, self.norm, layer_norm=False)
+        return Net(encoder=encoder, whole=whole, places=Critic(places, self.dim, self.norm, layer_norm=True))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        whole, maps = with_maps(net.encoder, x["v0"])
-        places = maps[self.layer]
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        whole, maps = encode_with_maps(net.encoder, x["v0"])
+        places = maps[self.local_layer]
         return {"global": net.whole(whole), "local": net.places(places.flatten(0, 1)).unflatten(0, places.shape[:2])}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         if self.estimator == "infonce":
-            return local_global(z["global"], z["local"]).mean()
+            return local_global_info_nce(z["global"], z["local"]).mean()
         bound = {"jsd": jsd_bound, "dv": dv_bound}[self.estimator]
         n, places = z["local"].shape[:2]
         image = torch.arange(n, device=z["local"].device)
         return -bound(Scores(z["global"], z["local"].flatten(0, 1), image, image.repeat_interleave(places)))
 
 
-paper = DIM(dim=2048), Run(
-    data="cifar10", encoder="convnet", batch=64, epochs=1000, lr=1e-4, weight_decay=0.0, schedule="constant", warmup=0.0,
+paper = DIM(dim=2048), TrainConfig(
+    data="cifar10", encoder="convnet", batch_size=64, epochs=1000, lr=1e-4, weight_decay=0.0, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {}
 
-tiny = DIM(estimator="jsd"), Run(data="digits", steps=300, batch=128, lr=1e-3)
+tiny = DIM(estimator="jsd"), TrainConfig(data="digits", steps=300, batch_size=128, lr=1e-3)

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.losses import parametric_softmax
-from nearfar.similarity import Augment, Compose, Crop, Jitter, Rotate, views_for
+from nearfar.similarity import ColorJitter, Compose, Crop, ImageViews, Rotate, choose_views
 
 
 @dataclass(frozen=True)
@@ -52,32 +52,32 @@ class ExemplarCNN(Recipe):
         r"\frac{\exp(w_i^\top g(T x_i))}{\sum_{j=1}^N \exp(w_j^\top g(T x_i))}",
     )
 
-    def similarity(self, net: Net) -> Augment:
+    def similarity(self, net: Net) -> ImageViews:
         """Training uses the first view; the second is there for what is measured between views."""
-        return views_for(net.sizes, _photo)
+        return choose_views(net.sizes, _photo_views)
 
     def build(self, sizes: Sizes, encoder) -> Net:
         w = torch.empty(sizes["n"], encoder.dim).normal_(std=encoder.dim**-0.5)
         return Net(encoder=encoder, w=nn.Parameter(w))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"g": net.encoder(x["v0"]), "id": x["id"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return parametric_softmax(z["g"], net.w, z["id"]).mean()
 
 
-def _photo(size: int) -> Augment:
+def _photo_views(size: int) -> ImageViews:
     """The paper's list: translation and scale, rotation up to 20 degrees, contrast and colours."""
-    pipeline = Compose(Crop(size, scale=(0.5, 1.0), ratio=(1.0, 1.0)), Rotate(20.0), Jitter(0.4, 0.4, 0.4, 0.1))
-    return Augment.repeat(pipeline)
+    pipeline = Compose(Crop(size, scale=(0.5, 1.0), ratio=(1.0, 1.0)), Rotate(20.0), ColorJitter(0.4, 0.4, 0.4, 0.1))
+    return ImageViews.repeat(pipeline)
 
 
-paper = ExemplarCNN(), Run(
-    data="stl10", encoder="convnet", image_size=32, batch=128, epochs=100,
-    optimizer="sgd", lr=0.01, weight_decay=4e-3, momentum=0.9, schedule="constant", warmup=0.0,
+paper = ExemplarCNN(), TrainConfig(
+    data="stl10", encoder="convnet", image_size=32, batch_size=128, epochs=100,
+    optimizer="sgd", lr=0.01, weight_decay=4e-3, momentum=0.9, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"STL-10, linear SVM on pooled features": (72.8, "NIPS 2014, table 1"), "CIFAR-10, likewise": (82.0, "NIPS 2014, table 1")}
 
-tiny = ExemplarCNN(), Run(data="digits", steps=300, batch=128, lr=5e-3)
+tiny = ExemplarCNN(), TrainConfig(data="digits", steps=300, batch_size=128, lr=5e-3)

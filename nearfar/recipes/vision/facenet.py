@@ -29,11 +29,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Run
-from nearfar.heads import Normalise, mlp
-from nearfar.losses import semi_hard
+from nearfar.core import Card, Embeddings, Net, RandomKey, TrainConfig
+from nearfar.heads import Normalize, mlp
+from nearfar.losses import semi_hard_triplet
 from nearfar.recipes.metric_learning import MetricLearning
-from nearfar.scores import labelled, squared_euclidean
+from nearfar.scores import Scores, squared_euclidean
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ class FaceNet(MetricLearning):
         r" + \alpha",
     )
 
-    alpha: float = 0.2
+    margin: float = 0.2
     """Margin, of squared distances."""
 
-    def head(self, width: int) -> nn.Module:
-        return nn.Sequential(mlp(width, self.dim), Normalise())
+    def build_head(self, width: int) -> nn.Module:
+        return nn.Sequential(mlp(width, self.dim), Normalize())
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return semi_hard(labelled(z["z"], z["y"], score=squared_euclidean), self.alpha)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return semi_hard_triplet(Scores.from_labels(z["z"], z["y"], score=squared_euclidean), self.margin)
 
 
-paper = FaceNet(dim=128, per_class=40), Run(
-    data="faces", encoder="resnet50-imagenet", image_size=224, batch=1800, epochs=100,
-    optimizer="adagrad", lr=0.05, weight_decay=0.0, schedule="constant", warmup=0.0,
+paper = FaceNet(dim=128, samples_per_class=40), TrainConfig(
+    data="faces", encoder="resnet50-imagenet", image_size=224, batch_size=1800, epochs=100,
+    optimizer="adagrad", lr=0.05, weight_decay=0.0, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -77,4 +77,4 @@ reported = {
     "YouTube Faces verification accuracy": (95.12, "arXiv:1503.03832, abstract"),
 }
 
-tiny = FaceNet(), Run(data="digits", steps=150, batch=128, lr=2e-3)
+tiny = FaceNet(), TrainConfig(data="digits", steps=150, batch_size=128, lr=2e-3)

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Run
-from nearfar.losses import pair
+from nearfar.core import Card, Embeddings, Net, RandomKey, TrainConfig
+from nearfar.losses import contrastive_pair
 from nearfar.recipes.metric_learning import MetricLearning
-from nearfar.scores import euclidean, labelled
+from nearfar.scores import Scores, euclidean
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class DrLIM(MetricLearning):
         equation=r"L = (1 - Y)\,\tfrac12 D_W^2 + Y\,\tfrac12 \max(0, m - D_W)^2",
     )
 
-    m: float = 1.0
+    margin: float = 1.0
     """Margin: strangers that are farther apart are left alone."""
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return pair(labelled(z["z"], z["y"], score=euclidean), self.m).mean() / 2
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return contrastive_pair(Scores.from_labels(z["z"], z["y"], score=euclidean), self.margin).mean() / 2
 
 
-paper = DrLIM(dim=2), Run(data="mnist", encoder="convnet", batch=128, epochs=100, optimizer="sgd", lr=0.01, weight_decay=0.0)
+paper = DrLIM(dim=2), TrainConfig(data="mnist", encoder="convnet", batch_size=128, epochs=100, optimizer="sgd", lr=0.01, weight_decay=0.0)
 
 reported = {}
 
-tiny = DrLIM(), Run(data="digits", steps=150, batch=128, lr=2e-3)
+tiny = DrLIM(), TrainConfig(data="digits", steps=150, batch_size=128, lr=2e-3)

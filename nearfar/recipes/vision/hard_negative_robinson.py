@@ -27,10 +27,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Embedded, Key, Net, Run
+from nearfar.core import Embeddings, Net, RandomKey, TrainConfig
 from nearfar.losses import hard_negative
 from nearfar.recipes.vision.debiased_contrastive import DebiasedContrastive
-from nearfar.scores import views
+from nearfar.scores import Scores
 
 
 @dataclass(frozen=True)
@@ -47,20 +47,20 @@ class HardNegativeRobinson(DebiasedContrastive):
         equation=r"\ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \quad g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big("
         r"\frac{\sum_j e^{(1 + \beta) s_{ij}}}{\sum_j e^{\beta s_{ij}}} - \eta^+ e^{s_i^+} \Big), e^{-1/\tau} \Big\}",
     )
-    limits = {**DebiasedContrastive.limits, "beta": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {**DebiasedContrastive.limits, "hardness": (0.0, float("inf"))}  # noqa: RUF012
 
-    beta: float = 1.0
+    hardness: float = 1.0
     """How much more a hard negative counts than an easy one; 0: all alike."""
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return hard_negative(views(z["z0"], z["z1"]) / self.tau, self.eta, self.beta).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return hard_negative(Scores.from_views(z["z0"], z["z1"]) / self.temperature, self.false_negative_share, self.hardness).mean()
 
 
-paper = HardNegativeRobinson(), Run(
-    data="stl10", encoder="resnet50", image_size=32, batch=256, epochs=400,
-    optimizer="adamw", lr=1e-3, weight_decay=1e-6, schedule="constant", warmup=0.0,
+paper = HardNegativeRobinson(), TrainConfig(
+    data="stl10", encoder="resnet50", image_size=32, batch_size=256, epochs=400,
+    optimizer="adamw", lr=1e-3, weight_decay=1e-6, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"STL-10 linear, ResNet-50, 400 epochs (SimCLR: 80.15)": (87.44, "github.com/joshr17/HCL, image/README")}
 
-tiny = HardNegativeRobinson(), Run(data="digits", steps=300, batch=256, lr=2e-3)
+tiny = HardNegativeRobinson(), TrainConfig(data="digits", steps=300, batch_size=256, lr=2e-3)

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Run
+from nearfar.core import Card, Embeddings, Net, RandomKey, TrainConfig
 from nearfar.heads import HeadNorm, mlp
-from nearfar.losses import batch_hard, batch_hard_soft
+from nearfar.losses import batch_hard, batch_hard_soft_margin
 from nearfar.recipes.metric_learning import MetricLearning
-from nearfar.scores import euclidean, labelled
+from nearfar.scores import Scores, euclidean
 
 
 @dataclass(frozen=True)
@@ -53,25 +53,25 @@ class BatchHard(MetricLearning):
         equation=r"\ell_a = \log\Big(1 + \exp\big(\max_{p} D(z_a, z_p) - \min_{n} D(z_a, z_n)\big)\Big)",
     )
 
-    hidden: int = 256
+    hidden_dim: int = 256
     """Width of the head's hidden layer."""
     norm: HeadNorm = "batch"
     """Normalisation in the head."""
-    soft: bool = True
+    soft_margin: bool = True
     """A softplus instead of the hinge: no margin."""
-    m: float = 0.2
+    margin: float = 0.2
     """Margin of the hinge, where it is not soft."""
 
-    def head(self, width: int) -> nn.Module:
-        return mlp(width, self.hidden, self.dim, norm=self.norm)
+    def build_head(self, width: int) -> nn.Module:
+        return mlp(width, self.hidden_dim, self.dim, norm=self.norm)
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        S = labelled(z["z"], z["y"], score=euclidean)
-        return (batch_hard_soft(S) if self.soft else batch_hard(S, self.m)).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        S = Scores.from_labels(z["z"], z["y"], score=euclidean)
+        return (batch_hard_soft_margin(S) if self.soft_margin else batch_hard(S, self.margin)).mean()
 
 
-paper = BatchHard(dim=128, hidden=1024), Run(
-    data="market1501", encoder="resnet50-imagenet", image_size=256, batch=72, steps=25_000, lr=3e-4, weight_decay=0.0, warmup=0.0,
+paper = BatchHard(dim=128, hidden_dim=1024), TrainConfig(
+    data="market1501", encoder="resnet50-imagenet", image_size=256, batch_size=72, steps=25_000, lr=3e-4, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -79,4 +79,4 @@ reported = {
     "Market-1501 rank 1, TriNet, single query": (84.92, "arXiv:1703.07737"),
 }
 
-tiny = BatchHard(), Run(data="digits", steps=150, batch=128, lr=2e-3)
+tiny = BatchHard(), TrainConfig(data="digits", steps=150, batch_size=128, lr=2e-3)

@@ -39,11 +39,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Bank, Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
-from nearfar.heads import Normalise, mlp
-from nearfar.losses import instance_nce, instance_softmax, log_partition, proximal
-from nearfar.scores import dot, matched
-from nearfar.similarity import Augment, moco_v1_views, views_for
+from nearfar.core import Card, Embeddings, MemoryBank, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.heads import Normalize, mlp
+from nearfar.losses import estimate_log_partition, instance_nce, instance_softmax, proximal_penalty
+from nearfar.scores import Scores, dot
+from nearfar.similarity import ImageViews, choose_views, moco_v1_views
 
 
 @dataclass(frozen=True)
@@ -67,50 +67,50 @@ class NPID(Recipe):
         r"+ \lambda \lVert f_i - v_i \rVert_2^2",
     )
 
-    limits = {"m": (0.0, 1.0), "lam": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {"ema_momentum": (0.0, 1.0), "proximal_weight": (0.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 128
     """Width of the space where images are told apart."""
-    tau: float = 0.1
+    temperature: float = 0.1
     """Temperature."""
-    m: float = 0.5
+    ema_momentum: float = 0.5
     """How much a stored vector keeps of itself when its image is seen again."""
-    lam: float = 1.0
+    proximal_weight: float = 1.0
     """Weight of the proximal term (lambda)."""
     negatives: int | None = None
     """How many of the bank are drawn as noise (M); none: the exact softmax over the whole bank."""
 
-    def similarity(self, net: Net) -> Augment:
+    def similarity(self, net: Net) -> ImageViews:
         """Training uses the first view; the second is there for what is measured between views."""
-        return views_for(net.sizes, moco_v1_views)
+        return choose_views(net.sizes, moco_v1_views)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        bank = Bank(sizes["n"], self.dim)
+        bank = MemoryBank(sizes["n"], self.dim)
         bank.put(slice(None), F.normalize(torch.empty(sizes["n"], self.dim).normal_(), dim=1))
-        return Net(encoder=encoder, query=nn.Sequential(encoder, mlp(encoder.dim, self.dim), Normalise()), bank=bank)
+        return Net(encoder=encoder, query=nn.Sequential(encoder, mlp(encoder.dim, self.dim), Normalize()), bank=bank)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"f": net.query(x["v0"]), "id": x["id"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        told_apart = self.softmax(net, z) if self.negatives is None else self.noise_contrast(net, z, self.negatives, key)
-        return (told_apart + self.lam * proximal(z["f"], net.bank[z["id"]])).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        told_apart = self.softmax_loss(net, z) if self.negatives is None else self.noise_contrastive_loss(net, z, self.negatives, rng_key)
+        return (told_apart + self.proximal_weight * proximal_penalty(z["f"], net.bank[z["id"]])).mean()
 
-    def softmax(self, net: Net, z: Embedded) -> Float[Tensor, " n"]:
-        return instance_softmax(z["f"], net.bank.rows, z["id"], self.tau)
+    def softmax_loss(self, net: Net, z: Embeddings) -> Float[Tensor, " n"]:
+        return instance_softmax(z["f"], net.bank.rows, z["id"], self.temperature)
 
-    def noise_contrast(self, net: Net, z: Embedded, m: int, key: Key) -> Float[Tensor, " n"]:
-        noise = net.bank[key("noise").integers(torch.arange(m, device=z["f"].device), len(net.bank))]
-        scores = matched(z["f"], net.bank[z["id"]], against=noise, score=dot) / self.tau
-        return instance_nce(scores, len(net.bank), m, log_partition(scores, len(net.bank)).detach())
+    def noise_contrastive_loss(self, net: Net, z: Embeddings, num_negatives: int, rng_key: RandomKey) -> Float[Tensor, " n"]:
+        noise = net.bank[rng_key("noise").integers(torch.arange(num_negatives, device=z["f"].device), len(net.bank))]
+        scores = Scores.from_matched(z["f"], net.bank[z["id"]], negatives=noise, score=dot) / self.temperature
+        return instance_nce(scores, len(net.bank), num_negatives, estimate_log_partition(scores, len(net.bank)).detach())
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
-        net.bank.put(z["id"], F.normalize(self.m * net.bank[z["id"]] + (1 - self.m) * z["f"], dim=1))
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
+        net.bank.put(z["id"], F.normalize(self.ema_momentum * net.bank[z["id"]] + (1 - self.ema_momentum) * z["f"], dim=1))
 
 
-paper = NPID(tau=0.07, negatives=4096), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
+paper = NPID(temperature=0.07, negatives=4096), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay_params="all", momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -119,4 +119,4 @@ reported = {
     "ImageNet linear top-1, ResNet-50": (54.0, "arXiv:1805.01978, table 2"),
 }
 
-tiny = NPID(), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = NPID(), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

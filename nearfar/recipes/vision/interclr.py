@@ -35,8 +35,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from nearfar.core import Bank, Embedded, Key, Net, Run, Sizes, Views
-from nearfar.core.kmeans import check_clusters, kmeans
+from nearfar.core import Embeddings, MemoryBank, Net, RandomKey, Sizes, TrainConfig, Views
+from nearfar.core.kmeans import check_num_clusters, kmeans
 from nearfar.losses import info_nce
 from nearfar.recipes.vision.moco_v2 import MoCoV2
 from nearfar.scores import Scores
@@ -60,58 +60,58 @@ class InterCLR(MoCoV2):
         r"\frac{\exp((q \cdot v_+ - m)/\tau)}{\exp((q \cdot v_+ - m)/\tau) + \sum_{v_-} \exp(q \cdot v_-/\tau)}",
     )
 
-    limits = {**MoCoV2.limits, "lam": (0.0, 1.0), "margin": (-2.0, 2.0)}  # noqa: RUF012
+    limits = {**MoCoV2.limits, "view_pair_weight": (0.0, 1.0), "margin": (-2.0, 2.0)}  # noqa: RUF012
 
     clusters: int = 100
     """How many pseudo-labels there are."""
-    lam: float = 0.75
+    view_pair_weight: float = 0.75
     """Weight of the pairs of views against the pairs of images (lambda)."""
     margin: float = -0.5
     """What is taken off the score of a pair of images (m); negative: it may be less than that of a pair of views."""
-    pool: int = 512
+    negative_pool_size: int = 512
     """How many of the nearest images with other labels may be negatives."""
     negatives: int = 128
     """How many of them are drawn for each query."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        check_clusters(self.clusters, sizes["n"])
+        check_num_clusters(self.clusters, sizes["n"])
         net = super().build(sizes, encoder)
-        net.bank, net.labels = Bank(sizes["n"], self.dim), Bank(sizes["n"], dtype=torch.long)
-        net.centroids, net.members = Bank(self.clusters, self.dim), Bank(self.clusters)
+        net.bank, net.labels = MemoryBank(sizes["n"], self.dim), MemoryBank(sizes["n"], dtype=torch.long)
+        net.centroids, net.members = MemoryBank(self.clusters, self.dim), MemoryBank(self.clusters)
         return net
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
         """Before the first step all images are clustered; from then on labels change with the batches."""
         if epoch == 0:
             v = encode_all("key").to(net.bank.rows.device)
-            found = kmeans(v, self.clusters, key("kmeans"))
+            found = kmeans(v, self.clusters, rng_key("kmeans"))
             net.bank.put(slice(None), v)
-            net.labels.put(slice(None), found.assigned)
-            net.centroids.put(slice(None), F.one_hot(found.assigned, self.clusters).to(v).T @ v)
-            net.members.put(slice(None), torch.bincount(found.assigned, minlength=self.clusters))
+            net.labels.put(slice(None), found.cluster_ids)
+            net.centroids.put(slice(None), F.one_hot(found.cluster_ids, self.clusters).to(v).T @ v)
+            net.members.put(slice(None), torch.bincount(found.cluster_ids, minlength=self.clusters))
             net.centroids.put(slice(None), net.centroids.rows / net.members.rows.clamp_min(1)[:, None])
         return ()
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        return super().embed(net, x, key) | {"id": x["id"], "slot": x["slot"]}
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        return super().embed(net, x, rng_key) | {"id": x["id"], "slot": x["slot"]}
 
-    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
-        intra = super().contrast(net, q, k, z, key)
-        return self.lam * intra + (1 - self.lam) * self.inter(net, q, z, key)
+    def contrastive_loss(self, net: Net, q: Tensor, k: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        intra = super().contrastive_loss(net, q, k, z, rng_key)
+        return self.view_pair_weight * intra + (1 - self.view_pair_weight) * self.inter_image_loss(net, q, z, rng_key)
 
-    def inter(self, net: Net, q: Tensor, z: Embedded, key: Key) -> Tensor:
+    def inter_image_loss(self, net: Net, q: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
         labels = net.labels[z["id"]]
-        positive = net.bank[same_label(net.labels.rows, labels, key("positive").uniform(z["slot"]))]
+        positive = net.bank[pick_same_label(net.labels.rows, labels, rng_key("positive").uniform(z["slot"]))]
         other = net.labels.rows != labels[:, None]
-        near = (q.detach() @ net.bank.rows.T).where(other, -torch.inf).topk(min(self.pool, len(net.bank)), dim=1).indices
-        drawn = near.gather(1, key("negatives").integers(z["slot"], near.shape[1], self.negatives))
+        near = (q.detach() @ net.bank.rows.T).where(other, -torch.inf).topk(min(self.negative_pool_size, len(net.bank)), dim=1).indices
+        drawn = near.gather(1, rng_key("negatives").integers(z["slot"], near.shape[1], self.negatives))
         scores = [(q * positive).sum(1, keepdim=True) - self.margin, torch.einsum("nd,nkd->nk", q, net.bank[drawn])]
         sign = -other.gather(1, drawn).to(torch.int8)  # 0, no candidate: where fewer than `pool` images have other labels
         nothing = q.new_empty(len(q), 0)
         own_sign = torch.cat([torch.ones_like(sign[:, :1]), sign], 1)
-        return info_nce(Scores(nothing, nothing[:0], own=torch.cat(scores, 1), own_sign=own_sign) / self.tau).mean()
+        return info_nce(Scores(nothing, nothing[:0], private_scores=torch.cat(scores, 1), private_signs=own_sign) / self.temperature).mean()
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
         super().update(net, z, progress)
         before, after = net.labels[z["id"]], (z["k"] @ net.centroids.rows.T).argmax(1)
         gone, come = (F.one_hot(at, self.clusters).to(z["k"]) for at in (before, after))
@@ -123,18 +123,21 @@ class InterCLR(MoCoV2):
         net.labels.put(z["id"], after)
 
 
-def same_label(labels: Int[Tensor, " m"], wanted: Int[Tensor, " n"], where: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
+def pick_same_label(labels: Int[Tensor, " m"], wanted: Int[Tensor, " n"], position: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
     """For each row a sample with the wanted label, itself perhaps: at the share `where`, in [0, 1), of all there are."""
     ordered, order = labels.sort(stable=True)
     first, end = (torch.searchsorted(ordered, wanted, right=right) for right in (False, True))
-    return order[first + (where * (end - first)).long().clamp_max(end - first - 1)]
+    return order[first + (position * (end - first)).long().clamp_max(end - first - 1)]
 
 
-paper = InterCLR(queue=65_536, m=0.999, groups=8, clusters=10_000, pool=128_000, negatives=16_384), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+paper = InterCLR(queue_size=65_536, ema_momentum=0.999, batch_norm_groups=8, clusters=10_000, negative_pool_size=128_000, negatives=16_384), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {}
 
-tiny = InterCLR(queue=512, clusters=40, pool=256, negatives=64), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = (
+    InterCLR(queue_size=512, clusters=40, negative_pool_size=256, negatives=64),
+    TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3),
+)

@@ -31,11 +31,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import mlp
 from nearfar.losses import info_nce, spreading
-from nearfar.scores import pairs
-from nearfar.similarity import Augment, Compose, moco_v1_views, views_for
+from nearfar.scores import Scores
+from nearfar.similarity import Compose, ImageViews, choose_views, moco_v1_views
 
 
 @dataclass(frozen=True)
@@ -60,32 +60,32 @@ class InvariantSpreading(Recipe):
 
     dim: int = 128
     """Width of the space where images are compared."""
-    tau: float = 0.1
+    temperature: float = 0.1
     """Temperature."""
 
-    def similarity(self, net: Net) -> Augment:
-        augmented = views_for(net.sizes, moco_v1_views).pipelines[0]
-        return Augment((Compose(), augmented))  # nothing composed: the image as it is
+    def similarity(self, net: Net) -> ImageViews:
+        augmented = choose_views(net.sizes, moco_v1_views).pipelines[0]
+        return ImageViews((Compose(), augmented))  # nothing composed: the image as it is
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, head=mlp(encoder.dim, self.dim))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         f, f_hat = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]))).chunk(2)
         return {"f": f, "f_hat": f_hat}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         f, f_hat = z["f"], z["f_hat"]
-        invariant = info_nce(pairs(f_hat, f) / self.tau).mean()
-        spread = spreading(pairs(f, f) / self.tau).mean()
+        invariant = info_nce(Scores.from_pairs(f_hat, f) / self.temperature).mean()
+        spread = spreading(Scores.from_pairs(f, f) / self.temperature).mean()
         return {"loss": invariant + spread, "invariant": invariant, "spread": spread}
 
 
-paper = InvariantSpreading(), Run(
-    data="cifar10", encoder="resnet18", batch=128, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=5e-4, decay="all", momentum=0.9, warmup=0.0,
+paper = InvariantSpreading(), TrainConfig(
+    data="cifar10", encoder="resnet18", batch_size=128, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=5e-4, decay_params="all", momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"CIFAR-10 kNN (k = 200), ResNet-18, 200 epochs": (83.6, "arXiv:1904.03436, table 1")}
 
-tiny = InvariantSpreading(tau=0.5), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = InvariantSpreading(temperature=0.5), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Run
-from nearfar.losses import lifted_smooth
+from nearfar.core import Card, Embeddings, Net, RandomKey, TrainConfig
+from nearfar.losses import lifted_structure_smooth
 from nearfar.recipes.metric_learning import MetricLearning
-from nearfar.scores import euclidean, labelled
+from nearfar.scores import Scores, euclidean
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class LiftedStructure(MetricLearning):
         equation=r"J_{ij} = D_{ij} + \log\Big( \sum_{(i, k) \in N} e^{\alpha - D_{ik}} + \sum_{(j, l) \in N} e^{\alpha - D_{jl}} \Big)",
     )
 
-    alpha: float = 1.0
+    margin: float = 1.0
     """Margin."""
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return lifted_smooth(labelled(z["z"], z["y"], score=euclidean), self.alpha)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return lifted_structure_smooth(Scores.from_labels(z["z"], z["y"], score=euclidean), self.margin)
 
 
-paper = LiftedStructure(dim=64), Run(
-    data="online_products", encoder="resnet50-imagenet", image_size=224, batch=128, steps=20_000,
-    optimizer="sgd", lr=1e-4, weight_decay=2e-4, schedule="constant", warmup=0.0,
+paper = LiftedStructure(dim=64), TrainConfig(
+    data="online_products", encoder="resnet50-imagenet", image_size=224, batch_size=128, steps=20_000,
+    optimizer="sgd", lr=1e-4, weight_decay=2e-4, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {}
 
-tiny = LiftedStructure(), Run(data="digits", steps=150, batch=128, lr=2e-3)
+tiny = LiftedStructure(), TrainConfig(data="digits", steps=150, batch_size=128, lr=2e-3)

@@ -33,8 +33,8 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from nearfar.core import Bank, Embedded, Key, Net, Run, Sizes
-from nearfar.core.kmeans import check_clusters, kmeans
+from nearfar.core import Embeddings, MemoryBank, Net, RandomKey, Sizes, TrainConfig
+from nearfar.core.kmeans import check_num_clusters, kmeans
 from nearfar.losses import local_aggregation
 from nearfar.recipes.vision.instance_discrimination_npid import NPID
 
@@ -55,50 +55,53 @@ class LocalAggregation(NPID):
         equation=r"\mathcal{L}_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}",
     )
 
-    limits = {**NPID.limits, "aggregate_from": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {**NPID.limits, "aggregate_from_epoch": (0.0, float("inf"))}  # noqa: RUF012
 
-    tau: float = 0.07
+    temperature: float = 0.07
     """Temperature."""
     clusters: int = 100
     """How many clusters each clustering has (m)."""
     clusterings: int = 3
     """How many clusterings there are (H); close neighbours share a cluster in any of them."""
-    neighbours: int = 256
+    background_neighbors: int = 256
     """How many samples of the bank are the background (k); all of it, if it is smaller."""
-    aggregate_from: int = 10
+    aggregate_from_epoch: int = 10
     """The first epoch with neighbours, counted from 0; before it every sample is told from all others."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        check_clusters(self.clusters, sizes["n"])
+        check_num_clusters(self.clusters, sizes["n"])
         net = super().build(sizes, encoder)
-        net.labels = Bank(sizes["n"], self.clusterings, dtype=torch.long)
+        net.labels = MemoryBank(sizes["n"], self.clusterings, dtype=torch.long)
         net.register_buffer("aggregating", torch.zeros((), dtype=torch.bool))
         return net
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
-        if epoch >= self.aggregate_from:
-            found = [kmeans(net.bank.rows, self.clusters, key("kmeans", h)).assigned for h in range(self.clusterings)]
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
+        if epoch >= self.aggregate_from_epoch:
+            found = [kmeans(net.bank.rows, self.clusters, rng_key("kmeans", h)).cluster_ids for h in range(self.clusterings)]
             net.labels.put(slice(None), torch.stack(found, dim=1))
             net.aggregating.fill_(True)
         return ()
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         if not net.aggregating:
-            return super().objective(net, z, key)
-        background, close = self.neighbourhood(net, z["f"].detach(), z["id"])
-        return local_aggregation(z["f"], net.bank[background], close, self.tau).mean()
+            return super().objective(net, z, rng_key)
+        background, close = self.find_neighborhood(net, z["f"].detach(), z["id"])
+        return local_aggregation(z["f"], net.bank[background], close, self.temperature).mean()
 
-    def neighbourhood(self, net: Net, v: Tensor, ids: Tensor) -> tuple[Int[Tensor, "n k"], Bool[Tensor, "n k"]]:
+    def find_neighborhood(self, net: Net, v: Tensor, ids: Tensor) -> tuple[Int[Tensor, "n k"], Bool[Tensor, "n k"]]:
         """B_i, and which of it are in C_i."""
-        background = (v @ net.bank.rows.T).topk(min(self.neighbours, len(net.bank)), dim=1).indices
+        background = (v @ net.bank.rows.T).topk(min(self.background_neighbors, len(net.bank)), dim=1).indices
         return background, (net.labels[background] == net.labels[ids][:, None]).any(-1)
 
 
-paper = LocalAggregation(clusters=30_000, neighbours=4096, negatives=4096, lam=0.0), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=128, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, schedule="constant", warmup=0.0,
+paper = LocalAggregation(clusters=30_000, background_neighbors=4096, negatives=4096, proximal_weight=0.0), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=128, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, schedule="constant", warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {}
 
-tiny = LocalAggregation(clusters=64, neighbours=128, aggregate_from=8), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = (
+    LocalAggregation(clusters=64, background_neighbors=128, aggregate_from_epoch=8),
+    TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3),
+)

@@ -34,16 +34,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Card, Ema, Embedded, Key, Net, Queue, Raw, Recipe, Rows, Run, Similarity, Sizes, Views
+from nearfar.core import Card, Ema, Embeddings, Net, Queue, RandomKey, RawBatch, Recipe, Rows, Similarity, Sizes, TrainConfig, Views
 from nearfar.heads import mlp
 from nearfar.losses import info_nce
 from nearfar.scores import Scores
-from nearfar.similarity import Compose, Crop, Elastic, Flip, Grey, Jitter, Rotate, Shear
-from nearfar.similarity.augment import unit
-from nearfar.similarity.image_op import Op
-from nearfar.similarity.view_presets import SMALL
+from nearfar.similarity import ColorJitter, Compose, Crop, Elastic, Flip, Grayscale, ImageOp, Rotate, Shear
+from nearfar.similarity.augment import to_float_images
+from nearfar.similarity.view_presets import SMALL_IMAGE_SIZE
 
-SPACES = 3
+NUM_SPACES = 3
 """One that sees no augmentation, and one for each of two factors."""
 
 
@@ -51,29 +50,29 @@ SPACES = 3
 class LeaveOneOut(Similarity):
     """v0, then views that share with it: nothing (v1), the first factor (v2), the second (v3), …"""
 
-    always: Op
-    factors: tuple[Op, ...]
+    base_op: ImageOp
+    factors: tuple[ImageOp, ...]
 
-    def read(self, data: Any, rows: Rows, key: Key) -> Raw:
+    def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         return {"image": data.read(rows.ids)}
 
-    def view(self, raw: Raw, rows: Rows, key: Key) -> Views:
-        image = unit(raw["image"])
+    def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
+        image = to_float_images(raw["image"])
         slots, views = torch.as_tensor(rows.slots, device=image.device), {}
         for v in range(len(self.factors) + 2):
-            x = self.always(image, slots, key("view", v))
+            x = self.base_op(image, slots, rng_key("view", v))
             for i, factor in enumerate(self.factors, start=1):
-                x = factor(x, slots, key("factor", i, 0 if v == i + 1 else v))
+                x = factor(x, slots, rng_key("factor", i, 0 if v == i + 1 else v))
             views[f"v{v}"] = x
         return views
 
 
-class Spaces(nn.Module):
+class SpaceHeads(nn.Module):
     """A projection head for each space; unit vectors (n, spaces, dim)."""
 
-    def __init__(self, width: int, dim: int, spaces: int):
+    def __init__(self, width: int, dim: int, num_spaces: int):
         super().__init__()
-        self.heads = nn.ModuleList(mlp(width, width, dim) for _ in range(spaces))
+        self.heads = nn.ModuleList(mlp(width, width, dim) for _ in range(num_spaces))
 
     def forward(self, h: Float[Tensor, "n d"]) -> Float[Tensor, "n s e"]:
         return F.normalize(torch.stack([head(h) for head in self.heads], dim=1), dim=2)
@@ -100,51 +99,52 @@ class LooC(Recipe):
         r"+ \sum_{i=1}^n \log \frac{E^+_{i,i}}{\sum_{j=0}^n E^+_{i,j} + \sum E^-_i}\right)",
     )
 
-    limits = {"m": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"ema_momentum": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
     """Width of each space."""
-    tau: float = 0.2
+    temperature: float = 0.2
     """Temperature."""
-    queue: int = 4096
+    queue_size: int = 4096
     """How many keys of earlier steps each space remembers (K)."""
-    m: float = 0.99
+    ema_momentum: float = 0.99
     """How slowly the key encoder follows."""
 
     def similarity(self, net: Net) -> LeaveOneOut:
         size = net.sizes["size"]
-        if net.sizes["channels"] == 1 and size <= SMALL:
-            return LeaveOneOut(Compose(Shear(10.0), Elastic(pixels=size / 20)), (Crop(size, scale=(0.6, 1.0)), Rotate(15.0)))
-        colour = Compose(Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), Grey(p=0.2))
+        if net.sizes["channels"] == 1 and size <= SMALL_IMAGE_SIZE:
+            return LeaveOneOut(Compose(Shear(10.0), Elastic(std_pixels=size / 20)), (Crop(size, scale=(0.6, 1.0)), Rotate(15.0)))
+        colour = Compose(ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.2))
         return LeaveOneOut(Compose(Crop(size, scale=(0.2, 1.0)), Flip()), (colour, Rotate(180.0)))
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        query = nn.Sequential(encoder, Spaces(encoder.dim, self.dim, SPACES))
-        return Net(encoder=encoder, query=query, key=Ema(query), queues=nn.ModuleList(Queue(self.queue, self.dim) for _ in range(SPACES)))
+        query = nn.Sequential(encoder, SpaceHeads(encoder.dim, self.dim, NUM_SPACES))
+        queues = nn.ModuleList(Queue(self.queue_size, self.dim) for _ in range(NUM_SPACES))
+        return Net(encoder=encoder, query=query, key=Ema(query), queues=queues)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        return {"q": net.query(x["v0"]), "k": torch.stack([net.key(x[f"v{j + 1}"]) for j in range(SPACES)], dim=1)}
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        return {"q": net.query(x["v0"]), "k": torch.stack([net.key(x[f"v{j + 1}"]) for j in range(NUM_SPACES)], dim=1)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return torch.stack([self.in_space(i, z["q"][:, i], z["k"][:, :, i], queue.rows) for i, queue in enumerate(net.queues)]).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return torch.stack([self.space_loss(i, z["q"][:, i], z["k"][:, :, i], queue.rows) for i, queue in enumerate(net.queues)]).mean()
 
-    def in_space(self, i: int, q: Float[Tensor, "n d"], keys: Float[Tensor, "n j d"], queue: Float[Tensor, "m d"]) -> Float[Tensor, ""]:
-        own = torch.einsum("nd,njd->nj", q, keys)
-        sign = torch.full_like(own, 0 if i == 0 else -1, dtype=torch.int8)
-        sign[:, i] = 1
-        return info_nce(Scores(q, queue, own=own, own_sign=sign) / self.tau).mean()
+    def space_loss(self, space: int, q: Float[Tensor, "n d"], k: Float[Tensor, "n j d"], queue: Float[Tensor, "m d"]) -> Float[Tensor, ""]:
+        own = torch.einsum("nd,njd->nj", q, k)
+        sign = torch.full_like(own, 0 if space == 0 else -1, dtype=torch.int8)
+        sign[:, space] = 1
+        return info_nce(Scores(q, queue, private_scores=own, private_signs=sign) / self.temperature).mean()
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
-        net.key.follow(net.query, self.m)
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
+        net.key.follow(net.query, self.ema_momentum)
         for i, queue in enumerate(net.queues):
             queue.push(z["k"][:, i, i])
 
 
-paper = LooC(queue=65_536, m=0.999), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=500,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+paper = LooC(queue_size=65_536, ema_momentum=0.999), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=500,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {}
 
-tiny = LooC(queue=512), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = LooC(queue_size=512), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

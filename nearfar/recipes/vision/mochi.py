@@ -32,10 +32,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.core import Embedded, Key, Net, Run, Sizes, Views
-from nearfar.losses import hardest_negatives, info_nce, mix_negatives, mix_query, with_negatives
+from nearfar.core import Embeddings, Net, RandomKey, Sizes, TrainConfig, Views
+from nearfar.losses import add_negatives, info_nce, mine_hardest_negatives, mix_negatives, mix_query
 from nearfar.recipes.vision.moco_v2 import MoCoV2
-from nearfar.scores import dot, matched
+from nearfar.scores import Scores, dot
 
 
 @dataclass(frozen=True)
@@ -49,44 +49,52 @@ class MoCHi(MoCoV2):
         negative="a queue of keys of earlier batches, and mixtures of the hardest of them with each other and with the query",
         equation=r"h_k \propto \alpha_k n_i + (1 - \alpha_k) n_j, \quad h'_k \propto \beta_k q + (1 - \beta_k) n_j, \; \beta_k < \tfrac12",
     )
-    limits = {**MoCoV2.limits, "mixed": (0.0, float("inf")), "mixed_query": (0.0, float("inf")), "start": (0.0, 1.0)}  # noqa: RUF012
+    limits = {
+        **MoCoV2.limits,
+        "mixed_negatives": (0.0, float("inf")),
+        "query_mixed_negatives": (0.0, float("inf")),
+        "mixing_start_ratio": (0.0, 1.0),
+    }  # noqa: RUF012
 
-    hardest: int = 1024
+    hardest_keys: int = 1024
     """How many of the queue's hardest keys are mixed (N)."""
-    mixed: int = 512
+    mixed_negatives: int = 512
     """Mixtures of two of them for each query (s); 0: none."""
-    mixed_query: int = 256
+    query_mixed_negatives: int = 256
     """Mixtures of one of them with the query (s'); 0: none."""
-    start: float = 0.1
+    mixing_start_ratio: float = 0.1
     """Share of the training before mixing begins."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
         net = super().build(sizes, encoder)
-        net.register_buffer("mixes", torch.tensor(float(self.start == 0)))
+        net.register_buffer("mixes", torch.tensor(float(self.mixing_start_ratio == 0)))
         return net
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        return super().embed(net, x, key) | {"slot": x["slot"]}
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        return super().embed(net, x, rng_key) | {"slot": x["slot"]}
 
-    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
+    def contrastive_loss(self, net: Net, q: Tensor, k: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
         queue, slots = net.queue.rows, z["slot"]
-        S = matched(q, k, against=queue, score=dot)
-        hard = hardest_negatives(S, self.hardest)
-        h = [mix_negatives(queue, hard, self.mixed, key("h"), slots)]
-        if self.mixed_query:
-            h.append(mix_query(q, queue, hard, self.mixed_query, key("h'"), slots))
-        return info_nce(with_negatives(S, torch.cat(h, 1) * net.mixes) / self.tau).mean()  # zeros are nobody
+        S = Scores.from_matched(q, k, negatives=queue, score=dot)
+        hard = mine_hardest_negatives(S, self.hardest_keys)
+        h = [mix_negatives(queue, hard, self.mixed_negatives, rng_key("h"), slots)]
+        if self.query_mixed_negatives:
+            h.append(mix_query(q, queue, hard, self.query_mixed_negatives, rng_key("h'"), slots))
+        return info_nce(add_negatives(S, torch.cat(h, 1) * net.mixes) / self.temperature).mean()  # zeros are nobody
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
         super().update(net, z, progress)
-        net.mixes.fill_(float(progress >= self.start))
+        net.mixes.fill_(float(progress >= self.mixing_start_ratio))
 
 
-paper = MoCHi(queue=65536, m=0.999, start=0.075), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
+paper = MoCHi(queue_size=65536, ema_momentum=0.999, mixing_start_ratio=0.075), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay_params="all", momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 200 epochs (MoCo v2: 67.9)": (68.0, "arXiv:2010.01028, table 2")}
 
-tiny = MoCHi(queue=512, hardest=64, mixed=32, mixed_query=16), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = (
+    MoCHi(queue_size=512, hardest_keys=64, mixed_negatives=32, query_mixed_negatives=16),
+    TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3),
+)

@@ -31,11 +31,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Ema, Embedded, Key, Net, Queue, Recipe, Run, Sizes, Views
-from nearfar.heads import Normalise, mlp, split_batch_norm
+from nearfar.core import Card, Ema, Embeddings, Net, Queue, RandomKey, Recipe, Sizes, TrainConfig, Views
+from nearfar.heads import Normalize, mlp, split_batch_norm
 from nearfar.losses import info_nce
-from nearfar.scores import dot, matched
-from nearfar.similarity import Augment, moco_v1_views, views_for
+from nearfar.scores import Scores, dot
+from nearfar.similarity import ImageViews, choose_views, moco_v1_views
 
 
 @dataclass(frozen=True)
@@ -58,66 +58,66 @@ class MoCo(Recipe):
         equation=r"\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)}",
     )
 
-    limits = {"m": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"ema_momentum": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
     """Width of the space where queries and keys are compared."""
-    tau: float = 0.07
+    temperature: float = 0.07
     """Temperature."""
-    queue: int = 4096
+    queue_size: int = 4096
     """How many keys the dictionary holds (K)."""
-    m: float = 0.99
+    ema_momentum: float = 0.99
     """How slowly the key encoder follows: theta_k <- m theta_k + (1 - m) theta_q."""
-    groups: int = 1
+    batch_norm_groups: int = 1
     """Groups of a view with batch statistics of their own, others for keys than for queries: shuffled batch norm (the paper: 8 GPUs)."""
     symmetric: bool = False
     """Each view is query once and key once, for twice the work; else the first asks and the second answers, as in the paper."""
 
-    def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, moco_v1_views)
+    def similarity(self, net: Net) -> ImageViews:
+        return choose_views(net.sizes, moco_v1_views)
 
-    def head(self, width: int) -> nn.Module:
+    def build_head(self, width: int) -> nn.Module:
         return mlp(width, self.dim)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        query = nn.Sequential(encoder, self.head(encoder.dim), Normalise())
-        if self.groups > 1:
-            split_batch_norm(query, self.groups * (2 if self.symmetric else 1))
-        return Net(encoder=encoder, query=query, key=Ema(query), queue=Queue(self.queue, self.dim))
+        query = nn.Sequential(encoder, self.build_head(encoder.dim), Normalize())
+        if self.batch_norm_groups > 1:
+            split_batch_norm(query, self.batch_norm_groups * (2 if self.symmetric else 1))
+        return Net(encoder=encoder, query=query, key=Ema(query), queue=Queue(self.queue_size, self.dim))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         if not self.symmetric:
-            return {"q": net.query(x["v0"]), "k": self.keys(net, x["v1"], x["slot"])}
+            return {"q": net.query(x["v0"]), "k": self.encode_keys(net, x["v1"], x["slot"])}
         both = torch.cat([x["v0"], x["v1"]])  # through each encoder in one pass
-        (q, q1), (k0, k) = net.query(both).chunk(2), self.keys(net, both, x["slot"]).chunk(2)
+        (q, q1), (k0, k) = net.query(both).chunk(2), self.encode_keys(net, both, x["slot"]).chunk(2)
         return {"q": q, "k": k, "q1": q1, "k0": k0}
 
-    def keys(self, net: Net, images: Tensor, slots: Tensor) -> Tensor:
-        if self.groups == 1:
+    def encode_keys(self, net: Net, images: Tensor, slots: Tensor) -> Tensor:
+        if self.batch_norm_groups == 1:
             return net.key(images)
-        order = Key(0)("shuffle").bits(slots, columns=len(images) // len(slots)).T.flatten().argsort()
+        order = RandomKey(0)("shuffle").bits(slots, columns=len(images) // len(slots)).T.flatten().argsort()
         k = net.key(images[order])
         return torch.empty_like(k).index_copy(0, order, k)
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        loss = self.contrast(net, z["q"], z["k"], z, key)
-        return (loss + self.contrast(net, z["q1"], z["k0"], z, key)) / 2 if self.symmetric else loss
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        loss = self.contrastive_loss(net, z["q"], z["k"], z, rng_key)
+        return (loss + self.contrastive_loss(net, z["q1"], z["k0"], z, rng_key)) / 2 if self.symmetric else loss
 
-    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
+    def contrastive_loss(self, net: Net, q: Tensor, k: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
         """Queries against their keys and the queue."""
-        return info_nce(matched(q, k, against=net.queue.rows, score=dot) / self.tau).mean()
+        return info_nce(Scores.from_matched(q, k, negatives=net.queue.rows, score=dot) / self.temperature).mean()
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
-        net.key.follow(net.query, self.m)
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
+        net.key.follow(net.query, self.ema_momentum)
         for name in ("k", "k0") if self.symmetric else ("k",):
             net.queue.push(z[name])
 
 
-paper = MoCo(queue=65536, m=0.999, groups=8), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
+paper = MoCo(queue_size=65536, ema_momentum=0.999, batch_norm_groups=8), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay_params="all", momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 200 epochs": (60.6, "arXiv:1911.05722, table 1")}
 
-tiny = MoCo(queue=512), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = MoCo(queue_size=512), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

@@ -24,10 +24,10 @@ from functools import partial
 
 from torch import nn
 
-from nearfar.core import Net, Run
+from nearfar.core import Net, TrainConfig
 from nearfar.heads import mlp
 from nearfar.recipes.vision.moco import MoCo
-from nearfar.similarity import Augment, moco_v2_views, views_for
+from nearfar.similarity import ImageViews, choose_views, moco_v2_views
 
 
 @dataclass(frozen=True)
@@ -43,23 +43,23 @@ class MoCoV2(MoCo):
         query="augmented image (stronger views)",
     )
 
-    limits = {**MoCo.limits, "grey": (0.0, 1.0)}  # noqa: RUF012
+    limits = {**MoCo.limits, "gray_prob": (0.0, 1.0)}  # noqa: RUF012
 
-    tau: float = 0.2
+    temperature: float = 0.2
     """Temperature."""
-    grey: float = 0.2
+    gray_prob: float = 0.2
     """Share of the views of photographs that lose their colours."""
 
-    def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, partial(moco_v2_views, grey=self.grey))
+    def similarity(self, net: Net) -> ImageViews:
+        return choose_views(net.sizes, partial(moco_v2_views, gray_prob=self.gray_prob))
 
-    def head(self, width: int) -> nn.Module:
+    def build_head(self, width: int) -> nn.Module:
         return mlp(width, width, self.dim)
 
 
-paper = MoCoV2(queue=65536, m=0.999, groups=8), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
+paper = MoCoV2(queue_size=65536, ema_momentum=0.999, batch_norm_groups=8), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay_params="all", momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -67,4 +67,4 @@ reported = {
     "ImageNet linear top-1, ResNet-50, 800 epochs": (71.1, "arXiv:2003.04297, table 2"),
 }
 
-tiny = MoCoV2(queue=512), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = MoCoV2(queue_size=512), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Run
+from nearfar.core import Card, Embeddings, Net, RandomKey, TrainConfig
 from nearfar.losses import info_nce, norm_penalty
 from nearfar.recipes.metric_learning import MetricLearning
-from nearfar.scores import dot, pairs
+from nearfar.scores import Scores, dot
 
 
 @dataclass(frozen=True)
@@ -50,25 +50,25 @@ class NPair(MetricLearning):
         loss="multi-class N-pair, with a penalty on norms",
         equation=r"\ell_i = \log\Big(1 + \sum_{j \neq i} \exp\big(f_i^\top f_j^+ - f_i^\top f_i^+\big)\Big)",
     )
-    limits = {"per_class": (2, 2), "lam": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {"samples_per_class": (2, 2), "norm_penalty_weight": (0.0, float("inf"))}  # noqa: RUF012
 
-    per_class: int = 2
+    samples_per_class: int = 2
     """Samples of each class: a pair."""
-    lam: float = 0.002
+    norm_penalty_weight: float = 0.002
     """Weight of the squared norms (lambda)."""
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         both = len(z["z"]) // 2 * 2
         (f, f_plus), y = (z["z"][first:both:2] for first in (0, 1)), z["y"][:both:2]
-        found = info_nce(pairs(f, f_plus, score=dot).skip(y, y)).mean()
+        found = info_nce(Scores.from_pairs(f, f_plus, score=dot).exclude_negatives(y, y)).mean()
         squared = norm_penalty(z["z"][:both]).mean()
-        return {"loss": found + self.lam * squared, "squared norm": squared}
+        return {"loss": found + self.norm_penalty_weight * squared, "squared_norm": squared}
 
 
-paper = NPair(dim=512), Run(
-    data="online_products", encoder="resnet50-imagenet", image_size=224, batch=120, steps=20_000, lr=1e-4, weight_decay=0.0, warmup=0.0,
+paper = NPair(dim=512), TrainConfig(
+    data="online_products", encoder="resnet50-imagenet", image_size=224, batch_size=120, steps=20_000, lr=1e-4, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {}
 
-tiny = NPair(), Run(data="digits", steps=150, batch=64, lr=2e-3)
+tiny = NPair(), TrainConfig(data="digits", steps=150, batch_size=64, lr=2e-3)

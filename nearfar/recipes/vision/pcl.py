@@ -33,11 +33,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Bank, Embedded, Key, Net, Run, Sizes, Views
-from nearfar.core.kmeans import check_clusters, kmeans
-from nearfar.losses import concentration, proto_nce
+from nearfar.core import Embeddings, MemoryBank, Net, RandomKey, Sizes, TrainConfig, Views
+from nearfar.core.kmeans import check_num_clusters, kmeans
+from nearfar.losses import estimate_concentrations, proto_nce
 from nearfar.recipes.vision.moco_v2 import MoCoV2
-from nearfar.scores import dot, matched
+from nearfar.scores import Scores, dot
 
 
 @dataclass(frozen=True)
@@ -58,51 +58,54 @@ class PCL(MoCoV2):
         r"\frac{\exp(v_i \cdot c_s^m/\phi_s^m)}{\sum_j \exp(v_i \cdot c_j^m/\phi_j^m)}",
     )
 
-    limits = {**MoCoV2.limits, "cluster_from": (0.0, float("inf")), "alpha": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {**MoCoV2.limits, "cluster_from_epoch": (0.0, float("inf")), "concentration_smoothing": (0.0, float("inf"))}  # noqa: RUF012
 
     clusters: tuple[int, ...] = (50, 100, 200)
     """How many prototypes each clustering has (k_m)."""
-    cluster_from: int = 20
+    cluster_from_epoch: int = 20
     """The first epoch with prototypes, counted from 0."""
-    alpha: float = 10.0
+    concentration_smoothing: float = 10.0
     """Smooths the concentration of small clusters."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
         net = super().build(sizes, encoder)
-        prototypes, phi = [Bank(k, self.dim) for k in self.clusters], [Bank(k) for k in self.clusters]
+        prototypes, phi = [MemoryBank(k, self.dim) for k in self.clusters], [MemoryBank(k) for k in self.clusters]
         for widths in phi:
-            check_clusters(len(widths), sizes["n"])
-            widths.rows.fill_(self.tau)
-        labels = [Bank(sizes["n"], dtype=torch.long) for _ in self.clusters]
+            check_num_clusters(len(widths), sizes["n"])
+            widths.rows.fill_(self.temperature)
+        labels = [MemoryBank(sizes["n"], dtype=torch.long) for _ in self.clusters]
         net.prototypes, net.phi, net.labels = map(nn.ModuleList, (prototypes, phi, labels))
         return net
 
-    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], key: Key, epoch: int) -> tuple[str, ...]:
+    def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
         """The E-step."""
-        if epoch >= self.cluster_from:
+        if epoch >= self.cluster_from_epoch:
             v = encode_all("key").to(net.queue.rows.device)  # momentum features of samples as they are
             for prototypes, phi, labels in zip(net.prototypes, net.phi, net.labels, strict=True):
-                found = kmeans(v, len(prototypes), key("kmeans", len(prototypes)))
-                prototypes.put(slice(None), F.normalize(found.centres, dim=1))
-                phi.put(slice(None), concentration(v, found.centres, found.assigned, self.tau, self.alpha))
-                labels.put(slice(None), found.assigned)
+                found = kmeans(v, len(prototypes), rng_key("kmeans", len(prototypes)))
+                prototypes.put(slice(None), F.normalize(found.centers, dim=1))
+                phi.put(
+                    slice(None),
+                    estimate_concentrations(v, found.centers, found.cluster_ids, self.temperature, self.concentration_smoothing),
+                )
+                labels.put(slice(None), found.cluster_ids)
         return ()
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        return super().embed(net, x, key) | {"id": x["id"]}
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        return super().embed(net, x, rng_key) | {"id": x["id"]}
 
-    def contrast(self, net: Net, q: Tensor, k: Tensor, z: Embedded, key: Key) -> Tensor:
+    def contrastive_loss(self, net: Net, q: Tensor, k: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
         """The M-step."""
-        instances = matched(q, k, against=net.queue.rows, score=dot) / self.tau
+        instances = Scores.from_matched(q, k, negatives=net.queue.rows, score=dot) / self.temperature
         clusterings = [(c.rows, phi.rows, at[z["id"]]) for c, phi, at in zip(net.prototypes, net.phi, net.labels, strict=True)]
         return proto_nce(instances, q, clusterings).mean()
 
 
-paper = PCL(clusters=(25_000, 50_000, 100_000), queue=16_384, m=0.999), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=256, epochs=200,
-    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay="all", momentum=0.9, warmup=0.0,
+paper = PCL(clusters=(25_000, 50_000, 100_000), queue_size=16_384, ema_momentum=0.999), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=200,
+    optimizer="sgd", lr=0.03, weight_decay=1e-4, decay_params="all", momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 200 epochs": (67.6, "arXiv:2005.04966, table 3 (PCL v2)")}
 
-tiny = PCL(queue=512, clusters=(10, 20, 40), cluster_from=5), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = PCL(queue_size=512, clusters=(10, 20, 40), cluster_from_epoch=5), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

@@ -34,13 +34,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.core import Bank, Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, MemoryBank, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import mlp
 from nearfar.losses import info_nce, spreading
-from nearfar.scores import matched, unit
-from nearfar.similarity import Augment, Compose, Crop, moco_v1_views, views_for
-from nearfar.similarity.jigsaw import Jigsaw, tiles
-from nearfar.similarity.view_presets import SMALL
+from nearfar.scores import Scores, l2_normalize
+from nearfar.similarity import Compose, Crop, ImageViews, choose_views, moco_v1_views
+from nearfar.similarity.jigsaw import Jigsaw, split_tiles
+from nearfar.similarity.view_presets import SMALL_IMAGE_SIZE
 
 
 @dataclass(frozen=True)
@@ -62,58 +62,60 @@ class PIRL(Recipe):
         loss="NCE of the jigsaw and of the image, mixed by lambda",
         equation=r"\mathcal{L} = \lambda\, L_{NCE}\big(m_I, g(v_{I^t})\big) + (1 - \lambda)\, L_{NCE}\big(m_I, f(v_I)\big)",
     )
-    limits = {"lam": (0.0, 1.0), "m": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"jigsaw_weight": (0.0, 1.0), "ema_momentum": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
     """Width of the space where representations are compared."""
-    tau: float = 0.07
+    temperature: float = 0.07
     """Temperature."""
-    lam: float = 0.5
+    jigsaw_weight: float = 0.5
     """Weight of the jigsaw's term against the image's own (lambda)."""
     negatives: int = 4096
     """Entries of the bank drawn at each step (N)."""
-    m: float = 0.5
+    ema_momentum: float = 0.5
     """How much of a bank's entry stays when its image comes again."""
 
-    def similarity(self, net: Net) -> Augment:
-        image = views_for(net.sizes, moco_v1_views).pipelines[0]
+    def similarity(self, net: Net) -> ImageViews:
+        image = choose_views(net.sizes, moco_v1_views).pipelines[0]
         size, grid = net.sizes["size"], _grid(net.sizes)
         gap = max(1, size // grid // 4)
         larger = Crop(size + grid * gap, scale=(1.0, 1.0), ratio=(1.0, 1.0))  # so that tiles less their gaps are as large as the image
-        return Augment((image, Compose(image, larger, Jigsaw(grid, gap))))
+        return ImageViews((image, Compose(image, larger, Jigsaw(grid, gap))))
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        bank = Bank(sizes["n"], self.dim)
-        bank.put(slice(None), unit(torch.empty_like(bank.rows).normal_()))
+        bank = MemoryBank(sizes["n"], self.dim)
+        bank.put(slice(None), l2_normalize(torch.empty_like(bank.rows).normal_()))
         tile, g = mlp(encoder.dim, self.dim), mlp(_grid(sizes) ** 2 * self.dim, self.dim)
         return Net(encoder=encoder, f=mlp(encoder.dim, self.dim), tile=tile, g=g, bank=bank)
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        cut = tiles(x["v1"], _grid(net.sizes))
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        cut = split_tiles(x["v1"], _grid(net.sizes))
         of_tiles = net.tile(net.encoder(cut.flatten(0, 1))).unflatten(0, cut.shape[:2])
         return {"f": net.f(net.encoder(x["v0"])), "g": net.g(of_tiles.flatten(1)), "id": x["id"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        drawn = key("negatives").integers(torch.arange(self.negatives, device=z["id"].device), len(net.bank))
-        return self.lam * self.nce(net, z["g"], z["id"], drawn) + (1 - self.lam) * self.nce(net, z["f"], z["id"], drawn)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        drawn = rng_key("negatives").integers(torch.arange(self.negatives, device=z["id"].device), len(net.bank))
+        return self.jigsaw_weight * self.nce_loss(net, z["g"], z["id"], drawn) + (1 - self.jigsaw_weight) * self.nce_loss(
+            net, z["f"], z["id"], drawn
+        )
 
-    def nce(self, net: Net, v: Tensor, ids: Tensor, drawn: Tensor) -> Tensor:
-        S = matched(v, net.bank[ids], against=net.bank[drawn]).skip(ids, drawn) / self.tau
+    def nce_loss(self, net: Net, v: Tensor, ids: Tensor, drawn: Tensor) -> Tensor:
+        S = Scores.from_matched(v, net.bank[ids], negatives=net.bank[drawn]).exclude_negatives(ids, drawn) / self.temperature
         return (info_nce(S) + spreading(S)).mean()
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
-        net.bank.put(z["id"], unit(self.m * net.bank[z["id"]] + (1 - self.m) * unit(z["f"])))
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
+        net.bank.put(z["id"], l2_normalize(self.ema_momentum * net.bank[z["id"]] + (1 - self.ema_momentum) * l2_normalize(z["f"])))
 
 
 def _grid(sizes: Sizes) -> int:
-    return 2 if sizes["size"] <= SMALL else 3
+    return 2 if sizes["size"] <= SMALL_IMAGE_SIZE else 3
 
 
-paper = PIRL(negatives=32000), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=1024, epochs=800,
-    optimizer="sgd", lr=0.12, weight_decay=1e-4, momentum=0.9, warmup=0.0,
+paper = PIRL(negatives=32000), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=1024, epochs=800,
+    optimizer="sgd", lr=0.12, weight_decay=1e-4, momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 800 epochs": (63.6, "arXiv:1912.01991, table 2")}
 
-tiny = PIRL(negatives=512), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = PIRL(negatives=512), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

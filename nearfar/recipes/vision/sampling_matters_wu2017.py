@@ -30,11 +30,11 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Run, Sizes
-from nearfar.heads import Normalise, mlp
-from nearfar.losses import distance_weighted_negatives, margin_based, only_negatives, random_negatives, semi_hard_negatives
+from nearfar.core import Card, Embeddings, Net, RandomKey, Sizes, TrainConfig
+from nearfar.heads import Normalize, mlp
+from nearfar.losses import draw_distance_weighted_negatives, draw_random_negatives, margin_based, mine_semi_hard_negatives, select_negatives
 from nearfar.recipes.metric_learning import MetricLearning
-from nearfar.scores import Scores, euclidean, labelled
+from nearfar.scores import Scores, euclidean
 
 
 @dataclass(frozen=True)
@@ -56,40 +56,40 @@ class SamplingMatters(MetricLearning):
         loss="margin-based, with a learned boundary for each class",
         equation=r"\ell(i, j) = \big(\alpha + y_{ij} (D_{ij} - \beta_{c(i)})\big)_+",
     )
-    limits = {"nu": (0.0, float("inf"))}  # noqa: RUF012
+    limits = {"boundary_weight": (0.0, float("inf"))}  # noqa: RUF012
 
-    alpha: float = 0.2
+    margin: float = 0.2
     """Margin on either side of the boundary."""
-    beta: float = 1.2
+    initial_boundary: float = 1.2
     """The boundary at the start; it is learned, one for each class."""
-    nu: float = 0.0
+    boundary_weight: float = 0.0
     """Weight of the boundaries: the larger, the smaller they become."""
     sampling: Literal["distance", "uniform", "semi-hard"] = "distance"
     """How negatives are drawn: at all distances alike, at random, or the nearest beyond the farthest positive."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
         net = super().build(sizes, encoder)
-        net.beta = nn.Parameter(torch.full((max(1, sizes["classes"]),), self.beta))
+        net.beta = nn.Parameter(torch.full((max(1, sizes["classes"]),), self.initial_boundary))
         return net
 
-    def head(self, width: int) -> nn.Module:
-        return nn.Sequential(mlp(width, self.dim), Normalise())
+    def build_head(self, width: int) -> nn.Module:
+        return nn.Sequential(mlp(width, self.dim), Normalize())
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
-        S, beta = labelled(z["z"], z["y"], score=euclidean), net.beta[z["y"]]
-        chosen = only_negatives(S, self.negatives(S, z["slot"], key))
-        return {"loss": margin_based(chosen, beta, self.alpha) + self.nu * beta.mean(), "beta": beta.mean()}
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
+        S, beta = Scores.from_labels(z["z"], z["y"], score=euclidean), net.beta[z["y"]]
+        chosen = select_negatives(S, self.draw_negatives(S, z["slot"], rng_key))
+        return {"loss": margin_based(chosen, beta, self.margin) + self.boundary_weight * beta.mean(), "boundary": beta.mean()}
 
-    def negatives(self, S: Scores, slots: Int[Tensor, " n"], key: Key) -> Int[Tensor, "n _"]:
-        k = self.per_class - 1
+    def draw_negatives(self, S: Scores, slots: Int[Tensor, " n"], rng_key: RandomKey) -> Int[Tensor, "n _"]:
+        k = self.samples_per_class - 1
         if self.sampling == "semi-hard":
-            return semi_hard_negatives(S, k)
-        draw = random_negatives if self.sampling == "uniform" else distance_weighted_negatives
-        return draw(S, k, key("negatives"), slots)
+            return mine_semi_hard_negatives(S, k)
+        draw = draw_random_negatives if self.sampling == "uniform" else draw_distance_weighted_negatives
+        return draw(S, k, rng_key("negatives"), slots)
 
 
-paper = SamplingMatters(dim=128, per_class=5), Run(
-    data="online_products", encoder="resnet50-imagenet", image_size=224, batch=200, epochs=100, lr=1e-4, weight_decay=1e-4, warmup=0.0,
+paper = SamplingMatters(dim=128, samples_per_class=5), TrainConfig(
+    data="online_products", encoder="resnet50-imagenet", image_size=224, batch_size=200, epochs=100, lr=1e-4, weight_decay=1e-4, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {
@@ -97,4 +97,4 @@ reported = {
     "CUB-200-2011 R@1, ResNet-50": (63.6, "arXiv:1706.07567"),
 }
 
-tiny = SamplingMatters(), Run(data="digits", steps=150, batch=128, lr=2e-3)
+tiny = SamplingMatters(), TrainConfig(data="digits", steps=150, batch_size=128, lr=2e-3)

@@ -27,11 +27,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import info_nce
-from nearfar.scores import views
-from nearfar.similarity import Augment, simclr_views, views_for
+from nearfar.scores import Scores
+from nearfar.similarity import ImageViews, choose_views, simclr_views
 
 
 @dataclass(frozen=True)
@@ -55,36 +55,36 @@ class SimCLR(Recipe):
         r"{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}",
     )
 
-    limits = {"grey": (0.0, 1.0), "smallest": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"gray_prob": (0.0, 1.0), "min_crop_scale": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
     """Width of the space where views are compared."""
-    tau: float = 0.5
+    temperature: float = 0.5
     """Temperature: the lower, the more the nearest negatives count."""
     norm: HeadNorm = "batch"
     """Normalisation in the projection head."""
-    grey: float = 0.2
+    gray_prob: float = 0.2
     """Share of the views of photographs that lose their colours; on CIFAR-10 others take 0.1 (Ermolov et al., arXiv:2007.06346)."""
-    smallest: float = 0.08
+    min_crop_scale: float = 0.08
     """Least share of a photograph that a view shows; on CIFAR-10 others take 0.2 (the same)."""
 
-    def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, partial(simclr_views, grey=self.grey, smallest=self.smallest))
+    def similarity(self, net: Net) -> ImageViews:
+        return choose_views(net.sizes, partial(simclr_views, gray_prob=self.gray_prob, min_crop_scale=self.min_crop_scale))
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         z0, z1 = net.head(net.encoder(torch.cat([x["v0"], x["v1"]]))).chunk(2)
         return {"z0": z0, "z1": z1}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        return info_nce(views(z["z0"], z["z1"]) / self.tau).mean()
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        return info_nce(Scores.from_views(z["z0"], z["z1"]) / self.temperature).mean()
 
 
-paper = SimCLR(tau=0.1), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=1000,
-    optimizer="lars", lr=4.8, weight_decay=1e-6, momentum=0.9, warmup=0.01,
+paper = SimCLR(temperature=0.1), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=4096, epochs=1000,
+    optimizer="lars", lr=4.8, weight_decay=1e-6, momentum=0.9, warmup_ratio=0.01,
 )  # fmt: skip
 
 reported = {
@@ -92,4 +92,4 @@ reported = {
     "CIFAR-10 linear, ResNet-50": (94.0, "arXiv:2002.05709, appendix B.9"),
 }
 
-tiny = SimCLR(), Run(data="digits", steps=300, batch=256, lr=2e-3)
+tiny = SimCLR(), TrainConfig(data="digits", steps=300, batch_size=256, lr=2e-3)

@@ -15,7 +15,7 @@ Requirements: as SimCLR; the larger the encoder, the fewer labels the next phase
 Relations: SimCLR has a head of two layers and keeps none. Keeping the first layer is the same as a fully connected layer
 more in the encoder. It is the first of three layers from which the paper fine-tunes, not the second as is sometimes
 said. The paper's largest models add selective kernels and, for about one per cent, MoCo's memory. The phases are
-chained by runs: `simclr-v2-finetune --init RUN`, then `simclr-v2-distil --init RUN`. What a run encodes by default is h;
+chained by runs: `simclr-v2-finetune --init-from RUN`, then `simclr-v2-distil --init-from RUN`. What a run encodes by default is h;
 `encode(net, x, "middle")` gives the middle.
 
 Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised Learners",
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from nearfar.core import Embedded, Key, Net, Run, Sizes, Views
+from nearfar.core import Embeddings, Net, RandomKey, Sizes, TrainConfig, Views
 from nearfar.heads import HeadNorm, mlp
 from nearfar.recipes.vision.simclr import SimCLR
 
@@ -48,24 +48,24 @@ class SimCLRv2(SimCLR):
     )
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        middle = nn.Sequential(encoder, first_layer(encoder.dim, self.norm))
+        middle = nn.Sequential(encoder, build_first_layer(encoder.dim, self.norm))
         return Net(encoder=encoder, middle=middle, head=mlp(encoder.dim, encoder.dim, self.dim, norm=self.norm))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         z0, z1 = net.head(net.middle(torch.cat([x["v0"], x["v1"]]))).chunk(2)
         return {"z0": z0, "z1": z1}
 
 
-def first_layer(width: int, norm: HeadNorm) -> nn.Module:
+def build_first_layer(width: int, norm: HeadNorm) -> nn.Module:
     r"""\(\sigma(W_1 h)\): the hidden layer that fine-tuning keeps."""
     return mlp(width, width, width, norm=norm)[:-1]
 
 
-paper = SimCLRv2(tau=0.1), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=800,
-    optimizer="lars", lr=6.4, weight_decay=1e-4, momentum=0.9, warmup=0.05,
+paper = SimCLRv2(temperature=0.1), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=4096, epochs=800,
+    optimizer="lars", lr=6.4, weight_decay=1e-4, momentum=0.9, warmup_ratio=0.05,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-50, 800 epochs": (71.7, "arXiv:2006.10029, table 1")}
 
-tiny = SimCLRv2(), Run(data="digits", steps=250, batch=256, lr=2e-3)
+tiny = SimCLRv2(), TrainConfig(data="digits", steps=250, batch_size=256, lr=2e-3)

@@ -10,7 +10,7 @@ with \(f^T\) fixed.
 
 Shapes: views v0, v1 (n, c, h, w) -> student and teacher logits (2n, classes), of the same views.
 
-Requirements: a finished run of `simclr-v2-finetune` to start from (`--init RUN`): its classifier is the teacher. Of the
+Requirements: a finished run of `simclr-v2-finetune` to start from (`--init-from RUN`): its classifier is the teacher. Of the
 data's labels only the number of classes is used.
 
 Relations: self-distillation: the student has the teacher's architecture and starts from its encoder, with a new head. CRD
@@ -31,11 +31,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Ema, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Ema, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import HeadNorm
-from nearfar.recipes.vision.simclr_v2 import first_layer
-from nearfar.recipes.vision.simclr_v2_finetune import SimCLRv2FineTune, task_layer, weak_views
-from nearfar.similarity import Augment
+from nearfar.recipes.vision.simclr_v2 import build_first_layer
+from nearfar.recipes.vision.simclr_v2_finetune import SimCLRv2FineTune, build_task_layer, build_weak_views
+from nearfar.similarity import ImageViews
 
 
 class Teacher(Ema):
@@ -61,37 +61,37 @@ class SimCLRv2Distil(Recipe):
     uses_labels = True
     inherits = {"teacher.module": "classifier"}  # noqa: RUF012
 
-    tau: float = 1.0
+    temperature: float = 1.0
     """Temperature of both predictions: the lower, the nearer to hard labels."""
     norm: HeadNorm = "batch"
     """Normalisation in the head's first layer: as in the run to start from."""
 
-    def similarity(self, net: Net) -> Augment:
-        return weak_views(net.sizes)
+    def similarity(self, net: Net) -> ImageViews:
+        return build_weak_views(net.sizes)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        student, teacher = (self.classifier(sizes, e) for e in (encoder, copy.deepcopy(encoder)))
+        student, teacher = (self.build_classifier(sizes, e) for e in (encoder, copy.deepcopy(encoder)))
         return Net(encoder=encoder, classifier=student, teacher=Teacher(teacher))
 
-    def classifier(self, sizes: Sizes, encoder) -> nn.Module:
-        middle = nn.Sequential(encoder, first_layer(encoder.dim, self.norm))
-        return nn.Sequential(middle, task_layer(encoder.dim, sizes))
+    def build_classifier(self, sizes: Sizes, encoder) -> nn.Module:
+        middle = nn.Sequential(encoder, build_first_layer(encoder.dim, self.norm))
+        return nn.Sequential(middle, build_task_layer(encoder.dim, sizes))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         views = torch.cat([x["v0"], x["v1"]])
         return {"student": net.classifier(views), "teacher": net.teacher(views)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         student, teacher = z["student"], z["teacher"]
         agree = (student.argmax(1) == teacher.argmax(1)).float().mean()
-        return {"loss": F.cross_entropy(student / self.tau, (teacher / self.tau).softmax(1)), "agree": agree}
+        return {"loss": F.cross_entropy(student / self.temperature, (teacher / self.temperature).softmax(1)), "agreement": agree}
 
 
-paper = SimCLRv2Distil(), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=400,
-    optimizer="lars", lr=6.4, weight_decay=1e-4, momentum=0.9, warmup=0.05,
+paper = SimCLRv2Distil(), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=4096, epochs=400,
+    optimizer="lars", lr=6.4, weight_decay=1e-4, momentum=0.9, warmup_ratio=0.05,
 )  # fmt: skip
 
 reported = {"ImageNet top-1, ResNet-50, 1% of the labels, teacher ResNet-152 (3x, SK)": (73.9, "arXiv:2006.10029, table 3")}
 
-tiny = SimCLRv2Distil(), Run(data="digits", steps=150, batch=128, lr=1e-3)
+tiny = SimCLRv2Distil(), TrainConfig(data="digits", steps=150, batch_size=128, lr=1e-3)

@@ -10,7 +10,7 @@ over the few labelled images \(\mathcal{D}_L\).
 
 Shapes: views v0, v1 (n, c, h, w), labels (n,) -> logits (2n, classes): each image twice, differently cropped.
 
-Requirements: a finished run of `simclr-v2` to start from (`--init RUN`), whose encoder and first layer are taken; without
+Requirements: a finished run of `simclr-v2` to start from (`--init-from RUN`), whose encoder and first layer are taken; without
 one this is plain supervised training on as few labels, its baseline. Views are weak: no colour is distorted, for colour
 may belong to the class.
 
@@ -28,12 +28,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, UsageError, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, UsageError, Views
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import cross_entropy
-from nearfar.recipes.vision.simclr_v2 import first_layer
-from nearfar.similarity import Augment, Compose, Crop, Flip, views_for
-from nearfar.similarity.labels import Labelled
+from nearfar.recipes.vision.simclr_v2 import build_first_layer
+from nearfar.similarity import Compose, Crop, Flip, ImageViews, choose_views
+from nearfar.similarity.labels import LabeledViews
 
 
 @dataclass(frozen=True)
@@ -58,42 +58,42 @@ class SimCLRv2FineTune(Recipe):
     uses_labels = True
     inherits = {"middle": "middle"}  # noqa: RUF012
 
-    labels: int = 10
+    labels_per_class: int = 10
     """Labelled images of each class; the others are not seen."""
     norm: HeadNorm = "batch"
     """Normalisation in the head's first layer: as in the run to start from."""
 
-    def similarity(self, net: Net) -> Labelled:
-        return Labelled(weak_views(net.sizes), per_class=self.labels)
+    def similarity(self, net: Net) -> LabeledViews:
+        return LabeledViews(build_weak_views(net.sizes), samples_per_class=self.labels_per_class)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        middle = nn.Sequential(encoder, first_layer(encoder.dim, self.norm))
-        return Net(encoder=encoder, middle=middle, classifier=nn.Sequential(middle, task_layer(encoder.dim, sizes)))
+        middle = nn.Sequential(encoder, build_first_layer(encoder.dim, self.norm))
+        return Net(encoder=encoder, middle=middle, classifier=nn.Sequential(middle, build_task_layer(encoder.dim, sizes)))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         return {"logits": net.classifier(torch.cat([x["v0"], x["v1"]])), "y": x["label"].repeat(2)}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> dict[str, Tensor]:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         right = (z["logits"].argmax(1) == z["y"]).float().mean()
         return {"loss": cross_entropy(z["logits"], z["y"]), "accuracy": right}
 
 
-def weak_views(sizes: Sizes) -> Augment:
+def build_weak_views(sizes: Sizes) -> ImageViews:
     """Two views, cropped and flipped."""
-    return views_for(sizes, lambda size: Augment.repeat(Compose(Crop(size), Flip())))
+    return choose_views(sizes, lambda size: ImageViews.repeat(Compose(Crop(size), Flip())))
 
 
-def task_layer(width: int, sizes: Sizes) -> nn.Module:
+def build_task_layer(width: int, sizes: Sizes) -> nn.Module:
     if sizes["classes"] < 2:
         raise UsageError("this recipe learns to tell classes apart, and the data have no labels, or one class only")
     return mlp(width, sizes["classes"])
 
 
-paper = SimCLRv2FineTune(labels=13), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=1024, epochs=60,
-    optimizer="lars", lr=0.16, weight_decay=0.0, momentum=0.9, warmup=0.0,
+paper = SimCLRv2FineTune(labels_per_class=13), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=1024, epochs=60,
+    optimizer="lars", lr=0.16, weight_decay=0.0, momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet top-1, ResNet-50, 1% of the labels": (57.9, "arXiv:2006.10029, table 1")}
 
-tiny = SimCLRv2FineTune(), Run(data="digits", steps=60, batch=64, lr=1e-3)
+tiny = SimCLRv2FineTune(), TrainConfig(data="digits", steps=60, batch_size=64, lr=1e-3)

@@ -29,13 +29,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.core import Embedded, Key, Net, Run, Views
+from nearfar.core import Embeddings, Net, RandomKey, TrainConfig, Views
 from nearfar.heads import HeadNorm
 from nearfar.losses import supcon
 from nearfar.recipes.vision.simclr import SimCLR
-from nearfar.scores import labelled
-from nearfar.similarity import moco_v2_views, views_for
-from nearfar.similarity.labels import Labelled
+from nearfar.scores import Scores
+from nearfar.similarity import choose_views, moco_v2_views
+from nearfar.similarity.labels import LabeledViews
 
 
 @dataclass(frozen=True)
@@ -55,25 +55,25 @@ class SupCon(SimCLR):
     )
     uses_labels = True
 
-    tau: float = 0.1
+    temperature: float = 0.1
     """Temperature."""
     norm: HeadNorm = "none"
     """Normalisation in the projection head."""
 
-    def similarity(self, net: Net) -> Labelled:  # pyright: ignore[reportIncompatibleMethodOverride]
-        return Labelled(views_for(net.sizes, moco_v2_views))
+    def similarity(self, net: Net) -> LabeledViews:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return LabeledViews(choose_views(net.sizes, moco_v2_views))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        return super().embed(net, x, key) | {"y": x["label"]}
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        return super().embed(net, x, rng_key) | {"y": x["label"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         rows, y = torch.cat([z["z0"], z["z1"]]), z["y"].repeat(2)
-        return supcon(labelled(rows, y) / self.tau).mean()
+        return supcon(Scores.from_labels(rows, y) / self.temperature).mean()
 
 
-paper = SupCon(), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=6144, epochs=350,
-    optimizer="lars", lr=7.2, weight_decay=1e-4, momentum=0.9, warmup=0.03,
+paper = SupCon(), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=6144, epochs=350,
+    optimizer="lars", lr=7.2, weight_decay=1e-4, momentum=0.9, warmup_ratio=0.03,
 )  # fmt: skip
 
 reported = {
@@ -81,4 +81,4 @@ reported = {
     "CIFAR-10, ResNet-50": (96.0, "arXiv:2004.11362, table 2"),
 }
 
-tiny = SupCon(), Run(data="digits", steps=150, batch=256, lr=2e-3)
+tiny = SupCon(), TrainConfig(data="digits", steps=150, batch_size=256, lr=2e-3)

@@ -34,10 +34,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.core import Card, Embedded, Key, Net, Queue, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, Net, Queue, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import sinkhorn, swapped_prediction
-from nearfar.similarity import Augment, swav_views, views_for
+from nearfar.similarity import ImageViews, choose_views, swav_views
 
 
 @dataclass(frozen=True)
@@ -61,80 +61,82 @@ class SwAV(Recipe):
     )
 
     limits = {  # noqa: RUF012
-        "queue": (0.0, float("inf")), "queue_from": (0.0, 1.0), "frozen": (0.0, 1.0), "smalls": (0.0, 32.0), "grey": (0.0, 1.0),
+        "queue_size": (0.0, float("inf")), "queue_start_ratio": (0.0, 1.0), "prototype_freeze_ratio": (0.0, 1.0), "small_crops": (0.0, 32.0), "gray_prob": (0.0, 1.0),
     }  # fmt: skip
 
     dim: int = 128
     """Width of the space where views meet prototypes."""
-    hidden: int = 1024
+    hidden_dim: int = 1024
     """Width of the head's hidden layer."""
     prototypes: int = 256
     """How many clusters (K)."""
-    tau: float = 0.1
+    temperature: float = 0.1
     """Temperature of the predictions."""
-    eps: float = 0.05
+    sinkhorn_regularization: float = 0.05
     """Softness of the codes (epsilon): too large, and all codes are alike."""
-    rounds: int = 3
+    sinkhorn_iterations: int = 3
     """How often Sinkhorn's algorithm evens the prototypes out."""
-    queue: int = 1024
+    queue_size: int = 1024
     """How many embeddings of earlier steps, of each large view, join the batch when codes are computed."""
-    queue_from: float = 0.1
+    queue_start_ratio: float = 0.1
     """Share of the training after which the queue is used."""
-    frozen: float = 0.01
+    prototype_freeze_ratio: float = 0.01
     """Share of the training during which prototypes do not move."""
-    small: int | None = None
+    small_crop_size: int | None = None
     """Pixels a side of the small crops. Default: 3/7 of the image, as in the paper."""
-    smalls: int = 4
+    small_crops: int = 4
     """How many small crops (small grey images have none)."""
     norm: HeadNorm = "batch"
     """Normalisation in the head."""
-    grey: float = 0.2
+    gray_prob: float = 0.2
     """Share of the views of photographs that lose their colours."""
 
-    def similarity(self, net: Net) -> Augment:
-        return views_for(net.sizes, lambda size: swav_views(size, self.small, self.smalls, grey=self.grey))
+    def similarity(self, net: Net) -> ImageViews:
+        return choose_views(net.sizes, lambda size: swav_views(size, self.small_crop_size, self.small_crops, gray_prob=self.gray_prob))
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(
             encoder=encoder,
-            head=mlp(encoder.dim, self.hidden, self.dim, norm=self.norm),
+            head=mlp(encoder.dim, self.hidden_dim, self.dim, norm=self.norm),
             prototypes=nn.Parameter(F.normalize(torch.empty(self.prototypes, self.dim).normal_(), dim=1)),
-            queues=nn.ModuleList(Queue(self.queue, self.dim) for _ in range(2)),
+            queues=nn.ModuleList(Queue(self.queue_size, self.dim) for _ in range(2)),
             progress=torch.zeros(()),
         )
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         """Views of one size are encoded together; the head sees them all."""
         views = [x[f"v{i}"] for i in range(sum(name.startswith("v") for name in x))]
         sizes = [list(group) for _, group in itertools.groupby(views, key=lambda view: view.shape[2:])]
         h = torch.cat([net.encoder(torch.cat(group)) for group in sizes])
         return {f"z{i}": z for i, z in enumerate(F.normalize(net.head(h), dim=1).chunk(len(views)))}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        c = torch.where(net.progress < self.frozen, net.prototypes.detach(), net.prototypes)
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        c = torch.where(net.progress < self.prototype_freeze_ratio, net.prototypes.detach(), net.prototypes)
         scores = [z[f"z{i}"] @ c.T for i in range(len(z))]
         losses = []
         for s, queue in enumerate(net.queues):
-            q = self.codes(scores[s].detach(), queue.rows @ c.detach().T, net.progress)
-            losses += [swapped_prediction(p, q, self.tau).mean() for t, p in enumerate(scores) if t != s]
+            q = self.compute_codes(scores[s].detach(), queue.rows @ c.detach().T, net.progress)
+            losses += [swapped_prediction(p, q, self.temperature).mean() for t, p in enumerate(scores) if t != s]
         return torch.stack(losses).mean()
 
-    def codes(self, scores: Float[Tensor, "n k"], queued: Float[Tensor, "m k"], progress: Float[Tensor, ""]) -> Float[Tensor, "n k"]:
+    def compute_codes(
+        self, scores: Float[Tensor, "n k"], queued: Float[Tensor, "m k"], progress: Float[Tensor, ""]
+    ) -> Float[Tensor, "n k"]:
         """Even assignments of the batch, later on of batch and queue together. Both are computed: asking a GPU which to take costs more."""
-        alone = sinkhorn(scores, self.eps, self.rounds)
-        joined = sinkhorn(torch.cat([scores, queued]), self.eps, self.rounds)[: len(scores)]
-        return torch.where(progress < self.queue_from, alone, joined)
+        alone = sinkhorn(scores, self.sinkhorn_regularization, self.sinkhorn_iterations)
+        joined = sinkhorn(torch.cat([scores, queued]), self.sinkhorn_regularization, self.sinkhorn_iterations)[: len(scores)]
+        return torch.where(progress < self.queue_start_ratio, alone, joined)
 
-    def update(self, net: Net, z: Embedded, progress: float) -> None:
+    def update(self, net: Net, z: Embeddings, progress: float) -> None:
         net.prototypes.copy_(F.normalize(net.prototypes, dim=1))
-        for s, queue in enumerate(net.queues if self.queue else ()):
+        for s, queue in enumerate(net.queues if self.queue_size else ()):
             queue.push(z[f"z{s}"])
         net.progress.fill_(progress)
 
 
-paper = SwAV(hidden=2048, prototypes=3000, queue=0, frozen=1 / 800, small=96, smalls=6), Run(
-    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch=4096, epochs=800,
-    optimizer="lars", lr=4.8, weight_decay=1e-6, momentum=0.9, warmup=10 / 800,
+paper = SwAV(hidden_dim=2048, prototypes=3000, queue_size=0, prototype_freeze_ratio=1 / 800, small_crop_size=96, small_crops=6), TrainConfig(
+    data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=4096, epochs=800,
+    optimizer="lars", lr=4.8, weight_decay=1e-6, momentum=0.9, warmup_ratio=10 / 800,
 )  # fmt: skip
 
 reported = {
@@ -142,4 +144,7 @@ reported = {
     "ImageNet linear top-1, ResNet-50, 200 epochs, batch 256": (72.0, "arXiv:2006.09882, table 3"),
 }
 
-tiny = SwAV(hidden=128, prototypes=64, queue=256, frozen=0.0), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = (
+    SwAV(hidden_dim=128, prototypes=64, queue_size=256, prototype_freeze_ratio=0.0),
+    TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3),
+)

@@ -30,10 +30,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nearfar.core import Card, Embedded, Key, Net, Recipe, Run, Sizes, Views
+from nearfar.core import Card, Embeddings, Net, RandomKey, Recipe, Sizes, TrainConfig, Views
 from nearfar.heads import HeadNorm, mlp
 from nearfar.losses import w_mse
-from nearfar.similarity import Augment, Compose, Crop, Flip, Grey, Jitter, views_for
+from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, ImageViews, choose_views
 
 
 @dataclass(frozen=True)
@@ -56,48 +56,51 @@ class WMSE(Recipe):
         equation=r"\mathcal{L} = \frac{2}{n\,d(d - 1)} \sum_{i < j} \sum_k \operatorname{dist}\big(w_k^i, w_k^j\big), \quad"
         r" w^i = W_{z^i} (z^i - \mu_{z^i}), \; W_z^\top W_z = \Sigma_z^{-1}",
     )
-    limits = {"positives": (2.0, float("inf")), "sub_batch": (2.0, float("inf")), "eps": (0.0, 1.0)}  # noqa: RUF012
+    limits = {"views_per_sample": (2.0, float("inf")), "sub_batch_size": (2.0, float("inf")), "covariance_shrinkage": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 64
     """Width of the space that is whitened."""
-    hidden: int = 1024
+    hidden_dim: int = 1024
     """Width of the head's hidden layer."""
-    positives: int = 2
+    views_per_sample: int = 2
     """Views of each image, all positives of each other (d)."""
-    sub_batch: int = 128
+    sub_batch_size: int = 128
     """Rows that are whitened together."""
-    rounds: int = 1
+    splits_per_step: int = 1
     """How often a batch is cut into sub-batches at each step; the losses are averaged."""
-    eps: float = 1e-3
+    covariance_shrinkage: float = 1e-3
     """Share of the identity in the covariance, which keeps it invertible."""
     norm: HeadNorm = "batch"
     """Normalisation in the head."""
 
-    def similarity(self, net: Net) -> Augment:
-        return Augment.repeat(views_for(net.sizes, _views).pipelines[0], self.positives)
+    def similarity(self, net: Net) -> ImageViews:
+        return ImageViews.repeat(choose_views(net.sizes, _views).pipelines[0], self.views_per_sample)
 
     def build(self, sizes: Sizes, encoder) -> Net:
-        return Net(encoder=encoder, head=mlp(encoder.dim, self.hidden, self.dim, norm=self.norm))
+        return Net(encoder=encoder, head=mlp(encoder.dim, self.hidden_dim, self.dim, norm=self.norm))
 
-    def embed(self, net: Net, x: Views, key: Key) -> Embedded:
-        names = [f"v{i}" for i in range(self.positives)]
-        z = net.head(net.encoder(torch.cat([x[v] for v in names]))).chunk(self.positives)
+    def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
+        names = [f"v{i}" for i in range(self.views_per_sample)]
+        z = net.head(net.encoder(torch.cat([x[v] for v in names]))).chunk(self.views_per_sample)
         return dict(zip(names, z, strict=True)) | {"slot": x["slot"]}
 
-    def objective(self, net: Net, z: Embedded, key: Key) -> Tensor:
-        views = [z[f"v{i}"] for i in range(self.positives)]
+    def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        views = [z[f"v{i}"] for i in range(self.views_per_sample)]
         # One key for all pairs: every view is cut into the same sub-batches.
-        pairs = [w_mse(a, b, z["slot"], key, self.sub_batch, self.rounds, self.eps) for a, b in itertools.combinations(views, 2)]
+        pairs = [
+            w_mse(a, b, z["slot"], rng_key, self.sub_batch_size, self.splits_per_step, self.covariance_shrinkage)
+            for a, b in itertools.combinations(views, 2)
+        ]
         return torch.stack(pairs).mean()
 
 
-def _views(size: int) -> Augment:
-    return Augment.repeat(Compose(Crop(size, scale=(0.2, 1.0)), Flip(), Jitter(0.4, 0.4, 0.4, 0.1, p=0.8), Grey(p=0.1)))
+def _views(size: int) -> ImageViews:
+    return ImageViews.repeat(Compose(Crop(size, scale=(0.2, 1.0)), Flip(), ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.1)))
 
 
-paper = WMSE(positives=4), Run(
-    data="cifar10", encoder="resnet18", batch=256, epochs=1000,
-    optimizer="adamw", lr=3e-3, weight_decay=1e-6, warmup=0.003,
+paper = WMSE(views_per_sample=4), TrainConfig(
+    data="cifar10", encoder="resnet18", batch_size=256, epochs=1000,
+    optimizer="adamw", lr=3e-3, weight_decay=1e-6, warmup_ratio=0.003,
 )  # fmt: skip
 
 reported = {
@@ -105,4 +108,4 @@ reported = {
     "CIFAR-10 linear, ResNet-18, 1000 epochs, d = 4": (91.99, "arXiv:2007.06346, table 1"),
 }
 
-tiny = WMSE(dim=16, hidden=256, sub_batch=64), Run(data="digits", steps=300, batch=128, lr=2e-3)
+tiny = WMSE(dim=16, hidden_dim=256, sub_batch_size=64), TrainConfig(data="digits", steps=300, batch_size=128, lr=2e-3)

@@ -1,67 +1,93 @@
-// Two runs side by side on the same samples: whose neighbours changed most.
+// Tab "Compare": maps of two runs on the same samples, and the samples whose neighbors changed most.
 
-import { choice, count, h } from "./dom.js";
-import { ramp } from "./look.js";
-import { createMap, zoomButtons } from "./map.js";
-import { loadColumn, markerOf } from "./colouring.js";
-import { getArray, getJSON } from "./net.js";
-import { hoverCard } from "./detail.js";
-import { media } from "./sample.js";
+import { createMarker, loadColumn } from "./coloring.js";
+import { element, formatCount, select } from "./dom.js";
+import { getArray, getJSON } from "./requests.js";
+import { createHoverCard } from "./sample_detail.js";
+import { createMedia } from "./sample_media.js";
+import { createMap, createZoomButtons } from "./scatter_map.js";
+import { colorScale } from "./theme.js";
 
-const SHOWN = 24;
+const CHANGED_SAMPLES = 24;
+const BY_CHANGE = "moved"; // the color option that is not a column
 
-export async function compare(panel, about) {
-  const others = about.runs.filter((run) => run !== about.run);
-  if (!others.length) {
-    panel.append(h("p", { class: "quiet" }, "There is no other run beside this one. `nearfar serve RUN --runs FOLDER` names a folder of runs."));
+export async function renderCompareTab(panel, about) {
+  const otherRuns = about.runs.filter((run) => run !== about.run);
+  if (!otherRuns.length) {
+    panel.append(element("p", { class: "quiet" },
+      "There is no other run to compare with. Add a folder of runs with `nearfar serve RUN --runs FOLDER`."));
     return;
   }
   const rows = await getArray("/explorer/rows", Uint32Array);
-  const progress = h("p", { class: "progress", role: "status" }), summary = h("p", { class: "lede" }), list = h("ol", { class: "hits wide" });
-  const card = hoverCard(about), maps = [];
-  const both = (point) => maps.forEach((map) => map.mark(point));
-  const stage = (title) => {
-    const plot = h("div", { class: "plot" });
-    const map = createMap(plot, { label: `Map of ${title}`, onclick: both,
-      onhover: (point, event) => card(point == null ? null : rows[point], event) });
+  const status = element("p", { class: "progress", role: "status" });
+  const summary = element("p", { class: "lede" }), list = element("ol", { class: "hits wide" });
+  const showHoverCard = createHoverCard(about), maps = [];
+  const highlightInBoth = (point) => maps.forEach((map) => map.highlight(point));
+  const createMapFigure = (run) => {
+    const plot = element("div", { class: "plot" });
+    const map = createMap(plot, {
+      label: `Map of ${run}`, onSelect: highlightInBoth,
+      onHover: (point, event) => showHoverCard(point == null ? null : rows[point], event),
+    });
     maps.push(map);
-    const name = h("b", {}, title);
-    return { name, map, element: h("figure", {}, h("figcaption", {}, name), h("div", { class: "stage" }, plot, zoomButtons(map))) };
+    const title = element("b", {}, run);
+    const figure = element("figure", {}, element("figcaption", {}, title),
+      element("div", { class: "stage" }, plot, createZoomButtons(map)));
+    return { title, map, figure };
   };
-  const left = stage(about.run), right = stage(others[0]);
-  const state = { run: others[0], by: "moved", moved: null };
+  const left = createMapFigure(about.run), right = createMapFigure(otherRuns[0]);
+  // `changes` holds the fraction of neighbors that each point loses in the other run. NaN: not measured.
+  const state = { run: otherRuns[0], colorBy: BY_CHANGE, changes: null };
 
-  const mark = async () => {
-    const label = about.columns.find((column) => column.name === state.by);
-    const marker = label
-      ? markerOf(await loadColumn(label, about.clusters))
-      : { color: state.moved.map((share) => (Number.isNaN(share) ? 0 : share)), colorscale: ramp(), cmin: 0, cmax: 1 };
+  const changeMarker = () => ({
+    color: state.changes.map((change) => (Number.isNaN(change) ? 0 : change)),
+    colorscale: colorScale(), cmin: 0, cmax: 1,
+  });
+  const colorPoints = async () => {
+    const column = about.columns.find(({ name }) => name === state.colorBy);
+    const marker = column ? createMarker(await loadColumn(column, about.clusters)) : changeMarker();
     await Promise.all(maps.map((map) => map.paint(marker)));
   };
-  const show = async () => {
-    right.name.textContent = state.run;
-    const watch = (doing, share) => (progress.textContent = `${doing}… ${Math.round(100 * share)}%`);
-    const name = encodeURIComponent(state.run);
-    const there = await getArray(`/explorer/compare/map?run=${name}`, Float32Array, watch);
-    state.moved = await getArray(`/explorer/compare/moved?run=${name}`, Float32Array, watch);
-    const here = await getArray("/explorer/map", Float32Array, watch);
-    progress.textContent = "";
-    await Promise.all([left.map.show(here), right.map.show(there)]);
-    await mark();
-    const asked = [...state.moved.keys()].filter((i) => !Number.isNaN(state.moved[i]));
-    const mean = asked.reduce((sum, i) => sum + state.moved[i], 0) / asked.length;
-    summary.textContent = `${(100 * mean).toFixed(0)}% of the ten nearest neighbours are others in ${state.run} (${count(asked.length)} points asked).`;
-    const most = asked.sort((a, b) => state.moved[b] - state.moved[a]).slice(0, SHOWN);
-    const items = await Promise.all(most.map((i) => getJSON(`/explorer/item/${rows[i]}`)));
-    list.replaceChildren(...items.map((item, n) => h("li", {}, h("button", { type: "button", class: "hit", onclick: () => both(most[n]) },
-      h("span", { class: "looks" }, media(item, about.modality)),
-      h("span", { class: "said" }, h("b", {}, `${Math.round(100 * state.moved[most[n]])}%`), h("span", {}, item.label ?? item.name))))));
+  const listChangedSamples = async (measured) => {
+    const points = measured.sort((a, b) => state.changes[b] - state.changes[a]).slice(0, CHANGED_SAMPLES);
+    const samples = await Promise.all(points.map((point) => getJSON(`/explorer/item/${rows[point]}`)));
+    list.replaceChildren(...samples.map((sample, i) => element("li", {},
+      element("button", { type: "button", class: "hit", onclick: () => highlightInBoth(points[i]) },
+        element("span", { class: "media" }, createMedia(sample, about.modality)),
+        element("span", { class: "said" }, element("b", {}, `${Math.round(100 * state.changes[points[i]])}%`),
+          element("span", {}, sample.label ?? sample.name))))));
   };
-  const guarded = (work) => () => work().catch((e) => (progress.textContent = e.message));
-  const colours = [["moved", "share of neighbours lost"], ...about.columns.filter((c) => c.kind === "category").map((c) => [c.name, c.name])];
-  panel.append(h("div", { class: "controls" },
-    choice("With", others.map((run) => [run, run]), state.run, (run) => { state.run = run; guarded(show)(); }),
-    choice("Colour", colours, state.by, (by) => { state.by = by; guarded(mark)(); })),
-  summary, progress, h("div", { class: "pair-of-maps" }, left.element, right.element), h("h2", {}, "Who moved most"), list);
-  await guarded(show)();
+  const showRun = async () => {
+    right.title.textContent = state.run;
+    const showProgress = (description, progress) => {
+      status.textContent = `${description}… ${Math.round(100 * progress)}%`;
+    };
+    const name = encodeURIComponent(state.run);
+    const rightPoints = await getArray(`/explorer/compare/map?run=${name}`, Float32Array, showProgress);
+    state.changes = await getArray(`/explorer/compare/moved?run=${name}`, Float32Array, showProgress);
+    const leftPoints = await getArray("/explorer/map", Float32Array, showProgress);
+    status.textContent = "";
+    await Promise.all([left.map.show(leftPoints), right.map.show(rightPoints)]);
+    await colorPoints();
+    const measured = [...state.changes.keys()].filter((point) => !Number.isNaN(state.changes[point]));
+    const mean = measured.reduce((sum, point) => sum + state.changes[point], 0) / measured.length;
+    const percent = (100 * mean).toFixed(0);
+    summary.textContent = `${percent}% of the ten nearest neighbours are others in ${state.run} `
+      + `(${formatCount(measured.length)} samples compared).`;
+    await listChangedSamples(measured);
+  };
+  const showErrors = (action) => () => action().catch((error) => (status.textContent = error.message));
+  const categories = about.columns.filter(({ kind }) => kind === "category").map(({ name }) => [name, name]);
+  panel.append(element("div", { class: "controls" },
+    select("With", otherRuns.map((run) => [run, run]), state.run, (run) => {
+      state.run = run;
+      showErrors(showRun)();
+    }),
+    select("Color", [[BY_CHANGE, "fraction of neighbors lost"], ...categories], state.colorBy, (name) => {
+      state.colorBy = name;
+      showErrors(colorPoints)();
+    })),
+  summary, status, element("div", { class: "pair-of-maps" }, left.figure, right.figure),
+  element("h2", {}, "Samples whose neighbors changed most"), list);
+  await showErrors(showRun)();
 }

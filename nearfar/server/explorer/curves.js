@@ -1,22 +1,32 @@
-// Learning curves: everything the run logged.
+// Tab "Curves": learning curves of all metrics that the run logged.
 
-import { h } from "./dom.js";
-import { axis, colour, layout, quiet } from "./look.js";
-import { getJSON } from "./net.js";
+import { element } from "./dom.js";
+import { getJSON } from "./requests.js";
+import { color, plotAxis, plotConfig, plotLayout } from "./theme.js";
 
-const FIRST = ["loss", "spread", "effective_rank", "lr"];
-const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : FIRST.length);
+const LEADING_CURVES = ["loss", "spread", "effective_rank", "lr"];
 
-export async function curves(panel) {
-  const logged = await getJSON("/explorer/curves");
-  const names = Object.keys(logged).sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
-  panel.append(h("h2", {}, "Learning curves"));
-  if (!names.length) panel.append(h("p", { class: "quiet" }, "Nothing was logged."));
-  const figures = names.map((name) => [name, h("div", { class: "chart" })]);
-  panel.append(h("div", { class: "charts" }, figures.map(([name, plot]) => h("figure", {}, h("figcaption", {}, h("b", {}, name.replaceAll("_", " "))), plot))));
-  for (const [name, plot] of figures) {
-    const trace = { type: "scatter", mode: logged[name].length > 1 ? "lines" : "markers", line: { color: colour.accent, width: 1.8 },
-      x: logged[name].map(([step]) => step), y: logged[name].map(([, value]) => value), name };
-    Plotly.newPlot(plot, [trace], layout({ xaxis: axis("step"), yaxis: axis("") }), quiet);
+function position(name) {
+  const index = LEADING_CURVES.indexOf(name);
+  return index >= 0 ? index : LEADING_CURVES.length;
+}
+
+export async function renderCurvesTab(panel) {
+  const curves = await getJSON("/explorer/curves");
+  const names = Object.keys(curves).sort((a, b) => position(a) - position(b) || a.localeCompare(b));
+  panel.append(element("h2", {}, "Learning curves"));
+  if (!names.length) panel.append(element("p", { class: "quiet" }, "This run logged no metrics."));
+  const charts = names.map((name) => [name, element("div", { class: "chart" })]);
+  const figures = charts.map(([name, chart]) => element("figure", {},
+    element("figcaption", {}, element("b", {}, name.replaceAll("_", " "))), chart));
+  panel.append(element("div", { class: "charts" }, figures));
+  for (const [name, chart] of charts) {
+    const points = curves[name];
+    const trace = {
+      type: "scatter", mode: points.length > 1 ? "lines" : "markers", name,
+      x: points.map(([step]) => step), y: points.map(([, value]) => value),
+      line: { color: color.accent, width: 1.8 },
+    };
+    Plotly.newPlot(chart, [trace], plotLayout({ xaxis: plotAxis("step"), yaxis: plotAxis("") }), plotConfig);
   }
 }

@@ -1,27 +1,30 @@
-// Elements from plain values. Text only ever becomes a text node: whatever a sample is called, it cannot become markup.
+// Helpers that create and find HTML elements, and format numbers.
+// Strings are always added as text nodes, so the name of a sample can never become markup.
 
-export function h(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
+export function element(tag, attributes = {}, ...children) {
+  const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (value === true) element.setAttribute(name, "");
-    else if (value !== false && value != null) element.setAttribute(name, value);
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value === true) node.setAttribute(name, "");
+    else if (value !== false && value != null) node.setAttribute(name, value);
   }
-  element.append(...children.flat().filter((child) => child != null && child !== false));
-  return element;
+  node.append(...children.flat().filter((child) => child != null && child !== false));
+  return node;
 }
 
 export const find = (id) => document.getElementById(id);
 
-export function choice(label, options, value, onchange) {
-  const select = h("select", { onchange: (event) => onchange(event.target.value) },
-    options.map(([name, shown]) => h("option", { value: name, selected: name === value }, shown)));
-  return h("label", { class: "field" }, h("span", {}, label), select);
+// Create a labeled drop-down list. Each option is a pair [value, text].
+export function select(label, options, selected, onChange) {
+  const list = element("select", { onchange: (event) => onChange(event.target.value) },
+    options.map(([value, text]) => element("option", { value, selected: value === selected }, text)));
+  return element("label", { class: "field" }, element("span", {}, label), list);
 }
 
-export const count = (number) => number.toLocaleString("en");
+export const formatCount = (number) => number.toLocaleString("en");
 
-export function short(value) {
+export function formatNumber(value) {
   if (!Number.isFinite(value)) return "–";
-  return Math.abs(value) >= 1000 || (value !== 0 && Math.abs(value) < 0.001) ? value.toPrecision(3) : String(+value.toFixed(3));
+  const size = Math.abs(value);
+  return size >= 1000 || (value !== 0 && size < 0.001) ? value.toPrecision(3) : String(+value.toFixed(3));
 }

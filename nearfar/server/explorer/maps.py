@@ -1,8 +1,6 @@
 """Maps of an embedding in the plane, of all its points.
 
-    python -m nearfar.server.explorer.maps VECTORS.npy OUT.npy METHOD SEED
-
-in a process of its own, which says how far it is, line by line
+    python -m nearfar.server.explorer.maps VECTORS.npy OUT.npy METHOD SEED       in a process of its own, which says how far it is, line by line
 
 The libraries' loops keep a whole process busy for minutes at 100,000 points; a server goes on answering beside such a process.
 """
@@ -22,38 +20,36 @@ import numpy as np
 from jaxtyping import Float, Float32
 
 from nearfar.core.errors import MissingExtra, NearfarError, UsageError
+from nearfar.server.explorer.tasks import ReportProgress
 
-PACKAGES = {"pacmap": "pacmap", "tsne": "openTSNE", "umap": "umap", "pca": "numpy"}
+MAP_PACKAGES = {"pacmap": "pacmap", "tsne": "openTSNE", "umap": "umap", "pca": "numpy"}
 """The library behind each map. PaCMAP keeps the large shape as well as the small one, and takes seconds where t-SNE takes minutes."""
-INSTALL = {"openTSNE": "opentsne", "umap": "umap-learn"}
-FEWEST = 16
+INSTALL_NAMES = {"openTSNE": "opentsne", "umap": "umap-learn"}
+MIN_POINTS = 16
 """Fewer points than this are shown by PCA: the others look for more neighbours than there are."""
 ITERATIONS = {"pacmap": 450, "tsne": 750}
 
-Report = Callable[[float], None]
-"""Called with the share that is done."""
 
-
-def methods() -> list[str]:
+def list_map_methods() -> list[str]:
     """The maps that can be drawn here, the best first."""
-    return [name for name, package in PACKAGES.items() if find_spec(package) is not None]
+    return [name for name, package in MAP_PACKAGES.items() if find_spec(package) is not None]
 
 
-def check(method: str) -> str:
+def resolve_map_method(method: str) -> str:
     """The name of a map; "auto" is the best there is."""
     if method == "auto":
-        return methods()[0]
-    if method not in PACKAGES:
-        raise UsageError(f"unknown map {method!r}: choose one of {', '.join(PACKAGES)} or auto")
-    if method not in methods():
-        package = PACKAGES[method]
-        raise MissingExtra(INSTALL.get(package, package), "maps", f"the map {method!r}")
+        return list_map_methods()[0]
+    if method not in MAP_PACKAGES:
+        raise UsageError(f"unknown map {method!r}: choose one of {', '.join(MAP_PACKAGES)} or auto")
+    if method not in list_map_methods():
+        package = MAP_PACKAGES[method]
+        raise MissingExtra(INSTALL_NAMES.get(package, package), "maps", f"the map {method!r}")
     return method
 
 
-def project(vectors: Float[np.ndarray, "n d"], method: str, seed: int) -> Float32[np.ndarray, "n 2"]:
+def compute_map(vectors: Float[np.ndarray, "n d"], method: str, seed: int) -> Float32[np.ndarray, "n 2"]:
     """A map of all rows, centred, its larger half width 1."""
-    found = _pca(vectors) if len(vectors) < FEWEST else _DRAW[method](np.ascontiguousarray(vectors, dtype=np.float32), seed)
+    found = _pca(vectors) if len(vectors) < MIN_POINTS else _MAP_FUNCTIONS[method](np.ascontiguousarray(vectors, dtype=np.float32), seed)
     centred = found - found.mean(0)
     return (centred / max(float(np.abs(centred).max()), 1e-12)).astype(np.float32)
 
@@ -91,17 +87,19 @@ def _umap(vectors: np.ndarray, seed: int) -> np.ndarray:
     return np.asarray(UMAP(n_neighbors=min(15, len(vectors) - 1), random_state=seed, n_jobs=1).fit_transform(vectors))
 
 
-_DRAW: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"pacmap": _pacmap, "tsne": _tsne, "umap": _umap, "pca": _pca}
+_MAP_FUNCTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"pacmap": _pacmap, "tsne": _tsne, "umap": _umap, "pca": _pca}
 
 
-class Drawing:
+class MapProcess:
     """A map that is drawn by another process."""
 
     def __init__(self):
         self.process: subprocess.Popen | None = None
         self.stopped = False
 
-    def __call__(self, vectors: Float[np.ndarray, "n d"], method: str, seed: int, report: Report) -> Float32[np.ndarray, "n 2"]:
+    def __call__(
+        self, vectors: Float[np.ndarray, "n d"], method: str, seed: int, report_progress: ReportProgress
+    ) -> Float32[np.ndarray, "n 2"]:
         with tempfile.TemporaryDirectory(prefix="nearfar-") as folder:
             source, target = Path(folder) / "vectors.npy", Path(folder) / "map.npy"
             np.save(source, vectors, allow_pickle=False)
@@ -112,7 +110,7 @@ class Drawing:
             assert self.process.stdout is not None
             for line in self.process.stdout:
                 if said := re.match(r"Iteration:\s+(\d+)", line):
-                    report(min(int(said[1]) / ITERATIONS.get(method, 1), 1.0))
+                    report_progress(min(int(said[1]) / ITERATIONS.get(method, 1), 1.0))
             problem = self.process.communicate()[1]
             if self.process.returncode:
                 raise NearfarError(f"the map {method} could not be drawn: {(problem.strip().splitlines() or ['stopped'])[-1]}")
@@ -124,10 +122,10 @@ class Drawing:
             self.process.terminate()
 
 
-def main() -> None:
+def compute_map_in_process() -> None:
     source, target, method, seed = sys.argv[1:]
-    np.save(target, project(np.load(source, allow_pickle=False), method, int(seed)), allow_pickle=False)
+    np.save(target, compute_map(np.load(source, allow_pickle=False), method, int(seed)), allow_pickle=False)
 
 
 if __name__ == "__main__":
-    main()
+    compute_map_in_process()

@@ -11,121 +11,126 @@ import numpy as np
 from fastapi import APIRouter, FastAPI, Query
 from fastapi.responses import FileResponse, JSONResponse, Response
 
-from nearfar.reports.style import STYLE
+from nearfar.reports.style import STYLE_SHEET
 from nearfar.server.collection import Collection, RunCollection
-from nearfar.server.explorer import health, maps
-from nearfar.server.explorer.columns import CLUSTERS, Column, clusters, crowding, known_columns
-from nearfar.server.explorer.runs import moved, place, runs_in, turned
-from nearfar.server.explorer.tasks import Report, Tasks, answered
-from nearfar.server.limits import Refused
-from nearfar.server.requests import Asked
-from nearfar.server.sample_inputs import TAKES
+from nearfar.server.explorer import maps
+from nearfar.server.explorer import training_diagnostics as health
+from nearfar.server.explorer.columns import DEFAULT_CLUSTERS, ColorColumn, compute_clusters, compute_density, list_known_columns
+from nearfar.server.explorer.runs import align_map, compute_neighbor_changes, find_runs, measure_run
+from nearfar.server.explorer.tasks import ReportProgress, TaskQueue, build_task_response
+from nearfar.server.limits import RequestError
+from nearfar.server.requests import ParsedRequest
+from nearfar.server.sample_inputs import ACCEPTED_INPUT_TYPES
 from nearfar.server.service import Service
 from nearfar.train.model import load
 
-HERE = Path(__file__).parent
-KEPT = {"Cache-Control": "max-age=3600"}
-FOUND: dict[int | str, dict[str, Any]] = {
+EXPLORER_FOLDER = Path(__file__).parent
+CACHE_HEADERS = {"Cache-Control": "max-age=3600"}
+MISSING_RESPONSES: dict[int | str, dict[str, Any]] = {
     404: {"description": "no such row, column or run"},
     422: {"description": "not possible with these data"},
 }
-LATER: dict[int | str, dict[str, Any]] = {202: {"description": "not ready: what is being done, and the share that is done"}}
+PENDING_RESPONSES: dict[int | str, dict[str, Any]] = {202: {"description": "not ready: what is being done, and the share that is done"}}
 
 
 class Explorer:
     """What the page shows of a collection, computed when it is first asked for."""
 
-    def __init__(self, service: Service, runs: Path | None, method: str):
-        self.service, self.collection, self.folder = service, service.collection, runs
-        self.method = maps.check(method)
-        self.tasks, self.drawing = Tasks(), maps.Drawing()
-        self.columns = {column.name: column for column in known_columns(self.collection)}
+    def __init__(self, service: Service, runs_folder: Path | None, map_method: str):
+        self.service, self.collection, self.runs_folder = service, service.collection, runs_folder
+        self.map_method = maps.resolve_map_method(map_method)
+        self.tasks, self.map_process = TaskQueue(), maps.MapProcess()
+        self.columns = {column.name: column for column in list_known_columns(self.collection)}
         self.others: dict[str, Collection] = {}
 
     @property
-    def own(self) -> str | None:
-        trained = self.collection.trained
-        return trained.folder.path.name if trained and trained.folder else None
+    def run_name(self) -> str | None:
+        model = self.collection.model
+        return model.run_folder.path.name if model and model.run_folder else None
 
-    def runs(self) -> dict[str, Path]:
-        return runs_in(self.folder)
+    def list_runs(self) -> dict[str, Path]:
+        return find_runs(self.runs_folder)
 
-    def about(self) -> dict[str, Any]:
-        trained, collection = self.collection.trained, self.collection
+    def describe(self) -> dict[str, Any]:
+        model, collection = self.collection.model, self.collection
         return {
             "title": collection.title,
             "rows": len(collection),
             "dim": collection.dim,
             "modality": collection.modality,
-            "takes": TAKES.get(collection.modality, ()),
-            "run": self.own,
-            "step": trained.step if trained else None,
-            "claim": trained.recipe.card.loss if trained else None,
-            "maps": [self.method, *(m for m in maps.methods() if m != self.method)],
-            "columns": [column.described() for column in self.columns.values()],
-            "clusters": min(CLUSTERS, len(collection)),
-            "runs": list(self.runs()) if isinstance(collection, RunCollection) else [],
-            "views": isinstance(collection, RunCollection) and collection.own,
+            "takes": ACCEPTED_INPUT_TYPES.get(collection.modality, ()),
+            "run": self.run_name,
+            "step": model.step if model else None,
+            "claim": model.recipe.card.loss if model else None,
+            "maps": [self.map_method, *(m for m in maps.list_map_methods() if m != self.map_method)],
+            "columns": [column.as_dict() for column in self.columns.values()],
+            "clusters": min(DEFAULT_CLUSTERS, len(collection)),
+            "runs": list(self.list_runs()) if isinstance(collection, RunCollection) else [],
+            "views": isinstance(collection, RunCollection) and collection.is_own_data,
         }
 
-    def draw(self, collection: Collection, method: str, report: Report) -> np.ndarray:
+    def compute_cached_map(self, collection: Collection, method: str, report_progress: ReportProgress) -> np.ndarray:
         def drawn() -> np.ndarray:
-            return self.drawing(collection.vectors(collection.rows), method, 0, report)
+            return self.map_process(collection.get_vectors(collection.rows), method, 0, report_progress)
 
-        return collection.cache.of(f"map-{method}", drawn)
+        return collection.cache.get_or_compute(f"map-{method}", drawn)
 
-    def map(self, method: str) -> Any:
-        return self.tasks.ask(f"map {method}", f"drawing the map ({method})", lambda report: self.draw(self.collection, method, report))
+    def request_map(self, method: str) -> Any:
+        return self.tasks.get_or_start(
+            f"map {method}", f"drawing the map ({method})", lambda report: self.compute_cached_map(self.collection, method, report)
+        )
 
-    def column(self, name: str, k: int) -> Any:
+    def request_column(self, name: str, k: int) -> Any:
         """A task: some columns take a while."""
         if not len(self.collection):
-            raise Refused(422, "there are no rows")
+            raise RequestError(422, "there are no rows")
         if name == "cluster":
-            return self.tasks.ask(f"cluster {k}", f"finding {k} clusters", lambda report: clusters(self.collection, k))
+            return self.tasks.get_or_start(f"cluster {k}", f"finding {k} clusters", lambda report: compute_clusters(self.collection, k))
         if name == "crowding":
-            return self.tasks.ask(name, "measuring how crowded each place is", lambda report: crowding(self.collection, report))
+            return self.tasks.get_or_start(
+                name, "measuring how crowded each place is", lambda report: compute_density(self.collection, report)
+            )
         if name not in self.columns:
-            raise Refused(404, "there is no such column")
-        return self.tasks.ask(f"column {name}", name, lambda report: self.columns[name])
+            raise RequestError(404, "there is no such column")
+        return self.tasks.get_or_start(f"column {name}", name, lambda report: self.columns[name])
 
-    def compared(self, name: str) -> Any:
+    def request_comparison(self, name: str) -> Any:
         """Another run on the same data: its map, turned to lie on this one's, and who moved."""
-        path = self.runs().get(name)
+        path = self.list_runs().get(name)
         if path is None or not isinstance(self.collection, RunCollection):
-            raise Refused(404, "there is no such run")
+            raise RequestError(404, "there is no such run")
 
-        def work(report: Report) -> tuple[np.ndarray, np.ndarray]:
+        def work(report: ReportProgress) -> tuple[np.ndarray, np.ndarray]:
             own = self.collection
             assert isinstance(own, RunCollection)
-            assert own.trained is not None
-            trained = load(path, own.trained.device.type)
-            other = RunCollection(trained, own.trained.run.data, lambda done, total: report(0.3 * done / total))
+            assert own.model is not None
+            model = load(path, own.model.device.type)
+            other = RunCollection(model, own.model.config.data, lambda done, total: report(0.3 * done / total))
             if len(other) != len(own):
-                raise Refused(422, "the two runs do not read the same samples")
-            changes = moved(own, other, lambda share: report(0.3 + 0.2 * share))
-            there = self.draw(other, self.method, lambda share: report(0.5 + 0.5 * share))
-            return turned(there, self.draw(own, self.method, lambda share: None)), changes
+                raise RequestError(422, "the two runs do not read the same samples")
+            changes = compute_neighbor_changes(own, other, lambda share: report(0.3 + 0.2 * share))
+            there = self.compute_cached_map(other, self.map_method, lambda share: report(0.5 + 0.5 * share))
+            return align_map(there, self.compute_cached_map(own, self.map_method, lambda share: None)), changes
 
-        return self.tasks.ask(f"compare {name}", f"comparing with {name}", work)
+        return self.tasks.get_or_start(f"compare {name}", f"comparing with {name}", work)
 
-    def plane(self) -> Any:
-        def work(report: Report) -> list[dict[str, Any]]:
-            found, runs = [], self.runs()
+    def request_run_geometry(self) -> Any:
+        def work(report: ReportProgress) -> list[dict[str, Any]]:
+            found, runs = [], self.list_runs()
             for path in runs.values():
-                found.append(place(path, self.collection.trained.device.type if self.collection.trained else "cpu"))
+                found.append(measure_run(path, self.collection.model.device.type if self.collection.model else "cpu"))
                 report(len(found) / len(runs))
             return found
 
-        return self.tasks.ask("plane", "measuring the runs of the folder", work)
+        return self.tasks.get_or_start("plane", "measuring the runs of the folder", work)
 
     def stop(self) -> None:
-        self.drawing.stop()
+        self.map_process.stop()
 
 
-def add_explorer(app: FastAPI, service: Service, runs: Path | None, method: str) -> Callable[[], None]:
+def add_explorer(app: FastAPI, service: Service, runs_folder: Path | None, map_method: str) -> Callable[[], None]:
     """Adds the page and its paths; returns what ends its background work."""
-    explorer = Explorer(service, runs, method)
+    explorer = Explorer(service, runs_folder, map_method)
     router = APIRouter(prefix="/explorer", tags=["explore"])
     _add_points(router, explorer)
     _add_samples(router, explorer)
@@ -135,37 +140,40 @@ def add_explorer(app: FastAPI, service: Service, runs: Path | None, method: str)
     return explorer.stop
 
 
-def _array(values: np.ndarray) -> Response:
+def _build_array_response(values: np.ndarray) -> Response:
     return Response(np.ascontiguousarray(values).tobytes(), media_type="application/octet-stream")
 
 
 def _add_points(router: APIRouter, explorer: Explorer) -> None:
     @router.get("/about")
     def about() -> dict[str, Any]:
-        return explorer.about()
+        return explorer.describe()
 
     @router.get("/rows")
     def rows() -> Response:
         """uint32: the number of each point's row."""
-        return _array(explorer.collection.rows.astype("<u4"))
+        return _build_array_response(explorer.collection.rows.astype("<u4"))
 
-    @router.get("/map", responses=FOUND | LATER)
+    @router.get("/map", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def map(method: str = "auto") -> Response:
         """float32, two a point."""
-        if method not in ("auto", *maps.methods()):
-            raise Refused(404, "there is no such map")
-        return answered(explorer.map(explorer.method if method == "auto" else method), lambda points: _array(points.astype("<f4")))
+        if method not in ("auto", *maps.list_map_methods()):
+            raise RequestError(404, "there is no such map")
+        return build_task_response(
+            explorer.request_map(explorer.map_method if method == "auto" else method),
+            lambda points: _build_array_response(points.astype("<f4")),
+        )
 
-    @router.get("/column", responses=FOUND | LATER)
-    def column(name: str, k: Annotated[int, Query(ge=2, le=100)] = CLUSTERS) -> Response:
+    @router.get("/column", responses=MISSING_RESPONSES | PENDING_RESPONSES)
+    def column(name: str, k: Annotated[int, Query(ge=2, le=100)] = DEFAULT_CLUSTERS) -> Response:
         """uint32 codes or float32 numbers, one a point. A column that is computed is described in the header X-Column."""
         k = min(k, len(explorer.collection))
-        return answered(explorer.column(name, k), _column)
+        return build_task_response(explorer.request_column(name, k), _build_column_response)
 
 
-def _column(column: Column) -> Response:
-    answer = _array(column.data)
-    if not column.values:
+def _build_column_response(column: ColorColumn) -> Response:
+    answer = _build_array_response(column.data)
+    if not column.classes:
         answer.headers["X-Column"] = f"{float(column.data.min())},{float(column.data.max())}"
     return answer
 
@@ -173,94 +181,97 @@ def _column(column: Column) -> Response:
 def _add_samples(router: APIRouter, explorer: Explorer) -> None:
     service, collection = explorer.service, explorer.collection
 
-    @router.get("/item/{row}", responses=FOUND)
+    @router.get("/item/{row}", responses=MISSING_RESPONSES)
     def item(row: int) -> dict[str, Any]:
-        return collection.items([service.row(row)])[0]
+        return collection.describe_rows([service.check_row(row)])[0]
 
-    @router.get("/picture/{row}", responses=FOUND)
+    @router.get("/picture/{row}", responses=MISSING_RESPONSES)
     def picture(row: int) -> Response:
-        return _file(collection.picture(service.row(row)), "image/png")
+        return _build_file_response(collection.get_png(service.check_row(row)), "image/png")
 
-    @router.get("/sound/{row}", responses=FOUND)
+    @router.get("/sound/{row}", responses=MISSING_RESPONSES)
     def sound(row: int) -> Response:
-        return _file(collection.sound(service.row(row)), "audio/wav")
+        return _build_file_response(collection.get_wav(service.check_row(row)), "audio/wav")
 
-    @router.get("/neighbours/{row}", responses=FOUND)
-    async def neighbours(row: int, k: Annotated[int, Query(ge=1, le=100)] = 12) -> dict[str, Any]:
+    @router.get("/neighbours/{row}", responses=MISSING_RESPONSES)
+    async def neighbors(row: int, k: Annotated[int, Query(ge=1, le=100)] = 12) -> dict[str, Any]:
         """The item itself and its nearest others, with scores."""
-        own = service.row(row)
-        found = await service.search(Asked("rows", [own], k=min(k + 1, len(collection))))
+        own = service.check_row(row)
+        found = await service.search(ParsedRequest("rows", [own], k=min(k + 1, len(collection))))
         pairs = zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True)
         others = [(r, s) for r, s in pairs if r != own][:k]
-        items = collection.items([own, *(r for r, _ in others)])
+        items = collection.describe_rows([own, *(r for r, _ in others)])
         return {"item": items[0], "neighbours": [i | {"score": s} for i, (_, s) in zip(items[1:], others, strict=True)]}
 
 
-def _file(data: bytes | None, kind: str) -> Response:
+def _build_file_response(data: bytes | None, media_type: str) -> Response:
     if data is None:
-        raise Refused(404, "there is nothing of this kind for the row")
-    return Response(data, media_type=kind, headers=KEPT)
+        raise RequestError(404, "there is nothing of this kind for the row")
+    return Response(data, media_type=media_type, headers=CACHE_HEADERS)
 
 
 def _add_runs(router: APIRouter, explorer: Explorer) -> None:
     collection = explorer.collection
 
     def of_own_data(name: str, doing: str, work: Callable[[Any], Any]) -> Response:
-        trained = collection.trained
-        if trained is None or not isinstance(collection, RunCollection) or not collection.own:
+        model = collection.model
+        if model is None or not isinstance(collection, RunCollection) or not collection.is_own_data:
             return JSONResponse([])
-        return answered(explorer.tasks.ask(name, doing, lambda report: work(trained)), JSONResponse)
+        return build_task_response(explorer.tasks.get_or_start(name, doing, lambda report: work(model)), JSONResponse)
 
     @router.get("/curves")
     def curves() -> dict[str, list[list[float]]]:
-        return health.curves(collection.trained)
+        return health.read_curves(collection.model)
 
-    @router.get("/health", responses=FOUND | LATER)
+    @router.get("/health", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def vectors_health() -> Response:
-        return answered(explorer.tasks.ask("health", "measuring the spectrum", lambda report: health.diagnostics(collection)), JSONResponse)
+        return build_task_response(
+            explorer.tasks.get_or_start("health", "measuring the spectrum", lambda report: health.compute_diagnostics(collection)),
+            JSONResponse,
+        )
 
-    @router.get("/views", responses=FOUND | LATER)
+    @router.get("/views", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def views() -> Response:
         """Positive pairs of the training."""
-        return of_own_data("views", "drawing views", health.views)
+        return of_own_data("views", "drawing views", health.render_training_views)
 
-    @router.get("/findings", responses=FOUND | LATER)
+    @router.get("/findings", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def findings() -> Response:
         """What `nearfar diagnose` says."""
-        return of_own_data("findings", "looking for what is wrong", health.findings)
+        return of_own_data("findings", "looking for what is wrong", health.list_findings)
 
-    @router.get("/plane", responses=FOUND | LATER)
+    @router.get("/plane", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def plane() -> Response:
-        return answered(explorer.plane(), JSONResponse)
+        return build_task_response(explorer.request_run_geometry(), JSONResponse)
 
-    @router.get("/compare/map", responses=FOUND | LATER)
+    @router.get("/compare/map", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def compare_map(run: str) -> Response:
         """float32, two a point: the other run's map."""
-        return answered(explorer.compared(run), lambda found: _array(found[0].astype("<f4")))
+        return build_task_response(explorer.request_comparison(run), lambda found: _build_array_response(found[0].astype("<f4")))
 
-    @router.get("/compare/moved", responses=FOUND | LATER)
+    @router.get("/compare/moved", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def compare_moved(run: str) -> Response:
         """float32, one a point: the share of its ten neighbours that it lost; not a number where it was not measured."""
-        return answered(explorer.compared(run), lambda found: _array(found[1]))
+        return build_task_response(explorer.request_comparison(run), lambda found: _build_array_response(found[1]))
 
 
 def _add_files(app: FastAPI) -> None:
     """The page and its scripts, by name: nothing else of the package can be asked for."""
-    names = sorted(path.name for path in HERE.iterdir() if path.suffix in (".js", ".css"))
+    names = sorted(path.name for path in EXPLORER_FOLDER.iterdir() if path.suffix in (".js", ".css"))
 
     @app.get("/", include_in_schema=False)
     def page() -> FileResponse:
-        return FileResponse(HERE / "index.html")
+        return FileResponse(EXPLORER_FOLDER / "index.html")
 
     @app.get("/static/explorer/{name}", include_in_schema=False)
     def script(name: str) -> FileResponse:
         if name not in names:
-            raise Refused(404, "Not Found")
-        return FileResponse(HERE / name)
+            raise RequestError(404, "Not Found")
+        return FileResponse(EXPLORER_FOLDER / name)
 
     @app.get("/static/style.css", include_in_schema=False)
     def style() -> Response:
-        return Response(STYLE, media_type="text/css")
+        return Response(STYLE_SHEET, media_type="text/css")
 
     @app.get("/static/plotly.js", include_in_schema=False)
     def plotly() -> FileResponse:
@@ -268,4 +279,4 @@ def _add_files(app: FastAPI) -> None:
         spec = find_spec("plotly")
         assert spec is not None
         assert spec.origin is not None
-        return FileResponse(Path(spec.origin).parent / "package_data" / "plotly.min.js", headers=KEPT)
+        return FileResponse(Path(spec.origin).parent / "package_data" / "plotly.min.js", headers=CACHE_HEADERS)

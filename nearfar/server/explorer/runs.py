@@ -10,77 +10,77 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
-from nearfar.api.evaluate import splits_of, views_of
-from nearfar.core import Key, NearfarError
-from nearfar.data.common.stores import digest
+from nearfar.core import NearfarError, RandomKey
+from nearfar.data.common.image_stores import hash_bytes
 from nearfar.evaluate import effective_rank, spread
 from nearfar.losses import alignment, uniformity
-from nearfar.modalities import kind_of
-from nearfar.server.cache import Cache
+from nearfar.modalities import get_modality
+from nearfar.server.cache import ArrayCache
 from nearfar.server.collection import Collection
-from nearfar.server.neighbors import Query
+from nearfar.server.neighbors import SearchRequest
 from nearfar.train import checkpoint
-from nearfar.train.model import Trained, load
+from nearfar.train.model import Model, load
+from nearfar.train.model_data import draw_test_views, load_model_splits
 from nearfar.train.run_folder import RunFolder
 
-MOST = 64
+MAX_RUNS = 64
 """Runs of a folder that are looked at."""
-VIEWED, MEASURED = 512, 2048
+RUN_ALIGNMENT_SAMPLES, GEOMETRY_SAMPLES = 512, 2048
 """Test samples whose two views are compared; samples whose spread is measured."""
-ASKED, NEIGHBOURS = 4096, 10
+COMPARED_POINTS, COMPARED_NEIGHBORS = 4096, 10
 """Points whose neighbours are compared between two runs, and how many of them."""
-NUMBERS = ("alignment", "uniformity", "effective_rank", "spread")
+GEOMETRY_MEASURES = ("alignment", "uniformity", "effective_rank", "spread")
 
 
-def runs_in(folder: Path | None) -> dict[str, Path]:
+def find_runs(folder: Path | None) -> dict[str, Path]:
     """Runs of a folder by name, in order. Names come from the folder, never from a request."""
     if folder is None or not folder.is_dir():
         return {}
     found = [path.parent for path in folder.glob("*/config.json") if (path.parent / "checkpoints").is_dir()]
-    return {path.name: path for path in sorted(found)[:MOST]}
+    return {path.name: path for path in sorted(found)[:MAX_RUNS]}
 
 
-def place(path: Path, device: str) -> dict[str, Any]:
+def measure_run(path: Path, device: str) -> dict[str, Any]:
     """Alignment and uniformity of a run on its own test split, kept beside it; or what is in the way."""
     try:
-        config = RunFolder.open(path).config()
-        about = {"name": path.name, "recipe": str(config["recipe"]), "seed": config["run"]["seed"]}
+        stored_config = RunFolder.open(path).read_config()
+        about = {"name": path.name, "recipe": str(stored_config["recipe"]), "seed": stored_config["train_config"]["seed"]}
     except (NearfarError, KeyError, TypeError):
         return {"name": path.name, "problem": "its configuration cannot be read"}
     try:
-        found = checkpoint.newest(path / "checkpoints")
+        found = checkpoint.find_newest_checkpoint(path / "checkpoints")
         if found is None:
             return about | {"problem": "it has no checkpoint yet"}
-        cache = Cache(path / "explorer", digest(json.dumps(found.manifest, sort_keys=True).encode()))
-        values = cache.of("geometry-sampled", lambda: _measure(path, device))
+        cache = ArrayCache(path / "explorer", hash_bytes(json.dumps(found.manifest, sort_keys=True).encode()))
+        values = cache.get_or_compute("geometry-sampled", lambda: _measure_geometry(path, device))
     except NearfarError:
         return about | {"problem": "it cannot be measured: its data, or its recipe, are not there"}
-    return about | {name: value for name, value in zip(NUMBERS, values.tolist(), strict=True) if np.isfinite(value)}
+    return about | {name: value for name, value in zip(GEOMETRY_MEASURES, values.tolist(), strict=True) if np.isfinite(value)}
 
 
-def _measure(path: Path, device: str) -> np.ndarray:
-    trained = load(path, device)
-    splits = splits_of(trained)
+def _measure_geometry(path: Path, device: str) -> np.ndarray:
+    model = load(path, device)
+    splits = load_model_splits(model)
     data = splits.test if splits.test is not None else splits.train
-    vectors = trained.encode(data.subset(sampled(len(data), MEASURED)) if hasattr(data, "subset") else data)
-    pair = views_of(trained, data, min(VIEWED, len(data)))
-    aligned = np.nan if pair is None else float(alignment(*kind_of(trained.recipe).encode(trained, pair)))
+    vectors = model.encode(data.subset(draw_sample_rows(len(data), GEOMETRY_SAMPLES)) if hasattr(data, "subset") else data)
+    pair = draw_test_views(model, data, min(RUN_ALIGNMENT_SAMPLES, len(data)))
+    aligned = np.nan if pair is None else float(alignment(*get_modality(model.recipe).encode_views(model, pair)))
     return np.array([aligned, float(uniformity(vectors)), effective_rank(vectors), spread(vectors)])
 
 
-def moved(one: Collection, other: Collection, report: Any) -> Float32[np.ndarray, " n"]:
+def compute_neighbor_changes(one: Collection, other: Collection, report_progress: Any) -> Float32[np.ndarray, " n"]:
     """For each point the share of its ten nearest neighbours that the other run does not give it; NaN for points that were not asked.
 
     Of more than `ASKED` points a keyed sample is asked.
     """
-    rows = np.sort(Key(0)("explorer", "moved").permutation(len(one))[:ASKED])
-    k = min(NEIGHBOURS, len(one) - 1)
+    rows = np.sort(RandomKey(0)("explorer", "moved").permutation(len(one))[:COMPARED_POINTS])
+    k = min(COMPARED_NEIGHBORS, len(one) - 1)
     found = np.full(len(one), np.nan, dtype="<f4")
     for start in range(0, len(rows), 512):
         part = rows[start : start + 512]
-        first, second = (_others(c.search([Query(c.vectors(part), k + 1)])[0].rows, part, k) for c in (one, other))
+        first, second = (_others(c.search([SearchRequest(c.get_vectors(part), k + 1)])[0].rows, part, k) for c in (one, other))
         found[part] = [1 - len(set(a) & set(b)) / k for a, b in zip(first.tolist(), second.tolist(), strict=True)]
-        report(min(1.0, (start + 512) / len(rows)))
+        report_progress(min(1.0, (start + 512) / len(rows)))
     return found
 
 
@@ -90,18 +90,18 @@ def _others(hits: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:
     return np.take_along_axis(hits, order, 1)[:, :k]
 
 
-def turned(points: Float32[np.ndarray, "n 2"], like: Float32[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 2"]:
+def align_map(points: Float32[np.ndarray, "n 2"], reference: Float32[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 2"]:
     """A map rotated (and mirrored) to lie on another as well as it can: orthogonal Procrustes. The eye then sees moves, not turns."""
-    u, _, v = np.linalg.svd(points.T.astype(np.float64) @ like)
+    u, _, v = np.linalg.svd(points.T.astype(np.float64) @ reference)
     found = points @ (u @ v)
     return (found / max(float(np.abs(found).max()), 1e-12)).astype(np.float32)
 
 
-def sampled(n: int, count: int) -> Int64[np.ndarray, " m"]:
+def draw_sample_rows(n: int, count: int) -> Int64[np.ndarray, " m"]:
     """Which of n rows stand for all of them; the first would not, where data are sorted by class. The same ones for every run."""
-    return np.sort(Key(0)("explorer", "sample").permutation(n)[:count])
+    return np.sort(RandomKey(0)("explorer", "sample").permutation(n)[:count])
 
 
-def encoded(trained: Trained, data: Any, rows: Int64[np.ndarray, " m"]) -> Float32[torch.Tensor, "m d"]:
+def encode_rows(model: Model, data: Any, rows: Int64[np.ndarray, " m"]) -> Float32[torch.Tensor, "m d"]:
     """The vectors of some rows of a part."""
-    return trained.encode(data.subset(rows)) if hasattr(data, "subset") else trained.encode(data)[rows]
+    return model.encode(data.subset(rows)) if hasattr(data, "subset") else model.encode(data)[rows]

@@ -1,42 +1,51 @@
-// The search box: words for models of text, a file for models of pictures and sounds, a row number for all. Models of both take both.
+// Search box. Every model accepts a row number. Text models also accept text.
+// Image and audio models also accept a file. Image-text models accept both.
 
-import { h } from "./dom.js";
-import { search } from "./net.js";
+import { element } from "./dom.js";
+import { search } from "./requests.js";
 
-const FILES = { images: "image/png,image/jpeg,image/webp,image/bmp,image/gif", sounds: "audio/*" };
-const K = 12;
+const ACCEPTED_FILES = { images: "image/png,image/jpeg,image/webp,image/bmp,image/gif", sounds: "audio/*" };
+const HITS = 12;
 
-export function searchBox(about, detail, onpick) {
-  const texts = about.takes.includes("texts");
-  const files = about.takes.find((kind) => kind in FILES);
-  const input = h("input", { type: "search", id: "search", "aria-label": "Search",
-    placeholder: texts ? "Search for a text, or a row number" : "A row number" });
+export function createSearchBox(about, detail, onSelect) {
+  const acceptsText = about.takes.includes("texts");
+  const fileType = about.takes.find((type) => type in ACCEPTED_FILES);
+  const input = element("input", { type: "search", id: "search", "aria-label": "Search",
+    placeholder: acceptsText ? "Text or row number" : "Row number" });
   const run = async (title, body) => {
-    detail.say("Searching…", false);
+    detail.showMessage("Searching…", false);
     try {
-      detail.hits(title, (await search(body)).hits[0]);
-    } catch (e) {
-      detail.say(e.message);
+      detail.showHits(title, (await search(body)).hits[0]);
+    } catch (error) {
+      detail.showMessage(error.message);
     }
   };
-  const k = Math.min(K, about.rows);
+  const k = Math.min(HITS, about.rows);
+  const hint = fileType
+    ? `This model accepts ${fileType}. Upload a file or enter a row number.`
+    : "Enter a row number.";
   const submit = (event) => {
     event.preventDefault();
-    const said = input.value.trim();
-    if (/^\d+$/.test(said)) onpick(Number(said));
-    else if (said && texts) run(`Nearest to “${said}”`, { texts: [said], k });
-    else if (said) detail.say(`This model takes ${files ?? "vectors"}: upload a file, or give a row number.`);
+    const query = input.value.trim();
+    if (/^\d+$/.test(query)) onSelect(Number(query));
+    else if (query && acceptsText) run(`Nearest to “${query}”`, { texts: [query], k });
+    else if (query) detail.showMessage(hint);
   };
   const upload = (file) => {
     const form = new FormData();
-    form.append(files, file);
+    form.append(fileType, file);
     form.append("k", String(k));
     run(`Nearest to ${file.name}`, form);
   };
-  const form = h("form", { class: "search", role: "search", onsubmit: submit }, input, h("button", { type: "submit" }, "Search"));
-  if (!files) return form;
-  const file = h("input", { type: "file", accept: FILES[files], class: "unseen", id: "file", onchange: () => file.files[0] && upload(file.files[0]) });
-  form.append(file, h("label", { for: "file", class: "button", title: "or drop a file here" }, "Upload…"));
+  const form = element("form", { class: "search", role: "search", onsubmit: submit }, input,
+    element("button", { type: "submit" }, "Search"));
+  if (!fileType) return form;
+  const fileInput = element("input", {
+    type: "file", accept: ACCEPTED_FILES[fileType], class: "visually-hidden", id: "file",
+    onchange: () => fileInput.files[0] && upload(fileInput.files[0]),
+  });
+  form.append(fileInput,
+    element("label", { for: "file", class: "button", title: "or drop a file here" }, "Upload…"));
   form.addEventListener("dragover", (event) => event.preventDefault());
   form.addEventListener("drop", (event) => {
     event.preventDefault();

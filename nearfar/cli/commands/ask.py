@@ -1,0 +1,93 @@
+"""Find passages of an index that answer a question, and the answer in them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from nearfar.cli.common_flags import add_device_flag, add_recipe_flag, parse_flags
+from nearfar.cli.flags import FlagParser, get_argparse_options
+from nearfar.core import UsageError
+from nearfar.index.local_index import LocalIndex
+from nearfar.index.passage_reader import PassageReader
+from nearfar.index.question_answering import Passage, RetrievalMode, answer_question, open_retriever
+from nearfar.train.model import load
+
+GROUP = "Vectors and search"
+MAX_SHOWN_CHARACTERS = 320
+"""Characters of a passage that are printed."""
+
+
+def build_ask_parser() -> FlagParser:
+    about = "Passages of an index that answer a question; with a reader, the words of them that do."
+    parser = FlagParser("nearfar ask", 'INDEX "QUESTION" [--k 5] [--reader RUN] [--json]', about)
+    parser.add_argument("index", metavar="INDEX", help="what `nearfar index` made of a run on texts, such as dpr")
+    parser.add_argument("question", metavar="QUESTION", help="in quotes")
+    parser.add_argument("--k", default=5, **get_argparse_options(int), help="how many passages. Default: 5.")
+    parser.add_argument(
+        "--how",
+        **get_argparse_options(RetrievalMode),
+        help="by common words (BM25), by vectors, or by both. Default: hybrid where the index is a folder, else dense.",
+    )
+    parser.add_argument("--weight", **get_argparse_options(float), help="of vectors in a hybrid, 0 to 1. Default: 0.5.")
+    parser.add_argument("--reader", metavar="RUN", help="a run of dpr-reader: it marks the answer in each passage")
+    parser.add_argument("--json", action="store_true", help="one object with question, how, answer and passages")
+    parser.add_argument("--run", dest="moved", metavar="RUN", help="where the run of the index lies now, if it was moved")
+    add_device_flag(parser)
+    add_recipe_flag(parser)
+    parser.add_common_flags()
+    return parser
+
+
+def run(argv: Sequence[str]) -> None:
+    given = parse_flags(build_ask_parser(), argv)
+    if given["k"] < 1:
+        raise UsageError(f"--k must be at least 1, got {given['k']}")
+    if not given["question"].strip():
+        raise UsageError("the question is empty")
+    from nearfar.index.index_factory import open_index
+
+    index = open_index(given["index"])
+    how: RetrievalMode = given.get("how") or ("hybrid" if isinstance(index, LocalIndex) else "dense")
+    if "weight" in given and how != "hybrid":
+        raise UsageError(f"--weight is for a hybrid search, and this one is by {'vectors' if how == 'dense' else how}")
+    reader = PassageReader.from_model(load(given["reader"], given["device"])) if "reader" in given else None
+    model = lambda: index.load_model(given.get("moved"), device=given["device"], recipe=given.get("recipe"))
+    retriever = open_retriever(index, model, how, given.get("weight", 0.5))
+    passages = answer_question(given["question"], index, retriever, given["k"], reader)
+    if given.get("json"):
+        first = passages[0].span if passages and passages[0].span else None
+        found = {"question": given["question"], "how": how, "answer": first.text if first else None}
+        print(json.dumps(found | {"passages": [asdict(passage) for passage in passages]}, ensure_ascii=False, indent=2))
+    else:
+        _print(passages)
+
+
+def _print(passages: Sequence[Passage]) -> None:
+    if not passages:
+        print("no passage has a word in common with the question")
+    if passages and passages[0].span:
+        print(f"answer: {passages[0].span.text or '(none)'}\n")
+    for place, passage in enumerate(passages, 1):
+        print(f"{place}. {passage.score:.4f}  {passage.name}")
+        print(f"   {format_passage(passage, sys.stdout.isatty())}")
+
+
+def format_passage(passage: Passage, on_terminal: bool) -> str:
+    """The passage, or the part of it around its answer, which is bold on a terminal and »marked« elsewhere."""
+    text, span = passage.text, passage.span
+    start = 0 if span is None or span.end <= MAX_SHOWN_CHARACTERS else max(0, span.start - MAX_SHOWN_CHARACTERS // 2)
+    end = min(len(text), start + MAX_SHOWN_CHARACTERS)
+    before, after = "…" if start else "", "…" if end < len(text) else ""
+    if span is None or not span.text:
+        return before + _one_line(text[start:end]) + after
+    end = max(end, span.end)
+    opening, closing = ("\x1b[1;7m", "\x1b[0m") if on_terminal else ("»", "«")
+    parts = text[start : span.start], opening, text[span.start : span.end], closing, text[span.end : end]
+    return before + _one_line("".join(parts)) + after
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,30 @@
+"""Train, measure and report once on a bundled dataset."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from nearfar.cli import terminal
+from nearfar.cli.common_flags import parse_flags
+from nearfar.cli.flags import FlagParser, get_argparse_options
+
+GROUP = "Training"
+
+
+def run(argv: Sequence[str]) -> None:
+    about = "Train, measure and report on data that ship with a dependency."
+    parser = FlagParser("nearfar demo", "[--out FOLDER] [--seed N] [--overwrite]", about)
+    parser.add_argument("--out", default="demo", metavar="FOLDER", help="the folder to make. Default: demo.")
+    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="names every random number. Default: 0.")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")
+    parser.add_common_flags()
+    given = parse_flags(parser, argv)
+    from nearfar.api.demo import run_demo
+
+    quiet = given.get("quiet", False)
+    table = run_demo(given["out"], given["seed"], overwrite=given.get("overwrite", False), hooks=[terminal.ProgressBar(quiet)])
+    print(table.render())
+    if not quiet:
+        print(f"The run is in {given['out']}; a browser opens {Path(given['out']) / 'report.html'}", file=sys.stderr)

@@ -1,0 +1,134 @@
+"""Train a method on your data, or resume a stopped run."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nearfar import recipes
+from nearfar.cli import terminal
+from nearfar.cli.common_flags import parse_flags
+from nearfar.cli.flags import FlagParser
+from nearfar.core import RuntimeConfig, TrainConfig, UsageError
+from nearfar.recipes import Method
+from nearfar.train.process_group import LostRankError
+
+GROUP = "Training"
+
+
+def build_fit_parser(method: Method | None) -> FlagParser:
+    """The flags of fit: its own, the recipe's where one is chosen, and those of every run and machine."""
+    known = f"recipes: {', '.join(recipes.list_methods())}, or a Python file of your own that defines one"
+    more = "" if method else "\n`nearfar fit RECIPE --help` shows the hyperparameters of a recipe too."
+    name = method.name if method else "RECIPE"
+    usage = f"--data DATA --out RUN [flags]\n       nearfar fit {name} --tiny --out RUN\n       nearfar fit --resume RUN"
+    about = f"Train {method.recipe_class.card.title if method else 'a recipe'}. Flags that are not given stay as the preset or the default has them."
+    parser = FlagParser(f"nearfar fit {name}" if method else "nearfar fit", usage if method else f"RECIPE {usage}", about, f"{known}{more}")
+    group = parser.add_argument_group("what to run")
+    group.add_argument("--out", metavar="RUN", help="the folder to make and keep the run in")
+    group.add_argument(
+        "--tiny", action="store_true", help="the recipe's settings for a look within seconds, on data that ship with a dependency"
+    )
+    group.add_argument("--paper", action="store_true", help="the settings of the recipe's paper")
+    group.add_argument("--config", metavar="FILE", help="start from the settings in a run's config.json")
+    group.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")
+    group.add_argument("--resume", metavar="RUN", help="continue a stopped run from its newest good checkpoint")
+    group.add_argument(
+        "--accept-changes",
+        action="store_true",
+        help="with --resume: use config.json even if the checkpoint was written with other settings",
+    )
+    if method:
+        parser.add_field_flags(f"{name}: its hyperparameters", method.recipe_class)
+    parser.add_field_flags("training: what else the result depends on", TrainConfig)
+    parser.add_field_flags("machine: where and how it is computed", RuntimeConfig)
+    parser.add_common_flags()
+    return parser
+
+
+def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
+    """The recipe, and the word of argv that names it (none: the file after --config does).
+
+    The word may stand anywhere. The flags of all recipes are understood first; of the words that are left some may
+    belong to the recipe's own flags, as 0.2 in `fit --temperature 0.2 simclr`: hence a known name is preferred.
+    """
+    found, words = build_fit_parser(None).parse_known_args(argv)
+    known = recipes.list_methods()
+    word = next((word for word in words if word in known or word.endswith(".py")), None)
+    word = word or next((word for word in words[:1] if not word.startswith("-")), None)
+    if word is None and "config" in found:
+        from nearfar.train.run_folder import read_config
+
+        name = read_config(found.config)["recipe"]
+        if recipes.is_user_recipe(str(name)):
+            file = name if name.endswith(".py") else "FILE"
+            raise UsageError(f"{found.config} is of {name}, a recipe of its own: `nearfar fit {file} --config …` runs it, if you trust it")
+        return name, None
+    return word, word
+
+
+def run(argv: Sequence[str]) -> None:
+    recipe, word = _chosen_recipe(argv)
+    given = parse_flags(build_fit_parser(recipes.load_method(recipe) if recipe else None), argv, positional=word)
+    quiet = given.pop("quiet", False)
+    if "resume" in given:
+        _check_resume(given, word)
+    else:
+        _check_fit(given, recipe)
+        given["config_file"] = given.pop("config", None)
+        given["preset"] = next((name for name in ("tiny", "paper") if given.pop(name, False)), None)
+    from nearfar.api.fit import fit, resume
+
+    folder = given.get("resume") or given["out"]
+    named = shlex.quote(folder)
+    watching: dict[str, Any] = {"hooks": [terminal.ProgressBar(quiet)], "progress": terminal.show_progress("reading", quiet)}
+    try:
+        if "resume" in given:
+            model = resume(folder, recipe=word, accept_changes=given.get("accept_changes", False), **watching)
+        else:
+            model = fit(recipe, **given, **watching)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_way_back(folder, recipe)) from None
+    except LostRankError as e:
+        raise LostRankError(f"{e}: {_way_back(folder, recipe)}, on any number of ranks") from e
+    if not quiet:
+        code = recipe if "resume" not in given else word
+        own = f" --recipe {shlex.quote(code)}" if code and code.endswith(".py") else ""
+        print(f"{folder}: {model.step:,} steps done. Next: `nearfar eval {named}{own}`, `nearfar report {named}{own}`", file=sys.stderr)
+
+
+def _way_back(folder: str, recipe: str | None) -> str:
+    own = f"{shlex.quote(recipe)} " if recipe and recipe.endswith(".py") else ""
+    started = (Path(folder) / "config.json").exists()
+    return f"`nearfar fit {own}--resume {shlex.quote(folder)}` goes on from here" if started else "nothing was written"
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _check_resume(given: dict[str, Any], word: str | None) -> None:
+    others = [_flag(name) for name in given if name not in ("resume", "accept_changes")] + (
+        [repr(word)] if word and not word.endswith(".py") else []
+    )
+    if others:
+        raise UsageError(f"--resume goes on with a run as it is: leave out {', '.join(others)}")
+
+
+def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
+    """What can be said before anything is read."""
+    if recipe is None:
+        raise UsageError("name a recipe, as in `nearfar fit simclr --data DATA --out RUN`; `nearfar list` shows all")
+    if given.get("accept_changes"):
+        raise UsageError("--accept-changes belongs to --resume RUN: leave it out")
+    if "out" not in given:
+        raise UsageError("--out is missing: the folder to keep the run in")
+    for one, other in (("steps", "epochs"), ("tiny", "paper"), ("tiny", "config"), ("paper", "config")):
+        if given.get(one) and given.get(other):
+            raise UsageError(f"give {_flag(one)} or {_flag(other)}, not both")
+    if not (given.keys() & {"data", "tiny", "config"}):
+        known = "'digits', a folder of images or sounds, a file of texts, a graph, …"
+        raise UsageError(f"--data is missing: {known} (`nearfar fit --help` names all; --tiny needs none)")

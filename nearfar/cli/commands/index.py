@@ -1,0 +1,104 @@
+"""Encode data and build an index; add to it, delete from it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from nearfar.cli import terminal
+from nearfar.cli.common_flags import add_model_flags, add_on_error_flag, parse_flags
+from nearfar.cli.flags import FlagParser, get_argparse_options
+from nearfar.core import UsageError
+
+GROUP = "Vectors and search"
+
+
+def build_index_parser() -> FlagParser:
+    usage = "RUN --data DATA --out INDEX\n       nearfar index INDEX --add DATA\n       nearfar index INDEX --delete NAME_OR_ROW …"
+    about = "Encode data with a run and build an index that `nearfar search` answers from; add to one; delete from one."
+    parser = FlagParser("nearfar index", usage, about)
+    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made; with --add and --delete: the index to change")
+    parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes")
+    parser.add_argument("--out", metavar="INDEX", help="the folder to make")
+    parser.add_argument("--store", metavar="STORE", help="instead of --out: file.db (milvus-lite) or http://host:19530 (a Milvus server)")
+    parser.add_argument(
+        "--index-type",
+        default="auto",
+        **get_argparse_options(Literal["auto", "exact", "hnsw", "ivf"]),
+        help="compare with all, walk a graph, or look into cells. Default: auto, by the number of vectors.",
+    )
+    parser.add_argument(
+        "--metric", default="cosine", **get_argparse_options(Literal["cosine", "dot", "l2"]), help="what is near. Default: cosine."
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the index that is there")
+    parser.add_argument("--add", metavar="DATA", help="add these data to the index, encoded by its own run")
+    parser.add_argument("--delete", metavar="NAME_OR_ROW", nargs="+", help="delete items by row (17, row:17) or name (cat.png, name:17)")
+    add_on_error_flag(parser)
+    add_model_flags(parser)
+    parser.add_common_flags()
+    return parser
+
+
+def run(argv: Sequence[str]) -> None:
+    given = parse_flags(build_index_parser(), argv)
+    if "add" in given or "delete" in given:
+        _check_change(given)
+        _change(given)
+    else:
+        _check_build(given)
+        _build(given)
+
+
+def _check_change(given: dict[str, Any]) -> None:
+    if "add" in given and "delete" in given:
+        raise UsageError("give --add or --delete, not both")
+    others = [f"--{name}" for name in ("data", "out", "store", "overwrite") if name in given]
+    if others:
+        raise UsageError(f"--add and --delete change an index that is there: leave out {', '.join(others)}")
+
+
+def _check_build(given: dict[str, Any]) -> None:
+    if "data" not in given:
+        raise UsageError("--data is missing: what to index, as `nearfar fit --data` takes it")
+    if ("out" in given) == ("store" in given):
+        raise UsageError("give --out INDEX (a folder) or --store STORE (Milvus), one of them")
+    if "moved" in given:
+        raise UsageError("--run is for an index that is there: a new one is built with RUN")
+
+
+def _build(given: dict[str, Any]) -> None:
+    from nearfar.index import index_data
+    from nearfar.index.milvus_address import is_milvus_store
+
+    target = given.get("out") or given["store"]
+    if is_milvus_store(target) != ("store" in given):
+        kinds = "--store names file.db or http://host:19530", "--out names a folder, not a .db or an address: use --store"
+        raise UsageError(f"{target!r}: {kinds['out' in given]}")
+    built = index_data(
+        given["run"],
+        given["data"],
+        target,
+        **{name: given[name] for name in ("metric", "index_type", "device")},
+        overwrite=given.get("overwrite", False),
+        recipe=given.get("recipe"),
+        on_error=given.get("on_error"),
+        progress=terminal.show_progress("embedding", given["quiet"]),
+    )
+    print(f"{built.location}: {len(built):,} vectors of {built.dim}, {built.index_type}, {built.metric}")
+    if not given["quiet"]:
+        print(f"Next: `nearfar search {shlex.quote(target)} row:0`", file=sys.stderr)
+
+
+def _change(given: dict[str, Any]) -> None:
+    from nearfar.index import add_data, open_index
+
+    opened = open_index(given["run"])
+    if "delete" in given:
+        rows = opened.delete(given["delete"])
+        print(f"{opened.location}: {len(rows):,} deleted, {len(opened):,} left")
+        return
+    model = opened.load_model(given.get("moved"), device=given["device"], recipe=given.get("recipe")).with_on_error(given.get("on_error"))
+    rows = add_data(opened, given["add"], model, progress=terminal.show_progress("embedding", given["quiet"]))
+    print(f"{opened.location}: {len(rows):,} added as rows {rows[0]} to {rows[-1]}, {len(opened):,} in all")

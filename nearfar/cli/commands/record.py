@@ -1,0 +1,49 @@
+"""Play a game at random and record its frames, sound and memory."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+
+from nearfar.cli import terminal
+from nearfar.cli.common_flags import parse_flags
+from nearfar.cli.flags import FlagParser, get_argparse_options
+from nearfar.core import UsageError
+from nearfar.core.files import resolve_writable_path
+
+GROUP = "Data"
+RECORD_EXAMPLES = """examples:
+  nearfar record pong --frames 50000 --to pong.games           about a minute, 5 MB
+  nearfar fit st-dim --data pong.games --out run               learn from it
+  nearfar eval run                                             which variables of the game's memory the vectors tell"""
+
+
+def run(argv: Sequence[str]) -> None:
+    from nearfar.data.frames.atari_ram import ANNOTATED_GAMES
+
+    about = (
+        "Play an Atari game at random and write down every fourth frame with its sound and the emulator's RAM, in one file that is read "
+        "from any place.\nThe same seed gives the same file. `nearfar fit st-dim --data FILE` learns from the frames; RAM is to evaluate."
+    )
+    parser = FlagParser("nearfar record", "GAME --frames N --to FILE.games", about, RECORD_EXAMPLES)
+    known = f"{', '.join(ANNOTATED_GAMES)}: their variables in RAM are named; or another game of ale-py, which has none"
+    parser.add_argument("game", metavar="GAME", help=known)
+    parser.add_argument("--frames", default=50_000, **get_argparse_options(int), help="how many frames to write. Default: 50000.")
+    parser.add_argument("--to", required=True, metavar="FILE", help="the file to make; its name ends in .games")
+    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="names every action. Default: 0.")
+    parser.add_argument(
+        "--sticky", default=0.25, **get_argparse_options(float), help="how often an action is kept for another step. Default: 0.25."
+    )
+    parser.add_common_flags()
+    given = parse_flags(parser, argv)
+    if not given["to"].endswith(".games"):
+        raise UsageError(f"--to {given['to']}: name a file that ends in .games, so that it is known for what it is")
+    target = resolve_writable_path(given["to"])
+    from nearfar.data.frames.game_recorder import record_game as play
+
+    quiet = given.get("quiet", False)
+    made = play(given["game"], given["frames"], target, given["seed"], given["sticky"], terminal.show_progress("playing", quiet))
+    print(f"{target}: {len(made):,} frames, {len(made.episode_lengths)} episodes, {target.stat().st_size:,} bytes")
+    if not quiet:
+        print(f"Next: `nearfar fit st-dim --data {shlex.quote(str(target))} --out RUN`", file=sys.stderr)

@@ -1,0 +1,99 @@
+"""The standard table: raw pixels, an untrained encoder and the trained one under the same protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nearfar.core import NearfarError, RandomKey, UsageError
+from nearfar.evaluate.few_labels import few_label_probe
+from nearfar.evaluate.geometry import MAX_GEOMETRY_SAMPLES, effective_rank, spread
+from nearfar.evaluate.input_checks import TestY, TrainY, check_features, standardize_columns
+from nearfar.evaluate.knn import knn
+from nearfar.evaluate.probe import linear_probe
+from nearfar.evaluate.result_table import ResultTable
+from nearfar.losses import alignment, uniformity
+
+
+@dataclass(frozen=True)
+class Features:
+    """One representation of the same samples as every other in a comparison.
+
+    `views`: features of two views of some test samples, row by row, for the alignment. `scale`: probes standardise
+    it. `baseline`: it was not trained, so that the table can say where training did not pay.
+    """
+
+    train: Tensor | np.ndarray
+    test: Tensor | np.ndarray
+    views: tuple[Tensor | np.ndarray, Tensor | np.ndarray] | None = None
+    standardize: bool = True
+    baseline: bool = False
+
+
+def build_pixel_baselines(train: Tensor, test: Tensor, views: tuple[Tensor, Tensor] | None = None) -> dict[str, Features]:
+    """The simplest baselines: images as they are, flattened, and with each pixel standardised over the training split."""
+    flat = [x.flatten(1).float() for x in (train, test, *(views or ()))]
+    scaled = standardize_columns(*flat)
+    return {
+        name: Features(x[0], x[1], views=(x[2], x[3]) if views else None, standardize=False, baseline=True)
+        for name, x in {"raw pixels": flat, "raw pixels, scaled": scaled}.items()
+    }
+
+
+def compare_features(
+    representations: Mapping[str, Features], train_y: TrainY | None = None, test_y: TestY | None = None, *, rng_key: RandomKey,
+    k: int = 20, temperature: float = 0.07, per_class: int = 5, draws: int = 10, C: float = 1.0,
+    split: str = "test", checkpoint: str = "last epoch",
+) -> ResultTable:  # fmt: skip
+    """Every representation measured alike. Without labels only the geometry remains; without views no alignment.
+
+    `split` and `checkpoint` say what the features were taken from; nothing is chosen by the numbers of the table.
+    """
+    for name, value in {"k": k, "temperature": temperature, "per_class": per_class, "draws": draws, "C": C}.items():
+        if not value > 0:
+            raise UsageError(f"--{name.replace('_', '-')} must be greater than 0, got {value}")
+    if (train_y is None) != (test_y is None):
+        raise NearfarError("compare: labels of the training and of the test split are needed both, or neither")
+    _same_samples(representations)
+    results = []
+    for name, features in representations.items():
+        train, test = check_features(features.train, f"{name}, training features"), check_features(features.test, f"{name}, test features")
+        row: dict[str, Any] = {
+            "representation": name,
+            "baseline": features.baseline,
+            "scale": features.standardize,
+            "width": train.shape[1],
+        }
+        if train_y is not None and test_y is not None:
+            few = few_label_probe(train, train_y, test, test_y, per_class, draws, C, features.standardize, rng_key=rng_key)
+            probe = linear_probe(train, train_y, test, test_y, C, features.standardize)
+            row |= {"few_labels": few.mean, "few_labels_std": few.std, "linear": probe.accuracy, "linear_converged": probe.converged}
+            row["knn"] = knn(train, train_y, test, test_y, k, temperature).accuracy
+        results.append(row | _geometry(test, features.views, rng_key))
+    protocol: dict[str, Any] = {"split": split, "checkpoint": checkpoint, "geometry_samples": MAX_GEOMETRY_SAMPLES, "seed": rng_key.seed}
+    if train_y is not None:
+        counts = torch.as_tensor(train_y).unique(return_counts=True)[1]
+        protocol |= {"k": min(k, len(train_y)), "k_asked": k, "temperature": temperature, "per_class": per_class, "draws": draws}
+        protocol |= {"short_classes": int((counts < per_class).sum()), "C": C}
+    return ResultTable(results, protocol)
+
+
+def _geometry(test: Tensor, views: tuple[Tensor | np.ndarray, Tensor | np.ndarray] | None, rng_key: RandomKey) -> dict[str, float]:
+    index = np.sort(rng_key("geometry").permutation(len(test))[:MAX_GEOMETRY_SAMPLES])
+    sample = test[torch.from_numpy(index).to(test.device)]
+    measured = {"uniformity": float(uniformity(sample)), "effective_rank": effective_rank(sample), "spread": spread(sample)}
+    if views is None:
+        return measured
+    a, b = (check_features(view, "features of the views") for view in views)
+    return {"alignment": float(alignment(a, b))} | measured
+
+
+def _same_samples(representations: Mapping[str, Features]) -> None:
+    sizes = {name: (len(f.train), len(f.test)) for name, f in representations.items()}
+    if len(set(sizes.values())) > 1:
+        raise NearfarError(f"compare: representations of different samples cannot be compared (training, test rows: {sizes})")

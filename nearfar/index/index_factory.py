@@ -1,0 +1,79 @@
+"""Build an index, and open it again: a folder, a Milvus file or a Milvus server."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.index.base_index import Index
+from nearfar.index.distance_metric import parse_metric, prepare_vectors
+from nearfar.index.faiss_engines import choose_index_type, import_faiss
+from nearfar.index.index_folder import check_new_folder
+from nearfar.index.local_index import LocalIndex
+from nearfar.index.milvus_address import is_milvus_store
+from nearfar.index.model_identity import ModelIdentity, identify_model
+from nearfar.index.row_table import RowTable
+from nearfar.train.model import Model
+
+logger = logging.getLogger("nearfar")
+
+
+def build_index(
+    vectors: Float[np.ndarray, "n d"] | Float[Tensor, "n d"],
+    row_table: RowTable | Sequence[str] | None,
+    out: str | os.PathLike | None,
+    *,
+    metric: str = "cosine",
+    index_type: str = "auto",
+    model: ModelIdentity | Model | None = None,
+    overwrite: bool = False,
+) -> Index:
+    """An index of vectors; row i of the table is row i of the index.
+
+    row_table  what the rows are: a `RowTable`, or names; None: "row 0", "row 1", …
+    out     the folder to make, or a Milvus store (file.db, http://host:19530, http://host:19530/COLLECTION); None: in memory only
+    metric  "cosine", "dot" or "l2"
+    index_type  "exact", "hnsw" or "ivf"; "auto": by the number of vectors
+    model   what made the vectors, so that queries can be encoded by it and by nothing else
+    """
+    chosen_metric = parse_metric(metric)
+    table = prepare_vectors(vectors, chosen_metric)
+    if not len(table):
+        raise UsageError("there are no vectors to build an index of")
+    named = RowTable.resolve(row_table, len(table))
+    chosen, why = choose_index_type(index_type, len(table))
+    logger.log(logging.INFO if index_type == "auto" else logging.DEBUG, why)
+    made_by = identify_model(model) if isinstance(model, Model) else model
+    what: dict[str, Any] = {"index_type": chosen, "metric": chosen_metric, "model_identity": made_by, "overwrite": overwrite}
+    if out is not None and is_milvus_store(out):
+        from nearfar.index.milvus_index import MilvusIndex
+
+        return MilvusIndex.create(table, named, os.fspath(out), **what)
+    return LocalIndex.create(table, named, out, **what)
+
+
+def open_index(path_or_store: str | os.PathLike) -> Index:
+    """An index that was built before; every byte of a folder is checked first."""
+    if is_milvus_store(path_or_store):
+        from nearfar.index.milvus_index import MilvusIndex
+
+        return MilvusIndex.open(os.fspath(path_or_store))
+    return LocalIndex.open(path_or_store)
+
+
+def check_index_target(out: str | os.PathLike, overwrite: bool = False) -> None:
+    """Refuse what could not be written to or with, before hours of embedding."""
+    if is_milvus_store(out):
+        from nearfar.index.milvus_index import check_new_store
+
+        check_new_store(os.fspath(out), overwrite)
+    else:
+        import_faiss()
+        check_new_folder(out, overwrite)

@@ -1,0 +1,85 @@
+"""Passages of an index that answer a question, with the answer marked by a reader."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from nearfar.core import NearfarError, UsageError
+from nearfar.index.base_index import Index
+from nearfar.index.bm25 import BM25, build_bm25, compute_passages_digest, load_bm25
+from nearfar.index.local_index import LocalIndex
+from nearfar.index.passage_reader import PassageReader, Span
+from nearfar.index.retrievers import DenseRetriever, HybridRetriever, LexicalRetriever, Retriever
+from nearfar.train.model import Model
+
+RetrievalMode = Literal["hybrid", "dense", "words"]
+
+
+logger = logging.getLogger("nearfar")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage that was found, and the best answer in it where a reader looked for one."""
+
+    row: int
+    name: str
+    score: float
+    text: str
+    span: Span | None = None
+
+
+def open_retriever(index: Index, load_model: Callable[[], Model], mode: RetrievalMode = "hybrid", weight: float = 0.5) -> Retriever:
+    """What answers questions from an index. `trained` is called only if vectors are needed."""
+    if mode == "dense":
+        return DenseRetriever(load_model(), index)
+    rows, texts = read_index_texts(index)
+    lexical = LexicalRetriever(_get_bm25(index, texts), rows)
+    return lexical if mode == "words" else HybridRetriever(lexical, DenseRetriever(load_model(), index), weight)
+
+
+def answer_question(question: str, index: Index, retriever: Retriever, k: int = 5, reader: PassageReader | None = None) -> list[Passage]:
+    """The k best passages, the best first; with a reader, the best span of each."""
+    hits = retriever.search([question], k)
+    items = index.describe_rows(hits.rows[0])
+    texts = [item.get("text") or "" for item in items]
+    spans = reader.read([question] * len(texts), texts) if reader else [None] * len(texts)
+    found = zip(items, hits.scores[0], texts, spans, strict=True)
+    passages = [Passage(item["row"], item["name"], float(score), text, span) for item, score, text, span in found]
+    return (
+        [p for p in passages if p.score > 0] if isinstance(retriever, LexicalRetriever) else passages
+    )  # without a common word none is found
+
+
+def read_index_texts(index: Index) -> tuple[np.ndarray, list[str]]:
+    """Every row that can be found, with its text."""
+    if not isinstance(index, LocalIndex):
+        raise UsageError(f"a search by words reads all texts, which {index.location} keeps elsewhere: use --how dense")
+    rows = np.setdiff1d(np.arange(index.next_row), index.deleted_rows)
+    texts = [item.get("text") for item in index.describe_rows(rows)]
+    if not texts or any(text is None for text in texts):
+        raise UsageError(f"{index.location} is no index of texts: `nearfar search` finds its items")
+    return rows, [text for text in texts if text is not None]
+
+
+def _get_bm25(index: Index, texts: list[str]) -> BM25:
+    """BM25 of the texts: kept beside the index, made anew when they have changed."""
+    folder = Path(index.location)
+    if folder.is_dir():
+        try:
+            kept = load_bm25(folder)
+            if kept.passages_digest == compute_passages_digest(texts):
+                return kept
+        except NearfarError as e:
+            logger.debug("%s", e)
+    words = build_bm25(texts)
+    if folder.is_dir() and os.access(folder, os.W_OK):
+        words.save(folder)
+    return words

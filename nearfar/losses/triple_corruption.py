@@ -1,0 +1,26 @@
+"""False triples for relations: one end of a true one is exchanged."""
+
+from __future__ import annotations
+
+from jaxtyping import Int
+from torch import Tensor
+
+from nearfar.core.errors import UsageError
+from nearfar.core.random_key import RandomKey
+
+
+def corrupt_triples(
+    triples: Int[Tensor, "n 3"], num_entities: int, num_corruptions: int, rng_key: RandomKey, slots: Int[Tensor, " n"]
+) -> Int[Tensor, "n {num_corruptions} 3"]:
+    """k corruptions of each (head, relation, tail): head *or* tail, by the toss of a coin, becomes another random entity.
+
+    Corrupting tails alone would leave the model untrained in what is asked of it half of the time, (?, relation, tail).
+
+    Reference: Bordes et al., Translating Embeddings for Modeling Multi-relational Data, NIPS 2013.
+    """
+    if num_entities < 2:
+        raise UsageError(f"corrupt_triples: there must be at least two entities, got {num_entities}")
+    side = 2 * rng_key("side").integers(slots, 2, num_corruptions)[:, :, None]
+    away = 1 + rng_key("entity").integers(slots, num_entities - 1, num_corruptions)[:, :, None]
+    changed = triples[:, None].repeat(1, num_corruptions, 1)
+    return changed.scatter(2, side, (changed.gather(2, side) + away) % num_entities)

@@ -1,0 +1,80 @@
+"""Data of a trained model: its own splits, and views of samples drawn as in training."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from nearfar.core import Plan, RandomKey, Rows, TrainConfig, UsageError
+from nearfar.core.progress import ProgressCallback
+from nearfar.data import Splits
+from nearfar.train.model import Model
+from nearfar.train.run_folder import RunFolder
+
+ViewPair = tuple[Tensor, Tensor]
+"""Two views of the same samples, row by row."""
+MAX_PAIRS = 24
+"""How many positive pairs a report shows."""
+
+
+def load_model_splits(model: Model, data: Any = None, progress: ProgressCallback | None = None) -> Splits:
+    """The run's own data, divided as in training; or other data, brought to the run's size.
+
+    Data of another name may be the run's own too, with labels now say: a split drawn anew would depend on the labels, and test on
+    what was trained on.
+    """
+    config = model.config
+    source = get_training_data_source(config, model.run_folder) if data is None else data
+    if isinstance(source, (str, os.PathLike)) and os.path.abspath(os.path.expanduser(source)) == os.path.abspath(config.data):
+        splits = model.inputs.load_splits(source, config, model.test_ids, progress)
+        if model.data_fingerprint and splits.train.fingerprint != model.data_fingerprint:
+            since = f"{config.data} has changed since {_called(model.run_folder)} was trained"
+            raise UsageError(f"{since}: what is test now may have been trained on")
+        return splits
+    splits = model.inputs.load_splits(source, config, None, progress)
+    if model.test_ids is None or splits.test_ids is None or splits.test_ids == model.test_ids:
+        return splits
+    if len(splits.train) + len(splits.test_ids) != model.net.sizes["n"] + len(model.test_ids):
+        return splits
+    as_trained = model.inputs.load_splits(source, config, model.test_ids, progress)
+    return as_trained if as_trained.train.fingerprint == model.data_fingerprint else splits
+
+
+def get_training_data_source(config: TrainConfig, folder: RunFolder | None) -> str:
+    """What the run was trained on, if it can be opened again."""
+    if not config.data:
+        raise UsageError(f"{_called(folder)} was trained on an array: hand the data in again (data=…, or --data)")
+    return config.data
+
+
+def _called(folder: RunFolder | None) -> str:
+    return str(folder.path) if folder else "this run"
+
+
+def draw_test_views(model: Model, data: Any, count: int) -> ViewPair | None:
+    """Two views of samples from all over the data, which may be sorted by class, drawn as in training but with random numbers of
+    their own; None if the recipe has no two."""
+    rng_key = RandomKey(model.config.seed)("evaluate", "views")
+    try:
+        things = model.recipe.similarity(model.net).count(data)
+    except UsageError:  # these data lack what is learned from, labels say; views need none
+        things = len(data)
+    ids = np.sort(rng_key("rows").permutation(things)[:count])
+    return _two_views(model, data, Rows(ids, ids, ids), rng_key)
+
+
+def draw_first_pairs(model: Model, data: Any) -> ViewPair | None:
+    """The first positive pairs of the training's first step, as the model saw them: the same rows, keys and views."""
+    rng_key = RandomKey(model.config.seed)
+    count = model.recipe.similarity(model.net).count(data)
+    rows = Plan(count, model.config.batch_size or 1, rng_key).get_rows(0)[:MAX_PAIRS]
+    return _two_views(model, data, rows, rng_key("view"))
+
+
+def _two_views(model: Model, data: Any, rows: Rows, rng_key: RandomKey) -> ViewPair | None:
+    similarity = model.recipe.similarity(model.net)
+    views = similarity.view(similarity.read(data, rows, RandomKey(model.config.seed)("read")), rows, rng_key)
+    return (views["v0"], views["v1"]) if "v1" in views else None
