@@ -28,7 +28,8 @@ from nearfar.data import Images, load_images
 from nearfar.evaluate import knn, linear_probe
 
 SETTINGS = {
-    "encoder": "convnet-gn", "patches_per_side": 7, "min_steps_ahead": 2, "steps_ahead": 5, "batch_size": 128, "steps": 4000, "lr": 1e-3, "weight_decay": 1e-4,
+    "encoder": "convnet-gn", "patches_per_side": 7, "min_steps_ahead": 2, "steps_ahead": 5, "batch_size": 128, "steps": 4000,
+    "lr": 1e-3, "weight_decay": 1e-4,
     "precision": "bf16",
 }  # fmt: skip
 TRAINED, FLOORS, METRICS = "trained encoder", ("untrained encoder", "raw pixels"), ("linear", "knn")

@@ -39,7 +39,8 @@ from nearfar.modalities.image import read_raw_pixels
 from nearfar.recipes import load_method
 
 COMMON: dict[str, Any] = {
-    "image_size": 32, "encoder": "convnet", "text_encoder": "bag", "vocab_size": 2048, "max_length": 24, "batch_size": 128, "epochs": 50, "lr": 2e-3,
+    "image_size": 32, "encoder": "convnet", "text_encoder": "bag", "vocab_size": 2048, "max_length": 24, "batch_size": 128,
+    "epochs": 50, "lr": 2e-3,
     "weight_decay": 0.1, "dropout": 0.3, "min_crop_scale": 0.85, "prompts": ("{}",),
 }  # fmt: skip
 LARGE = {"image_size": 64, "encoder": "resnet18", "epochs": 100, "lr": 1e-3}

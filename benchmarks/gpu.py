@@ -233,6 +233,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     args = parser().parse_args()
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # many processes share the cores
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         run_checks(report, args, Path(folder))

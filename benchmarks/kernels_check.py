@@ -13,7 +13,6 @@ import sys
 import torch
 from torch.nn import functional as F
 
-from nearfar import Scores
 from nearfar.losses import clip, debiased, info_nce
 from nearfar.scores import Scores, dot
 

@@ -29,7 +29,8 @@ from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, Imag
 PUBLISHED = 0.853
 METHOD = {"queue_size": 4096, "ema_momentum": 0.99, "temperature": 0.1, "symmetric": True, "batch_norm_groups": 8}
 TRAINING: dict[str, Any] = {
-    "encoder": "resnet18", "batch_size": 512, "epochs": 200, "optimizer": "sgd", "momentum": 0.9, "decay_params": "all", "warmup_ratio": 0.0,
+    "encoder": "resnet18", "batch_size": 512, "epochs": 200, "optimizer": "sgd", "momentum": 0.9, "decay_params": "all",
+    "warmup_ratio": 0.0,
     "precision": "bf16", "compile": True, "log_every": 50,
 }  # fmt: skip
 SUM = {"lr": 0.12, "weight_decay": 2.5e-4}

@@ -46,7 +46,9 @@ METHODS: dict[str, dict[str, Any]] = {
     "bert-whitening": {"pooling": "mean"},
     "simcse-sup": {"batch_size": 256, "epochs": 3, "lr": 1e-4, "weight_decay": 0.0, "pooling": "mean"},
     "sentence-bert": {"batch_size": 64, "epochs": 2, "lr": 1e-4, "weight_decay": 0.01, "pooling": "mean"},
-    "quick-thought": {"encoder": "gru", "vocab_size": 16384, "batch_size": 64, "consecutive_sentences": 16, "epochs": 2, "lr": 1e-3, "grad_clip": 1.0},
+    "quick-thought": {
+        "encoder": "gru", "vocab_size": 16384, "batch_size": 64, "consecutive_sentences": 16, "epochs": 2, "lr": 1e-3, "grad_clip": 1.0,
+    },
 }  # fmt: skip
 TRIALS: dict[str, dict[str, dict[str, Any]]] = {
     "simcse-unsup": {

@@ -77,7 +77,8 @@ def main() -> None:
     print(render_sts(ours | floors))
     for title, measured in geometry.items():
         print(
-            f"{title}: mean cosine {measured.mean_cosine:.3f}, partition {measured.partition_isotropy:.3f}, rank {measured.effective_rank:.1f}"
+            f"{title}: mean cosine {measured.mean_cosine:.3f}, partition {measured.partition_isotropy:.3f}, "
+            f"rank {measured.effective_rank:.1f}"
         )
     result = {
         "encoder": name,

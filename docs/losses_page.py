@@ -157,8 +157,25 @@ def _entry(entry: Entry) -> str:
     signature = ", ".join(_written(p) for p in inspect.signature(entry.function).parameters.values())
     module = entry.function.__module__.rsplit(".", 1)[1]
     text = _math(inspect.getdoc(entry.function) or "")
+    text = _arguments_as_lists(text)
     text = re.sub(r"^((?:Shapes|Requirements|Relations|Reference)[^:\n]*):", r"**\1:**", text, flags=re.MULTILINE)
     return f"### {entry.name}\n\n`{entry.name}({signature})`, in `losses/{module}.py`\n\n{_linked(text, entry.name)}\n\n"
+
+
+def _arguments_as_lists(text: str) -> str:
+    """Write the blocks `Args:`, `Returns:` and `Raises:` of a docstring as Markdown lists."""
+    lines, inside = [], False
+    for line in text.split("\n"):
+        if re.fullmatch(r"(Args|Returns|Raises):", line):
+            lines += [f"**{line}**", ""]
+            inside = True
+        elif inside and line.startswith("    "):
+            named = re.match(r"    (\w+): (.*)", line)
+            lines.append(f"- `{named[1]}`: {named[2]}" if named else "  " + line.strip())
+        else:
+            inside = False if line else inside
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def _written(parameter: inspect.Parameter) -> str:

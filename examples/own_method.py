@@ -39,7 +39,8 @@ class WarmSimCLR(Recipe):
         return choose_views(net.sizes, simclr_views)
 
     def build(self, sizes, encoder):
-        return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim), log_temperature=nn.Parameter(torch.tensor(math.log(self.temperature))))
+        log_temperature = nn.Parameter(torch.tensor(math.log(self.temperature)))
+        return Net(encoder=encoder, head=mlp(encoder.dim, encoder.dim, self.dim), log_temperature=log_temperature)
 
     def embed(self, net, x, rng_key):
         return {v: net.head(net.encoder(x[v])) for v in ("v0", "v1")}

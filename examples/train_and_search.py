@@ -1,4 +1,4 @@
-"""Train on images without labels, then find the nearest neighbours of one of them. Half a minute on a CPU."""
+"""Train on images without labels, then find the nearest neighbors of one of them. Half a minute on a CPU."""
 
 from sklearn.datasets import load_digits
 

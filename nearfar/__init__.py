@@ -1,10 +1,12 @@
-"""nearfar: contrastive representation learning as one system. Pull the alike near, push the rest far.
+"""nearfar: contrastive representation learning.
+
+Pull similar samples together, push others apart.
 
     run = nearfar.fit("simclr", data="digits", steps=300)      train
     nearfar.load("RUN").encode(images)                         use
-    info_nce(pairs(a, b) / tau).mean()                         the losses alone, in anybody's loop
+    info_nce(pairs(a, b) / tau).mean()                         the losses alone, in any training loop
 
-Names are imported when first used: `import nearfar` itself costs nothing, not even torch.
+Names are imported when first used. `import nearfar` itself is fast and does not import torch.
 """
 
 from __future__ import annotations

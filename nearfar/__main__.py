@@ -1,4 +1,4 @@
-"""`python -m nearfar`."""
+"""Entry point of `python -m nearfar`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from nearfar.cli.main import main
 
 
 def _leave(code: int) -> None:
-    """End the process; one of several ranks without taking the interpreter apart.
+    """End the process.
 
-    The threads of a process group may still be letting go of tensors, for which they need the interpreter: one that finds it
-    half gone aborts the process, and torchrun would call a finished run a failure.
+    Skip the interpreter's shutdown if this process is one of several ranks. Threads of a process group may
+    still release tensors, and they need the interpreter for this. If the interpreter is partly shut down,
+    such a thread aborts the process. torchrun would then report a finished run as failed.
     """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         sys.exit(code)

@@ -1,15 +1,17 @@
-r"""A scikit-learn transformer that learns its features by contrast, without labels.
+r"""Scikit-learn transformer that learns its features by contrast, without labels.
 
     from nearfar.sklearn import Embedder
+
     make_pipeline(Embedder(), LogisticRegression()).fit(X, y)
     Embedder(recipe="byol", shape=(28, 28), steps=1000).fit(images.reshape(len(images), -1))
 
-Rows of numbers: SimCLR, with feature cutoff and noise for views. A row is standardised; of each view every feature is lost (becomes its
-mean, 0) with probability `cutoff`, and noise is added,
+Rows of numbers use SimCLR with feature cutoff and noise as views. A row is standardized. In each view every
+feature is dropped (set to its mean, 0) with probability p (`cutoff`), and noise is added:
 
 $$v = m \odot x + \sigma \epsilon, \qquad m_j \sim \mathrm{Bernoulli}(1 - p), \quad \epsilon_j \sim N(0, 1)$$
 
-and the two views of a row must find each other among those of the batch. Images (`shape`): any image recipe of nearfar.
+Each view of a row must identify the other one among the views of the batch. Images (`shape`) use any image
+recipe of nearfar.
 
 References: Chen et al., arXiv:2002.05709 (SimCLR); Shen et al., arXiv:2009.13818 (feature cutoff).
 """
@@ -45,35 +47,43 @@ from nearfar.train.session import TrainingSession, pick_device
 from nearfar.train.training_loop import train
 
 HIDDEN_DIM = 128
-"""Of the hidden layers of the encoder of rows."""
+"""Width of the hidden layers in the encoder of rows."""
 SETTINGS_WITHOUT_EFFECT = {
     "data": "the data are fit(X)",
     "device": "give it as device=",
     **dict.fromkeys(("on_error", *(name for name in MODALITY_SETTINGS if name not in ImageInputs.used_settings)), "X is images, in memory"),
     **dict.fromkeys(("deterministic", "eval_every", "log_every", "save_every"), "nearfar.fit does that"),
 }
-"""Settings of a run or a machine that nothing here looks at, and why."""
+"""Settings without effect in this class, with the reason."""
 
 
 class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Features learned by contrast.
+    """Transformer with features learned by contrast.
 
-    recipe        for rows "simclr"; for images any image recipe by name (`nearfar list`), or a Recipe
-    dim           features that come out, of rows (None: 64); of images these are the encoder's, and dim is the recipe's own
-    shape         (height, width), (channels, height, width) or (height, width, channels) of the image that a row holds; None: no image
-    steps, batch_size, lr      the length of the training, rows a step (at most all), the learning rate
-    temperature                of the loss (None: 0.5 for rows, the recipe's own for images)
-    cutoff, noise              how much the views of rows are changed (None: 0.3 and 0.1)
-    settings      more settings of an image recipe, its run or machine, by name: {"encoder": "resnet18"}
-    random_state  a whole number names all random numbers; None or a RandomState draws one
-    device        auto, cpu, cuda or cuda:N
+    Args:
+        recipe: "simclr" for rows; for images any image recipe by name (`nearfar list`), or a Recipe.
+        dim: number of output features for rows (None: 64). For images the encoder sets this number, and dim
+            is a setting of the recipe.
+        shape: (height, width), (channels, height, width) or (height, width, channels) of the image in a row.
+            None: no image.
+        steps: number of training steps.
+        batch_size: rows per step, at most all rows.
+        lr: learning rate.
+        temperature: temperature of the loss. None: 0.5 for rows, the recipe's default for images.
+        cutoff: probability of dropping a feature in a view of a row. None: 0.3.
+        noise: standard deviation of the noise in a view of a row. None: 0.1.
+        settings: more settings of an image recipe, its run or machine, by name: {"encoder": "resnet18"}.
+        random_state: random seed. None or a RandomState draws one.
+        device: auto, cpu, cuda or cuda:N.
 
-    For images dim, temperature, cutoff and noise are hyperparameters of the recipe: one that it does not have is refused.
+    For images dim, temperature, cutoff and noise are hyperparameters of the recipe. `fit` raises ValueError
+    if the recipe does not have them.
 
-    After `fit`: `net_` (the trained net), `recipe_`, `n_features_in_`. Labels are used by recipes that learn from labels only.
+    After `fit`: `net_` (the trained net), `recipe_`, `n_features_in_`. Only recipes that learn from labels
+    use labels.
     """
 
-    # Without types: scikit-learn wants wrong values to be found by `fit`, and types are checked at run time where tests run.
+    # No type annotations: scikit-learn expects `fit` to find wrong values, and tests check types at run time.
     def __init__(
         self,
         recipe="simclr",
@@ -104,6 +114,10 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.device = device
 
     def fit(self, X: Any, y: Any = None) -> Embedder:
+        """Train on the rows of X, (n, f).
+
+        Recipes that learn from labels need y, (n,).
+        """
         X = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         chosen, data = self._rows(X) if self.shape is None else self._images(X, y)
         init_source = load_init_source(chosen.config.init_from) if chosen.config.init_from else None
@@ -115,13 +129,14 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         self.recipe_ = session.recipe
         self.net_ = session.net.cpu().eval().requires_grad_(False)
         if self.shape is None:
-            self.net_ = self.net_.double()  # so that a row's features do not depend on the rows beside it, beyond the last bits
+            self.net_ = self.net_.double()  # a row's features then depend on other rows only in the last bits
             self._n_features_out = chosen.recipe.dim  # type: ignore[attr-defined]
         else:
             self._n_features_out = int(self.net_.encoder.dim)
         return self
 
     def transform(self, X: Any) -> Float64[np.ndarray, "n d"]:
+        """Return the features of the rows of X, (n, d)."""
         check_is_fitted(self)
         X = validate_data(self, X, dtype=np.float64, reset=False)
         if self.shape is None:
@@ -158,12 +173,15 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return chosen, self._pixels(X, chosen.config.image_size, y if chosen.recipe.uses_labels else None)
 
     def _given(self) -> dict[str, Any]:
-        """The hyperparameters that are not left to the recipe, as Python's own numbers."""
+        """Return the given hyperparameters as Python numbers."""
         given = {"dim": self.dim, "temperature": self.temperature, "cutoff": self.cutoff, "noise": self.noise}
         return {name: np.asarray(value).item() for name, value in given.items() if value is not None}
 
     def _that_apply(self, chosen: ResolvedSettings) -> dict[str, Any]:
-        """Those for a recipe for images: none may be ignored, or a search over it would compare equal models."""
+        """Return the given hyperparameters for an image recipe.
+
+        Unknown ones raise an error. If they were ignored, a hyperparameter search would compare equal models.
+        """
         given, known = self._given(), get_field_names(type(chosen.recipe))
         for name in given:
             if name not in known:
@@ -178,7 +196,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
         return {"steps": int(self.steps), "batch_size": min(int(self.batch_size), n), "lr": float(self.lr), "seed": seed}
 
     def _pixels(self, X: Float64[np.ndarray, "n f"], size: int | None, y: Any = None) -> Any:
-        """Rows as grey levels: the training's smallest value is black, its largest white."""
+        """Convert rows to gray levels: the smallest training value is black, the largest is white."""
         assert self.shape is not None
         unit = ((X - self.low_) / max(self.high_ - self.low_, 1e-12)).clip(0, 1).reshape(-1, *self.shape)
         return load_all_images(unit if y is None else (unit, np.asarray(y)), image_size=size).train
@@ -186,7 +204,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
 @dataclass(frozen=True, eq=False)
 class RowData:
-    """Standardised rows, behind the interface of images."""
+    """Standardized rows with the interface of an image dataset."""
 
     rows: Float32[np.ndarray, "n f"]
     labels: None = None
@@ -198,22 +216,26 @@ class RowData:
         return len(self.rows)
 
     def read(self, ids: np.ndarray) -> Float32[Tensor, "n f"]:
+        """Return the rows with the given ids, (n, f)."""
         return torch.from_numpy(self.rows[ids])
 
     def drop_labels(self) -> RowData:
+        """Return the same data. Rows have no labels."""
         return self
 
     @property
     def fingerprint(self) -> str:
+        """Return a hash of the rows."""
         return hash_bytes(np.ascontiguousarray(self.rows).tobytes())
 
     def sizes(self) -> dict[str, Any]:
+        """Return the number of rows and of features."""
         return {"n": len(self.rows), "features": self.rows.shape[1]}
 
 
 @dataclass(frozen=True)
 class RowViews(Similarity):
-    """Two views of each row, {"v0": (n, f), "v1": (n, f)}: feature cutoff, then noise."""
+    """Two views of each row by feature cutoff and noise: {"v0": (n, f), "v1": (n, f)}."""
 
     cutoff: float
     noise: float
@@ -232,7 +254,7 @@ class RowViews(Similarity):
 
 @dataclass(frozen=True)
 class RowSimCLR(Recipe):
-    """SimCLR on standardised rows, with a small MLP for an encoder."""
+    """SimCLR on standardized rows with a small MLP as encoder."""
 
     card = Card(
         title="SimCLR on rows",

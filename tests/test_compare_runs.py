@@ -40,7 +40,8 @@ def runs(tmp_path_factory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     data, other = images(folder / "data.npz", 150), images(folder / "other.npz", 120)
     asked = {
-        "a0": ("simclr", data, {}), "a1": ("simclr", data, {"seed": 1}), "b": ("simclr", data, {"temperature": 0.1}), "c": ("byol", data, {}),
+        "a0": ("simclr", data, {}), "a1": ("simclr", data, {"seed": 1}), "b": ("simclr", data, {"temperature": 0.1}), "c": ("byol",
+        data, {}),
         "elsewhere": ("simclr", other, {}),
     }  # fmt: skip
     for name, (recipe, source, settings) in asked.items():

@@ -71,7 +71,7 @@ def test_healthy_runs_get_no_finding(name, tmp_path):
     assert found.findings == []
     assert "No finding" in found.render()
     assert "leaked" in found.symptoms
-    assert found.list_not_examined == {"simclr": [], "simcse-unsup": ["views too strong"]}.get(
+    assert found.problems_not_examined == {"simclr": [], "simcse-unsup": ["views too strong"]}.get(
         name, ["temperature too low", "temperature too high", "false negatives"]
     )
 
@@ -127,7 +127,7 @@ def test_vectors_of_free_length_have_no_temperature_that_is_too_low(tmp_path):
     symptoms = diagnose(model).symptoms
     assert symptoms["length"] == pytest.approx(5, abs=3)
     assert [f.name for f in find_problems(symptoms | cone, model)] == ["collapse"]
-    assert "temperature too low" in Diagnosis([], symptoms).list_not_examined
+    assert "temperature too low" in Diagnosis([], symptoms).problems_not_examined
     unit = fit("dpr", preset="tiny", steps=1, score="cosine")
     assert "length" not in diagnose(unit).symptoms
     assert [f.name for f in find_problems(diagnose(unit).symptoms | cone, unit)] == ["temperature too low"]
@@ -138,7 +138,7 @@ def test_every_ailment_explains_its_threshold_and_is_looked_for():
         assert ailment.origin
         assert set(ailment.unless) <= {a.name for a in PROBLEMS}
         ailment.description.format(**{limit.measure: 0.5 for limit in ailment.limits})
-    assert set(Diagnosis([], {}).list_not_examined) == {a.name for a in PROBLEMS}
+    assert set(Diagnosis([], {}).problems_not_examined) == {a.name for a in PROBLEMS}
 
 
 def test_match_rate_counts_partners_that_are_nearest():

@@ -128,13 +128,13 @@ def test_the_reader_loss_is_the_probability_of_all_right_places():
 
 
 def test_the_reader_learns_to_mark_what_is_asked_for():
-    """A word before a colour, and a number; the question's kind decides which of them is the answer."""
+    """A word before a color, and a number; the question's kind decides which of them is the answer."""
     colours, numbers_ = ["red", "green", "blue", "black"], ["seven", "nine", "twelve", "forty"]
     rows = [
         (q, f"The old box was {c} and held {n} keys .", a)
         for c in colours
         for n in numbers_
-        for q, a in (("Which colour ?", c), ("How many ?", n))
+        for q, a in (("Which color ?", c), ("How many ?", n))
     ]
     test, learn = rows[::5], [row for i, row in enumerate(rows) if i % 5]
     data = build_texts({name: [row[i] for row in learn] for i, name in enumerate(("question", "passage", "answer"))}, "boxes")
@@ -144,13 +144,13 @@ def test_the_reader_learns_to_mark_what_is_asked_for():
     spans = PassageReader.from_model(trained).read([q for q, _, _ in test], [p for _, p, _ in test])
     assert sum(span.text == answer for span, (_, _, answer) in zip(spans, test, strict=True)) >= len(test) - 1
     assert all(passage[span.start : span.end] == span.text for span, (_, passage, _) in zip(spans, test, strict=True))
-    assert PassageReader.from_model(trained).read(["Which colour ?"], [""])[0].text == ""
+    assert PassageReader.from_model(trained).read(["Which color ?"], [""])[0].text == ""
 
 
 def test_an_evaluation_of_a_reader_is_exact_match_and_f1_beside_simple_answers(monkeypatch):
     """What it marks in the test split's passages, against a loop over the reader's own answers; equal pairs share their answers."""
     colours, numbers_ = ["red", "green", "blue", "black"], ["seven", "nine", "twelve", "forty"]
-    rows = [("Which colour ?", f"Nobody looks here . Its colour was {c} . It held {n} keys .", c) for c in colours for n in numbers_]
+    rows = [("Which color ?", f"Nobody looks here . Its color was {c} . It held {n} keys .", c) for c in colours for n in numbers_]
     rows += [(q, p, f"was {a}") for q, p, a in rows]  # the same question, answered in other words
     data = {name: [row[i] for row in rows] for i, name in enumerate(("question", "passage", "answer"))}
     trained = nearfar.fit(
@@ -168,7 +168,7 @@ def test_an_evaluation_of_a_reader_is_exact_match_and_f1_beside_simple_answers(m
     assert after["f1"] >= after["exact"] > before["exact"]
     assert [r["baseline"] for r in found.table.results] == [True, True, True, False]
     assert words["exact"] == words["f1"] == 0
-    assert sentence["exact"] == 0, "a sentence is more than a colour"
+    assert sentence["exact"] == 0, "a sentence is more than a color"
     assert sentence["f1"] > 0
     assert "exact match" in found.table.render()
     monkeypatch.setitem(sys.modules, "bm25s", None)

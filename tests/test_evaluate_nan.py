@@ -134,7 +134,8 @@ MEASURES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
         lambda a, b: variables.evaluate_atari_probes(a, coded, np.arange(N) > 15, b, coded, ("v", "w"), rng_key), (x, other),
     ),
     "word_similarity.score_word_similarity": (
-        lambda z: words.score_word_similarity(z, number, words.RatedWordPairs(((texts[0], texts[1]), (texts[2], texts[3])), (0.0, 1.0))), (x,),
+        lambda z: words.score_word_similarity(z, number, words.RatedWordPairs(((texts[0], texts[1]), (texts[2], texts[3])), (0.0,
+        1.0))), (x,),
     ),
     "word_similarity.score_analogies": (lambda z: words.score_analogies(z, number, {"s": [tuple(texts[:4])]}), (x,)),
 }  # fmt: skip
@@ -154,7 +155,7 @@ WITHOUT_NUMBERS = {
 OF_MEASURED = {
     "sts.compare_sts": "of measurements that `measure_sts` made",
     "sts.render_sts": "likewise",
-    "senteval_transfer.measure_transfer": "reads files; its features go through `as_features` in `_table`, tested in test_evaluate_transfer.py",
+    "senteval_transfer.measure_transfer": "reads files; features go through `as_features` in `_table`, tested in test_evaluate_transfer.py",
     "tied_scores.count_above_and_tied": "rejects nothing itself: the callers, `hits_at` and `recall_at_1`, do",
     "tied_scores.compute_hit_probability": "of counts",
     "stored_results.read_stored_results": "reads a file",

@@ -1,4 +1,4 @@
-"""kNN against a loop and against scikit-learn; neighbours for the report."""
+"""kNN against a loop and against scikit-learn; neighbors for the report."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_knn_is_the_naive_loop(k, tau):
 
 def test_knn_agrees_with_scikit_learn(digits):
     train_x, train_y, test_x, test_y = digits
-    # On unit vectors cos = 1 - d^2 / 2, so Euclidean neighbours are cosine neighbours.
+    # On unit vectors cos = 1 - d^2 / 2, so Euclidean neighbors are cosine neighbors.
     unit = [torch.nn.functional.normalize(x.double(), dim=1).numpy() for x in (train_x, test_x)]
     reference = KNeighborsClassifier(20, weights=lambda d: np.exp((1 - d**2 / 2) / 0.07), algorithm="brute").fit(unit[0], train_y.numpy())
     found = knn(train_x, train_y, test_x, test_y, k=20, temperature=0.07)

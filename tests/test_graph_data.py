@@ -261,7 +261,7 @@ def test_a_folder_of_tudataset_is_the_same_set(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TWO_GRAPHS.replace("5 2 0 2", "5 2 0 3"), "line 4: a neighbour is none of the graph's nodes 0 … 2"),
+        (TWO_GRAPHS.replace("5 2 0 2", "5 2 0 3"), "line 4: a neighbor is none of the graph's nodes 0 … 2"),
         (TWO_GRAPHS.replace("5 2 0 2", "5 2 0"), "line 4: 1 whole numbers where 2"),
         (TWO_GRAPHS.replace("2 -1", "2 minus"), "line 6: invalid literal"),
         (TWO_GRAPHS.rsplit("5", 1)[0], "ends too early"),

@@ -20,7 +20,7 @@ from nearfar.index.index_folder import lock_index_folder
 
 
 def table(n: int = 400, d: int = 12, seed: int = 0) -> np.ndarray:
-    """Forty clusters: neighbours that an approximate search can be asked for."""
+    """Forty clusters: neighbors that an approximate search can be asked for."""
     draw = np.random.default_rng(seed)
     return (draw.normal(size=(40, d))[draw.integers(40, size=n)] + 0.3 * draw.normal(size=(n, d))).astype(np.float32)
 

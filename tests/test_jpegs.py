@@ -33,7 +33,7 @@ def streamed(monkeypatch):
 
 
 def photo(seed: int, width: int, height: int) -> Image.Image:
-    """Smooth shapes of random colours."""
+    """Smooth shapes of random colors."""
     draw = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / max(width, height)
     waves = [np.sin(6 * (draw.normal() * x + draw.normal() * y) + draw.uniform(0, 6)) for _ in range(3)]
@@ -58,7 +58,7 @@ def steps_of(data: Images, similarity: ImageViews, batch: int, chunk: int | None
 
 
 def test_views_cut_from_files_are_those_cropped_in_memory(tmp_path, monkeypatch):
-    """With the same key: the same windows, flips and colours, but for the nearest whole pixels at the windows' edges."""
+    """With the same key: the same windows, flips and colors, but for the nearest whole pixels at the windows' edges."""
     for i in range(8):
         save(photo(i, 64, 64), tmp_path / f"{i}.png")
     files = everything(tmp_path)
@@ -233,6 +233,6 @@ def test_a_trained_model_encodes_files_by_name(jpegs, tmp_path):
     assert torch.allclose(run.encode(paths[5]), whole[5:6], atol=1e-5)
     assert torch.allclose(run.encode([str(paths[7]), str(paths[5])]), whole[[7, 5]], atol=1e-5)
     grey = save(photo(9, 50, 70).convert("L"), tmp_path / "grey.png")
-    assert run.encode(grey).shape == whole[:1].shape, "grey as colour"
+    assert run.encode(grey).shape == whole[:1].shape, "gray as color"
     with pytest.raises(UsageError, match=r"nowhere\.jpg"):
         run.encode([jpegs / "nowhere.jpg"])

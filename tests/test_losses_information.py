@@ -168,7 +168,8 @@ def test_relations_of_bounds():
 def test_bounds_are_finite(name, tau):
     z, y = _randn(5, 3).float(), torch.tensor([0, 0, -1, 1, 2])
     zero, equal = torch.zeros(4, 3), torch.ones(4, 3)
-    for a, table in [(z, lambda a: Scores.from_pairs(a, a)), (z, lambda a: Scores.from_pairs(a, a.flip(0))), (zero, Scores.from_views), (equal, lambda a: Scores.from_views(a, a)),
+    for a, table in [(z, lambda a: Scores.from_pairs(a, a)), (z, lambda a: Scores.from_pairs(a, a.flip(0))), (zero,
+    Scores.from_views), (equal, lambda a: Scores.from_views(a, a)),
                      (z[:1], lambda a: Scores.from_pairs(a, a)), (z, lambda a: Scores.from_labels(a, y)), (z[:1], Scores.from_views),
                      (z, lambda a: Scores.from_labels(a, torch.zeros(5, dtype=torch.long)))]:  # fmt: skip
         a = a.clone().requires_grad_()

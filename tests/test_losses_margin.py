@@ -248,7 +248,7 @@ def test_losses_of_distances_refuse_similarities(loss):
 
 
 def test_simclrs_margin_loss_is_to_be_minimised():
-    """-max(u·v- - u·v+ + m, 0) as printed is an objective: minimised, it would push positives apart."""
+    """-max(u·v- - u·v+ + m, 0) as printed is an objective: minimized, it would push positives apart."""
     z0, z1 = _randn(4, 3), _randn(4, 3, seed=1)
     u = F.normalize(torch.cat([z0, z1]), dim=1)
     terms = [float(F.relu(u[i] @ u[j] - u[i] @ u[(i + 4) % 8] + 0.4)) for i in range(8) for j in range(8) if j % 4 != i % 4]

@@ -352,7 +352,7 @@ def test_cpc_scores_the_future_by_a_matrix_for_each_step():
     assert torch.autograd.gradcheck(cpc, (c.requires_grad_(), z.requires_grad_(), w.requires_grad_()))
 
 
-# --- neighbours and prototypes --------------------------------------------------------------------
+# --- neighbors and prototypes --------------------------------------------------------------------
 
 
 def test_local_aggregation():

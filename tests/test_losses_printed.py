@@ -43,7 +43,7 @@ def test_a_similarity_enters_binary_nce_with_the_other_sign():
 
 
 def test_soft_nearest_neighbours_take_a_distance():
-    """exp(-f/tau) of a *similarity* f prefers neighbours of other classes."""
+    """exp(-f/tau) of a *similarity* f prefers neighbors of other classes."""
     similarity_pos, similarity_neg = _randn(4, 2).requires_grad_(), _randn(4, 3, seed=1)
     printed = mil_nce(Scores.from_lists(similarity_pos, similarity_neg) * -1).sum()
     assert (torch.autograd.grad(printed, similarity_pos)[0] > 0).all()

@@ -34,8 +34,10 @@ def tables(n: int, seed: int) -> dict:
     a, b = _randn(n, 3, seed=seed), _randn(n, 3, seed=seed + 1)
     y = torch.randint(0, 3, (n,), generator=torch.Generator().manual_seed(seed))
     return {
-        "of itself": Scores.from_pairs(a, a), "pairs": Scores.from_pairs(a, b), "views": Scores.from_views(a, b), "labelled": Scores.from_labels(a, y),
-        "matched": Scores.from_matched(a, b, negatives=_randn(5, 3, seed=seed + 2)), "listed": Scores.from_lists(_randn(n, 2), _randn(n, 3, seed=seed)),
+        "of itself": Scores.from_pairs(a, a), "pairs": Scores.from_pairs(a, b), "views": Scores.from_views(a, b),
+        "labelled": Scores.from_labels(a, y),
+        "matched": Scores.from_matched(a, b, negatives=_randn(5, 3, seed=seed + 2)), "listed": Scores.from_lists(_randn(n, 2),
+        _randn(n, 3, seed=seed)),
         "skipped": Scores.from_pairs(a, b).exclude_negatives(y, y),
     }  # fmt: skip
 

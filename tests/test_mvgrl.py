@@ -81,7 +81,7 @@ def test_pagerank_is_where_walks_end():
         walking = walking[rng.random(len(walking)) >= 0.2]
     S = whole(GraphDiffusion(links_of(graph()), compute_pagerank_coefficients(0.2)), 40)[0].numpy()
     shares = np.bincount(at, minlength=40) / len(at)
-    assert np.abs(S * np.sqrt(degree / degree[0]) - shares).max() < 0.01, "up to the symmetric normalisation"
+    assert np.abs(S * np.sqrt(degree / degree[0]) - shares).max() < 0.01, "up to the symmetric normalization"
 
 
 def test_diffusion_stays_within_parts_and_keeps_the_stationary_vector():

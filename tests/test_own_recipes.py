@@ -170,7 +170,8 @@ def test_a_class_that_was_written_into_a_file_later_is_taken_from_there(tmp_path
 def test_a_class_typed_into_a_shell_trains(tmp_path, notebook):
     code = (
         OWN
-        + '\nimport nearfar\nnearfar.fit(Own(), data="digits", steps=2, batch_size=16, out="run")\nprint(nearfar.load("run", recipe=Own).step)\n'
+        + '\nimport nearfar\nnearfar.fit(Own(), data="digits", steps=2, batch_size=16, out="run")\n'
+        + 'print(nearfar.load("run", recipe=Own).step)\n'
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr

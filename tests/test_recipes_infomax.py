@@ -64,7 +64,7 @@ def test_an_encoder_without_maps_is_named():
 
 
 def dim_by_hand(g: Tensor, local: Tensor, estimator: str) -> float:
-    """The bound to be minimised, from scores T of every image with every place of every image."""
+    """The bound to be minimized, from scores T of every image with every place of every image."""
     n, places = local.shape[:2]
     T = [[[float(g[i] @ local[j, p]) for p in range(places)] for j in range(n)] for i in range(n)]
     joint = [T[i][i][p] for i in range(n) for p in range(places)]

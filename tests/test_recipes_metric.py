@@ -33,7 +33,7 @@ LABELS = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 1])
 
 
 def pictures(*sizes: int):
-    """Classes of these sizes, one after the other; each picture is grey in a shade of its own."""
+    """Classes of these sizes, one after the other; each picture is gray in a shade of its own."""
     labels = np.repeat(np.arange(len(sizes)), sizes)
     shades = np.arange(len(labels), dtype=np.uint8)
     data = load_images((np.broadcast_to(shades[:, None, None], (len(labels), 4, 4)).copy(), labels), test_ids=[]).train

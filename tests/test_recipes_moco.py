@@ -1,4 +1,4 @@
-"""MoCo's queries and keys: normalised in groups, shuffled ones for keys, which come back in the order of the queries."""
+"""MoCo's queries and keys: normalized in groups, shuffled ones for keys, which come back in the order of the queries."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_groups_change_nothing_without_batch_statistics(groups):
 
 
 def test_each_group_has_its_own_batch_statistics():
-    """Queries: neighbours in the batch; keys: neighbours in another order. Whoever shares a group with a query rarely does with its key."""
+    """Queries: neighbors in the batch; keys: neighbors in another order. Whoever shares a group with a query rarely does with its key."""
     recipe, x = MoCo(queue_size=64, batch_norm_groups=3), batch()
     net = build_net(recipe, TrainConfig(encoder="convnet"), SIZES).train()
     whole = build_net(MoCo(queue_size=64), TrainConfig(encoder="convnet"), SIZES).train()
@@ -49,7 +49,7 @@ def test_each_group_has_its_own_batch_statistics():
 
 
 def test_both_views_in_one_pass_have_groups_of_their_own():
-    """Queries of symmetric MoCo are those of two passes; every key is normalised with as many others, of both views."""
+    """Queries of symmetric MoCo are those of two passes; every key is normalized with as many others, of both views."""
     recipe, x = MoCo(queue_size=64, batch_norm_groups=3, symmetric=True), batch()
     net = build_net(recipe, TrainConfig(encoder="convnet"), SIZES).train()
     whole = build_net(MoCo(queue_size=64), TrainConfig(encoder="convnet"), SIZES).train()

@@ -76,7 +76,8 @@ def content() -> ReportContent:
             train.flatten(1), test.flatten(1), train.__getitem__, test.__getitem__, [0, 5], train_labels=train_y, test_labels=test_y
         ),
         spectra={EVIL: spectrum(test.flatten(1)), "untrained": spectrum(train.flatten(1))},
-        stored_config={EVIL: EVIL, "run": {"seed": 0}}, command=f"nearfar fit simclr --data '{EVIL}'", versions={"torch": EVIL}, seconds=7384,
+        stored_config={EVIL: EVIL, "run": {"seed": 0}}, command=f"nearfar fit simclr --data '{EVIL}'", versions={"torch": EVIL},
+        seconds=7384,
     )  # fmt: skip
 
 

@@ -20,7 +20,8 @@ from nearfar.scores.candidate_roles import as_ids
 
 EVERY = (
     Scores.pos_count, Scores.pos_sum, Scores.pos_lse, Scores.pos_softplus, Scores.neg_count, Scores.neg_sum, Scores.neg_lse,
-    Scores.neg_softplus, Scores.all_count, Scores.all_lse, Scores.neg_lse.with_power(2.5), Scores.pos_lse.with_power(0.5), Scores.neg_lse.with_power(0),
+    Scores.neg_softplus, Scores.all_count, Scores.all_lse, Scores.neg_lse.with_power(2.5), Scores.pos_lse.with_power(0.5),
+    Scores.neg_lse.with_power(0),
 )  # fmt: skip
 
 

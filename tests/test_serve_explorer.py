@@ -1,4 +1,4 @@
-"""What the explorer shows, computed: maps, colours, who moved; an index behind the server; the page's files."""
+"""What the explorer shows, computed: maps, colors, who moved; an index behind the server; the page's files."""
 
 from __future__ import annotations
 

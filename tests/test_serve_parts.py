@@ -1,4 +1,4 @@
-"""The server's parts alone: batches that do not change answers, exact neighbours, limits, the cache."""
+"""The server's parts alone: batches that do not change answers, exact neighbors, limits, the cache."""
 
 from __future__ import annotations
 

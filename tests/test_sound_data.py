@@ -1,4 +1,4 @@
-"""Sounds from files, arrays and names: what is read, how it is labelled and divided, and what is said of what cannot be."""
+"""Sounds from files, arrays and names: what is read, how it is labeled and divided, and what is said of what cannot be."""
 
 from __future__ import annotations
 

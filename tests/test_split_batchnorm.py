@@ -1,4 +1,4 @@
-"""Batch normalisation by groups against torch's own on each group alone."""
+"""Batch normalization by groups against torch's own on each group alone."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ SMALL = ("bert-tiny", "gru", "bag")
 
 def test_training_a_tokenizer_gives_the_same_in_every_process():
     code = (
-        "import hashlib\nfrom nearfar.data.samples.docstrings import make_docstrings\nfrom nearfar.data.common.tokenizer import train_tokenizer\n"
+        "import hashlib\nfrom nearfar.data.samples.docstrings import make_docstrings\n"
+        "from nearfar.data.common.tokenizer import train_tokenizer\n"
         "print(hashlib.sha256(train_tokenizer(make_docstrings().get_strings(range(600)), 600).to_json().encode()).hexdigest())"
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True).stdout.strip()

@@ -74,7 +74,7 @@ def test_hidden_tokens_are_those_of_the_paper(docs):
     everywhere = [int(t) for row in range(2000) for t, word in zip(places[row], words[row], strict=True) if word >= 0]
     assert set(everywhere) >= set(range(1, 11)), "every place of a sentence is hidden at times"
     few = similarity.view(similarity.read(docs, part[7:9], RandomKey(0)), part[7:9], RandomKey(0))["v0"]
-    assert torch.equal(few, seen[7:9, : few.shape[1]]), "what is hidden in a row does not depend on its neighbours"
+    assert torch.equal(few, seen[7:9, : few.shape[1]]), "what is hidden in a row does not depend on its neighbors"
 
 
 def test_a_text_without_tokens_hides_nothing(docs):

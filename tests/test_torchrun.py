@@ -153,7 +153,7 @@ def test_killed_on_two_ranks_continued_on_one_then_on_two(own_recipe, whole, tmp
 def test_a_signal_to_torchrun_saves_once(tmp_path):
     run = tmp_path / "run"
     settings = ["--tiny", "--batch-size", 32, "--steps", 100000, "--save-every", 90000, "--log-every", 1]
-    process = torchrun("simclr", *settings, "--num-workers", 1, "--out", run)  # with batch normalisation
+    process = torchrun("simclr", *settings, "--num-workers", 1, "--out", run)  # with batch normalization
     until_step(run, 3, process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)

@@ -295,5 +295,5 @@ def test_the_command_line_from_fit_to_report(tmp_path, capsys, monkeypatch):
     assert main(["report", "run", "-q"]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     assert "hits@10" in page
-    assert "Nearest neighbours" in page
+    assert "Nearest neighbors" in page
     assert "Positive pairs" not in page

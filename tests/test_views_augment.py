@@ -171,7 +171,7 @@ def test_handwriting_views_of_digits_stay_the_same_digit(digits):
 
 
 def test_views_of_a_photo_are_nearer_to_each_other_than_to_other_photos(photos):
-    """Mean colours of two uncoloured crops: the simplest representation that the views should leave recognisable."""
+    """Mean colors of two uncolored crops: the simplest representation that the views should leave recognizable."""
     views = seen(ImageViews.repeat(Compose(Crop(32, scale=(0.5, 1.0)), Flip())), photos, rows_of(np.arange(200)))
     distance = torch.cdist(views["v0"].mean((2, 3)), views["v1"].mean((2, 3)))
     own = distance.diagonal()[:, None]

@@ -44,7 +44,7 @@ def test_enhancements_are_pillows_up_to_its_rounding(ours, pillows):
 
 def test_hue_is_colorsys():
     _, x = bytes_and_images()
-    x[0, :, 0] = 0.3  # grey has no hue
+    x[0, :, 0] = 0.3  # gray has no hue
     x[1, :, 0] = torch.tensor([1.0, 0.0, 0.0])[:, None]
     x[1, :, 1] = torch.tensor([0.2, 0.7, 0.7])[:, None]  # two channels share the maximum
     turns = torch.tensor([-0.5, -0.2, 0.0, 0.1, 1 / 3, 0.5])
@@ -123,7 +123,7 @@ def test_blur_draws_its_own_sigma_for_each_slot():
     point = torch.zeros(500, 1, 5, 5)
     point[:, :, 2, 2] = 1
     out = GaussianBlur((0.3, 2.0))(point, torch.arange(500), KEY)
-    # beside over centre of a 3-tap kernel is exp(-1 / 2 sigma^2)
+    # beside over center of a 3-tap kernel is exp(-1 / 2 sigma^2)
     sigma = (-0.5 / torch.log(out[:, 0, 2, 1] / out[:, 0, 2, 2])).sqrt().numpy()
     assert stats.kstest(sigma, "uniform", (0.3, 1.7)).pvalue > 1e-3
 

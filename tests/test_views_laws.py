@@ -40,7 +40,8 @@ from nearfar.similarity import (
 
 KEY = RandomKey(7)("test")
 OPS: list[ImageOp] = [
-    Crop(10), Flip(), PadCrop(3), Rotate(30.0), Shear(20.0), Perspective(0.5), Elastic(1.0), ColorJitter(0.8, 0.8, 0.8, 0.2), Grayscale(prob=0.5),
+    Crop(10), Flip(), PadCrop(3), Rotate(30.0), Shear(20.0), Perspective(0.5), Elastic(1.0), ColorJitter(0.8, 0.8, 0.8, 0.2),
+    Grayscale(prob=0.5),
     Solarize(prob=0.5), GaussianBlur(), SobelEdges(prob=0.5), GaussianNoise(0.1), Cutout(),
 ]  # fmt: skip
 PIPELINES = [
@@ -49,8 +50,10 @@ PIPELINES = [
     Compose(PadCrop(2), Flip(), Cutout(), Rotate(9.0), Elastic(), Crop(8)),
 ]  # fmt: skip
 IDENTITIES: list[ImageOp] = [
-    Crop(16, scale=(1.0, 1.0), ratio=(1.0, 1.0)), Flip(prob=0.0), PadCrop(0), Rotate(0.0), Shear(0.0), Perspective(0.0), Elastic(0.0),
-    ColorJitter(), ColorJitter(1e-8, 1e-8, 1e-8, 1e-8), Grayscale(prob=0.0), Solarize(1.01), GaussianBlur((1e-3, 1e-3)), GaussianNoise(0.0), Cutout(0.0), Compose(),
+    Crop(16, scale=(1.0, 1.0), ratio=(1.0, 1.0)), Flip(prob=0.0), PadCrop(0), Rotate(0.0), Shear(0.0), Perspective(0.0),
+    Elastic(0.0),
+    ColorJitter(), ColorJitter(1e-8, 1e-8, 1e-8, 1e-8), Grayscale(prob=0.0), Solarize(1.01), GaussianBlur((1e-3, 1e-3)),
+    GaussianNoise(0.0), Cutout(0.0), Compose(),
 ]  # fmt: skip
 
 name = lambda op: type(op).__name__
@@ -100,7 +103,8 @@ def test_neutral_settings_change_nothing(op):
 
 
 CHANGES_EVERY_ROW: list[Filter | GeometricOp] = [
-    Flip(prob=0.3), Rotate(30.0, prob=0.3), Shear(20.0, prob=0.3), Perspective(0.5, prob=0.3), Elastic(1.0, prob=0.3), Grayscale(prob=0.3), Solarize(prob=0.3),
+    Flip(prob=0.3), Rotate(30.0, prob=0.3), Shear(20.0, prob=0.3), Perspective(0.5, prob=0.3),
+    Elastic(1.0, prob=0.3), Grayscale(prob=0.3), Solarize(prob=0.3),
     ColorJitter(hue=0.4, prob=0.3), GaussianBlur((0.5, 2.0), prob=0.3), SobelEdges(prob=0.3), GaussianNoise(prob=0.3), Cutout(prob=0.3),
 ]  # fmt: skip
 

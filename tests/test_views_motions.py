@@ -25,7 +25,7 @@ def images(n: int = N, channels: int = 3) -> Tensor:
 
 
 def pulled(motion: GeometricOp, x: list[float], y: list[float], slots: Tensor = SLOTS, frame=(HEIGHT, WIDTH)) -> np.ndarray:
-    """Where the motion sends some normalised points: (n, points, 2)."""
+    """Where the motion sends some normalized points: (n, points, 2)."""
     px, py = motion.map_to_input((torch.tensor(x)[None, None], torch.tensor(y)[None, None]), slots, KEY, frame)
     return torch.stack(torch.broadcast_tensors(px, py), -1).expand(len(slots), 1, len(x), 2)[:, 0].double().numpy()
 
@@ -44,7 +44,7 @@ def inside(motion: GeometricOp) -> Tensor:
 
 
 def coefficients(points: np.ndarray) -> tuple[float, ...]:
-    """Pillow's six numbers of an affine map, from where the normalised points (0,0), (1,0), (0,1) go."""
+    """Pillow's six numbers of an affine map, from where the normalized points (0,0), (1,0), (0,1) go."""
     half = np.array([WIDTH / 2, HEIGHT / 2])
     origin, along_x, along_y = points
     linear = np.stack((along_x - origin, along_y - origin), 1) * half[:, None] / half

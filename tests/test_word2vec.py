@@ -49,7 +49,7 @@ def some_rows(n: int, first: int = 0) -> Rows:
 
 
 def naive_windows(corpus, windows: WordWindows, rows: Rows, rng_key: RandomKey):
-    """For each row its kept centres: (word, words of its window)."""
+    """For each row its kept centers: (word, words of its window)."""
     keep = rng_key("keep").uniform(rows.slots, windows.words_per_row)
     reach = 1 + rng_key("reach").integers(rows.slots, windows.window, windows.words_per_row)
     shares = compute_keep_probabilities(corpus, windows.subsample_threshold)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 NAMES: dict[str, list[str]] = {}
 """Old name to its new names; filled from the table of renames."""
+SPELLING = (("colour", "color"), ("neighbour", "neighbor"), ("grey", "gray"), ("labelled", "labeled"), ("ise", "ize"), ("centre", "center"))
 BUILDERS = {"pairs": "from_pairs", "views": "from_views", "labelled": "from_labels", "matched": "from_matched", "listed": "from_lists"}
 IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
@@ -61,8 +62,7 @@ def renamed(old: str, new: str) -> bool:
 
 def same_spelling(name: str) -> str:
     """Return a name in American spelling."""
-    pairs = (("colour", "color"), ("neighbour", "neighbor"), ("grey", "gray"), ("labelled", "labeled"), ("ise", "ize"), ("centre", "center"))
-    for british, american in pairs:
+    for british, american in SPELLING:
         name = name.replace(british, american)
     return name
 

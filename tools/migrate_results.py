@@ -68,7 +68,7 @@ def migrate(value: Any, recipe: str | None, holders: set[str], in_settings: bool
     for key, part in value.items():
         section = SECTIONS.get(key) if isinstance(part, dict) and {"hyper", "run"} <= value.keys() else None
         new = section or (new_name(key, recipe) if in_settings and not isinstance(part, dict) else key)
-        new = "temperature" if key == "tau" and "k_asked" in value or key == "tau" and {"checkpoint", "split"} <= value.keys() else new
+        new = "temperature" if (key == "tau" and "k_asked" in value) or (key == "tau" and {"checkpoint", "split"} <= value.keys()) else new
         inner = CLASSES.get(key, key.split("/")[0])
         found[new] = migrate(part, inner if inner in NAMES["recipes"] else recipe, holders, in_settings or new in holders)
     return found

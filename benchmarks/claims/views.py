@@ -21,7 +21,8 @@ from nearfar.similarity import ColorJitter, Compose, Crop, Cutout, GaussianBlur,
 from nearfar.similarity.image_op import ImageOp
 
 OPS: dict[str, tuple[ImageOp, ...]] = {
-    "crop": (Crop(32),), "colour": (ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.2)), "cutout": (Cutout(),), "rotate": (Rotate(90.0),),
+    "crop": (Crop(32),), "colour": (ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.2)), "cutout": (Cutout(),),
+    "rotate": (Rotate(90.0),),
     "blur": (GaussianBlur(),), "sobel": (SobelEdges(),),
 }  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""What every method promises, asked of one: `nearfar check`, for methods of one's own.
+"""The `nearfar check` command: tests of the requirements that every method must meet.
 
-A promise is kept or broken on a few small runs of the method, on a CPU, with its tiny settings or on data that are given. Whoever keeps
-them all can be stopped and resumed, repeated, chunked and loaded like the methods that come with nearfar; which part of a broken
-recipe is at fault, and what mends it, stands beside the promise.
+The checks train a few small models with the method on a CPU. They use the method's tiny settings or the given
+data. A method that passes all checks can be stopped and resumed, repeated, split into chunks and loaded, like
+the methods that come with nearfar. A failed check reports the faulty part of the recipe and how to fix it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ from nearfar.train.training_loop import Hook
 
 CHECK_STEPS, CHECK_BATCH_SIZE, CHECK_CHUNK_SIZE = 6, 32, 7
 WITHOUT_BATCH_STATISTICS = {"image": "convnet-gn", "image-text": "convnet-gn", "graphs": "gin-3x16-ln"}
-"""For each kind of data an encoder that sees every row by itself."""
+"""Encoder without batch statistics for each modality. It encodes every row independently."""
 Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
 class Promise:
-    """What was promised, whether it was kept (None: it could not be asked) and what was found."""
+    """One requirement, its result and a description.
+
+    `kept` is True if the requirement holds, False if it is broken, and None if the check could not run.
+    """
 
     name: str
     kept: bool | None
@@ -46,30 +49,39 @@ class Promise:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """All promises of a method."""
+    """Results of all checks of a method."""
 
     method: str
     promises: list[Promise]
 
     @property
     def broken(self) -> list[Promise]:
+        """Return the requirements that the method breaks."""
         return [p for p in self.promises if p.kept is False]
 
     def rows(self) -> list[list[str]]:
+        """Return one table row for each requirement: result, name, description."""
         return [[{True: "kept", False: "BROKEN", None: "not asked"}[p.kept], p.name, p.found] for p in self.promises]
 
     def to_json(self) -> str:
+        """Return the results as JSON."""
         return json.dumps({"method": self.method, "promises": [dataclasses.asdict(p) for p in self.promises]}, indent=2)
 
 
 def check(
     recipe: str | Recipe | type[Recipe], data: Any = None, *, progress: ProgressCallback | None = None, **settings: Any
 ) -> CheckResult:
-    """Ask a method for its promises.
+    """Check that a method meets the requirements of every method.
 
-    recipe     a file, a class or an instance of your own, or a name
-    data       what `nearfar.fit` takes. Default: that of the `tiny` settings in the method's file
-    settings   any field of the recipe, of `TrainConfig` or of `RuntimeConfig`, for all runs that are made
+    Args:
+        recipe: a file, a class or an instance of a custom recipe, or a name.
+        data: as in `nearfar.fit`. Default: the data of the `tiny` settings in the method's file.
+        progress: called with the number of finished checks and the number of all checks.
+        settings: any field of the recipe, of `TrainConfig` or of `RuntimeConfig`. They apply to all runs of
+            the check.
+
+    Raises:
+        UsageError: if the method is fitted in closed form, or if it needs `data`.
     """
     asked = CheckedRecipe.from_arguments(recipe, data, settings)
     whole, promises = asked.fit(), []
@@ -83,7 +95,10 @@ def check(
 
 
 class StepWatch(Hook):
-    """Looks at the first step of a run: does asking twice give the same, and leave everything as it was?"""
+    """Hook that encodes the batch of the first step twice.
+
+    The two results must be equal, and the net must stay unchanged. `found` holds the result.
+    """
 
     found: tuple[bool, str] = (False, "")
 
@@ -103,7 +118,7 @@ class StepWatch(Hook):
 
 @dataclass(frozen=True)
 class CheckedRecipe:
-    """How the runs of a check are made."""
+    """Recipe, data and settings of the runs of a check."""
 
     recipe: str | Recipe | type[Recipe]
     data: Any
@@ -112,6 +127,7 @@ class CheckedRecipe:
 
     @classmethod
     def from_arguments(cls, recipe: str | Recipe | type[Recipe], data: Any, settings: dict[str, Any]) -> CheckedRecipe:
+        """Resolve the recipe, its data and its settings for the runs of a check."""
         method = recipes.load_method(recipe) if isinstance(recipe, str) else recipes.find_method(recipe)
         if not method.recipe_class.trains:
             raise UsageError(f"{method.name} is fitted in closed form: it has no steps that could be checked")
@@ -124,17 +140,21 @@ class CheckedRecipe:
         return cls(recipe, source, tiny | common | settings, method.name)
 
     def fit(self, **changes: Any) -> Model:
+        """Train one model.
+
+        `changes` override the settings.
+        """
         return fit(self.recipe, self.data, **(self.settings | changes))
 
     @property
-    def get_trusted_recipe(self) -> Any:
-        """What names the recipe when its run is opened again."""
+    def trusted_recipe(self) -> Any:
+        """Return the file or class that opens a saved run, or None for methods of nearfar."""
         own = isinstance(self.recipe, str) and recipes.is_user_recipe(self.recipe)
         return self.recipe if own or isinstance(self.recipe, type) else type(self.recipe) if isinstance(self.recipe, Recipe) else None
 
 
 class _Stop(Hook):
-    """Ends a run as a crash would."""
+    """Hook that ends a run before its last step, as a crash would."""
 
     def step(self, session: TrainingSession, values: Any, z: Any) -> None:
         if session.step == session.steps - 1:
@@ -146,12 +166,14 @@ class _Stopped(Exception):
 
 
 def check_encoding(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    """Check that `embed` and `objective` are deterministic and do not change the net."""
     watch = StepWatch()
     checked.fit(hooks=[watch], steps=1)
     return watch.found
 
 
 def check_repeatable(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    """Check that equal seeds give equal runs and different seeds give different runs."""
     differ = _different(whole.net.state_dict(), checked.fit().net.state_dict())
     if differ:
         return False, f"{_names(differ)} came out otherwise: a random number has no key (numpy's or Python's generator?)"
@@ -161,10 +183,11 @@ def check_repeatable(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
 
 
 def check_resume(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    """Check that a stopped and resumed run equals an uninterrupted one, bit for bit."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(_Stopped):
             checked.fit(out=Path(folder, "run"), save_every=2, hooks=[_Stop()])
-        again = resume(Path(folder, "run"), None if isinstance(checked.data, str) else checked.data, recipe=checked.get_trusted_recipe)
+        again = resume(Path(folder, "run"), None if isinstance(checked.data, str) else checked.data, recipe=checked.trusted_recipe)
     differ = _different(whole.net.state_dict(), again.net.state_dict())
     if differ:
         return False, f"{_names(differ)} came out otherwise: there is state outside `net`, or a random number without a key"
@@ -172,9 +195,10 @@ def check_resume(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
 
 
 def check_load(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    """Check that a saved run is loaded without changes."""
     with tempfile.TemporaryDirectory() as folder:
         saved = checked.fit(out=Path(folder, "run"))
-        loaded = load(Path(folder, "run"), "cpu", checked.get_trusted_recipe)
+        loaded = load(Path(folder, "run"), "cpu", checked.trusted_recipe)
     differ = _different(saved.net.state_dict(), loaded.net.state_dict())
     if differ:
         return False, f"{_names(differ)} came back otherwise: `build` must make all parts that `net` has, whatever it is trained on"
@@ -182,6 +206,7 @@ def check_load(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
 
 
 def check_gradients(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
+    """Check that every trainable parameter receives a gradient."""
     model = checked.fit(weight_decay=0.0)
     before = dict(model.build_untrained().net.named_parameters())
     still = [name for name, p in model.net.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
@@ -191,6 +216,7 @@ def check_gradients(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
 
 
 def check_chunks(checked: CheckedRecipe, whole: Model) -> tuple[bool | None, str]:
+    """Check that training in chunks takes the same step as training on the whole batch."""
     if not whole.recipe.rowwise:
         return None, "it embeds all rows at once (rowwise = False)"
     own = {f.name for f in dataclasses.fields(whole.recipe)}
@@ -205,7 +231,8 @@ def check_chunks(checked: CheckedRecipe, whole: Model) -> tuple[bool | None, str
     if wrong > 1e-3:
         return (
             False,
-            f"chunks of {CHECK_CHUNK_SIZE} changed the step by {wrong:.1%}: `embed` mixes rows (that is for `objective`), or draws by place",
+            f"chunks of {CHECK_CHUNK_SIZE} changed the step by {wrong:.1%}: "
+            "`embed` mixes rows (that is for `objective`), or draws by place",
         )
     return True, f"chunks of {CHECK_CHUNK_SIZE} rows take the step of the whole batch"
 
@@ -220,11 +247,11 @@ PROMISES: dict[str, Callable[[CheckedRecipe, Model], tuple[bool | None, str]]] =
     "chunks are the whole batch": check_chunks,
 }
 COMPARED_CHECKS = (check_resume, check_chunks)
-"""What is told by comparing two runs of one seed."""
+"""Checks that compare two runs of one seed. They need repeatable runs."""
 
 
 def _one_batch(session: TrainingSession) -> Tensors:
-    """One batch through views, embed and objective."""
+    """Compute embeddings and loss of one batch: views, `embed`, `objective`."""
     similarity = session.similarity()
     steps = StepDataset(session.data, similarity, session.plan, session.rng_key("read"), None)
     (rows,), raws = steps.get_row_chunks(0), steps[0]

@@ -1,8 +1,10 @@
-"""Which method suits these data? Several are tried for a given time and ranked without labels, by the geometry of what they learned.
+"""The `choose` command: trains several methods for a given time and ranks them without labels.
 
-The score is the mean of two ranks: how far two views of a sample lie apart compared to how far samples lie apart (alignment against
-uniformity, in one number), and how many directions are used (effective rank). It tells methods that failed from methods that work; between
-methods that all work it is a hint, better on some data than on others. `AGREEMENT` says how good, measured by benchmarks/choose.py.
+The score is the mean of two ranks. The first rank compares the distance of two views of a sample with the
+distance of two samples. It combines alignment and uniformity in one number. The second rank is the number of
+directions in use (effective rank). The score separates methods that failed from methods that work. It only
+hints at the order of methods that work, and the hint is better on some data than on others.
+`MEASURED_AGREEMENT` holds the agreement with labels, measured by benchmarks/choose.py.
 """
 
 from __future__ import annotations
@@ -40,19 +42,22 @@ CANDIDATES = {
     "text": ("simcse-unsup", "bert"),
     "audio": ("nandan-vepa", "cpc-audio"),
 }
-"""What is tried where nobody says what: methods that need nothing but the samples."""
+"""Methods to try by default. They need nothing but the samples."""
 TEXT_EXTENSIONS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 PACE_STEPS, MIN_STEPS = 6, 20
-"""Steps by which the pace of a method is measured, and steps below which its result says nothing."""
+"""Steps that measure the pace of a method, and the fewest steps of a meaningful trial."""
 TRAINING_SHARE = 0.8
-"""Share of the budget that is for training; the rest is for reading and measuring."""
+"""Share of the time budget for training. The rest is for reading and measuring."""
 MAX_SAMPLES = 1024
-"""Samples that are measured, at most."""
+"""Largest number of samples to measure."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One method's turn. `score` in [0, 1]: the mean of its two ranks, 1 the best."""
+    """Result of one method.
+
+    `score` is the mean of its two ranks, in [0, 1]; 1 is best.
+    """
 
     recipe: str
     steps: int
@@ -66,27 +71,34 @@ class Trial:
 
     @property
     def relative_alignment(self) -> float:
+        """Return the relative alignment of the trained encoder."""
         return compute_relative_alignment(asdict(self))
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Best first. `untrained`: the encoder that all began with, in its own geometry."""
+    """Ranked trials, best first.
+
+    `untrained` holds the measurements of the untrained encoder, which is the same for all methods.
+    """
 
     trials: list[Trial]
     untrained: Mapping[str, float]
 
     @property
     def caution(self) -> str:
+        """Return a sentence about the limits of the ranking."""
         return AGREEMENT_CAUTION
 
     def to_json(self) -> str:
+        """Return the ranking as JSON."""
         found = [asdict(t) | {"relative_alignment": t.relative_alignment} for t in self.trials]
         return json.dumps(
             {"best": self.trials[0].recipe, "caution": self.caution, "untrained": dict(self.untrained), "trials": found}, indent=2
         )
 
     def render(self) -> str:
+        """Return the ranking as a text table."""
         lines = [f"{'':24}{'score':>7}{'alignment':>11}{'uniformity':>12}{'relative':>10}{'eff. rank':>11}{'steps':>8}{'seconds':>9}"]
         lines.append("-" * len(lines[0]))
         for t in self.trials:
@@ -110,13 +122,21 @@ def choose(
     seed: int = 0,
     **settings: Any,
 ) -> Choice:
-    """Train each method for its share of `budget` seconds, on the same encoder, and rank what came of it.
+    """Train each method for an equal share of the time budget and rank the results.
 
-    data      what `nearfar.fit` takes
-    recipe_names  recipes; by default a handful that suit the kind of data
-    out       a folder to keep the trials in, as runs
-    max_steps  no method gets more steps than this, whatever the budget
-    settings  any field of `TrainConfig` or `RuntimeConfig`, the same for all
+    All methods use the same encoder.
+
+    Args:
+        data: as in `nearfar.fit`.
+        budget: seconds for all trials together.
+        recipe_names: recipes to try. Default: a few recipes for the modality of the data.
+        out: folder that keeps the trials as runs. Default: the trials are deleted.
+        max_steps: largest number of steps of each method, independent of the budget.
+        seed: random seed.
+        settings: any field of `TrainConfig` or `RuntimeConfig`, the same for all methods.
+
+    Raises:
+        UsageError: if the budget is too small, or if the recipes differ in modality.
     """
     recipe_names = list(recipe_names or CANDIDATES[_modality(data)])
     if len(recipe_names) < 2 or len(set(recipe_names)) < len(recipe_names):
@@ -137,19 +157,26 @@ def choose(
 
 
 def rank_trials(trials: Sequence[Trial]) -> list[Trial]:
-    """Best first, with their scores."""
+    """Compute the score of each trial and return the trials, best first."""
     scores = score_without_labels([asdict(t) for t in trials])
     scored = [replace(t, score=float(s)) for t, s in zip(trials, scores, strict=True)]
     return sorted(scored, key=lambda t: -t.score)
 
 
 def compute_relative_alignment(row: Mapping[str, Any]) -> float:
-    """Mean squared distance of two views of a sample, over about that of two samples: twice the squared spread."""
+    """Return the squared distance of two views divided by that of two samples.
+
+    Both are means over the samples. The mean squared distance of two samples is about twice the squared
+    spread.
+    """
     return row["alignment"] / max(2 * row["spread"] ** 2, 1e-12)
 
 
 def score_without_labels(rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """The mean of the ranks of relative alignment (low is good) and of effective rank (high is good), scaled to [0, 1]; ties share."""
+    """Return the mean of two ranks for each row, scaled to [0, 1].
+
+    A low relative alignment and a high effective rank are good. Ties share a rank.
+    """
     relative = np.array([compute_relative_alignment(row) for row in rows])
     directions = np.array([row["effective_rank"] for row in rows])
     return (_ranks(-relative) + _ranks(directions)) / 2
@@ -161,9 +188,10 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def measure_without_labels(model: Model, splits: Splits) -> dict[str, float]:
-    """Alignment, uniformity, effective rank and spread on samples that were not trained on, where there are any.
+    """Measure alignment, uniformity, effective rank and spread without labels.
 
-    Images get SimCLR's views whatever the method's own are, so that methods are measured alike.
+    The samples come from the test split. Without a test split they come from the training split. Images get
+    SimCLR's views for every method, so that methods are comparable.
     """
     data = splits.train if splits.test is None else splits.test
     rng_key = RandomKey(model.config.seed)("choose")
@@ -181,7 +209,7 @@ def _two_views(model: Model, part: Any, rng_key: RandomKey) -> tuple[Tensor, Ten
         rows = Rows(ids, ids, ids)
         drawn = views.view(views.read(part, rows, rng_key("read")), rows, rng_key("views"))
         return modality.encode_views(model, (drawn["v0"], drawn["v1"]))
-    if model.recipe.card.modality == "text":  # a text under two dropout masks
+    if model.recipe.card.modality == "text":  # one text under two dropout masks
         tokens = part.read(np.arange(len(part)))
         return modality.encode_views(model, (tokens, tokens))
     own = draw_test_views(model, part, len(part))
@@ -191,7 +219,7 @@ def _two_views(model: Model, part: Any, rng_key: RandomKey) -> tuple[Tensor, Ten
 
 
 class PaceHook(Hook):
-    """When each step was done."""
+    """Hook that records the time of each step."""
 
     def start(self, session: TrainingSession) -> None:
         self.at = [time.perf_counter()]
@@ -203,7 +231,10 @@ class PaceHook(Hook):
 
     @property
     def pace(self) -> float:
-        """Seconds a step; the first two, in which everything is made for the first time, do not count."""
+        """Return the seconds per step.
+
+        The first two steps do not count, because they include one-time setup.
+        """
         return (self.at[-1] - self.at[2]) / (len(self.at) - 3)
 
 
@@ -226,7 +257,11 @@ def _try(name: str, data: Any, seconds: float, folder: Path, kept: bool, most: i
 
 
 def _modality(data: Any) -> str:
-    """Of the kinds that there are candidates for, that of the data, by their name; the reader says what it does not find there."""
+    """Infer the modality of the data from file names.
+
+    Only modalities with candidate methods are considered. The data reader reports samples that it cannot
+    read.
+    """
     if not isinstance(data, (str, os.PathLike)):
         return "image"
     name, files = str(data).lower(), list(_some_files(Path(data)))
@@ -237,7 +272,7 @@ def _modality(data: Any) -> str:
 
 
 def _some_files(folder: Path) -> Iterator[Path]:
-    """The first files of a folder: enough to see what it holds."""
+    """Yield at most 100 files of a folder, enough to recognize its content."""
     return itertools.islice((path for path in folder.rglob("*") if path.is_file()), 100) if folder.is_dir() else iter(())
 
 
@@ -246,7 +281,8 @@ MEASURED_AGREEMENT = {
     "digits": ("on handwritten digits", 13, 0.68, 6, 0.60),
     "digits, stored": ("on the runs on digits that it was settled on", 26, 0.61, 15, 0.16),
 }
-"""Spearman's correlation with labels over many variants, and over recipes at their usual settings: benchmarks/results/choose.json."""
+"""Spearman's correlation with label-based scores, from benchmarks/results/choose.json. For each dataset:
+over many variants, and over recipes at their usual settings."""
 AGREEMENT_CAUTION = (
     "Caution: this order and that of a probe on 5 labels a class agree (rank correlation, mean of 3 seeds) "
     + "; ".join(

@@ -1,7 +1,7 @@
-"""Several runs side by side: what they reached, with the spread over seeds, what they cost, and in what they differ.
+"""Comparison of several runs: results with their spread over seeds, cost and differing settings.
 
-Runs that differ only in the seed are one row. Numbers of other data or under another protocol are shown, and it is said that they
-do not compare.
+Runs that differ only in the seed share one row. Results on other data or under another protocol are shown and
+marked as not comparable.
 """
 
 from __future__ import annotations
@@ -30,9 +30,19 @@ def compare_runs(
     recipe: TrustedRecipes = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Comparison:
-    """What the runs' folders say; a run that was never evaluated is evaluated now, and its results are kept in its folder.
+    """Return the comparison of several runs.
 
-    `recipe`: the files, or the classes, of recipes that are not nearfar's own. Each is used for the runs that were trained with it.
+    Results are read from the run folders. A run without results is evaluated now, and its results are stored
+    in its folder.
+
+    Args:
+        paths: at least two run folders.
+        device: device of the evaluation.
+        recipe: files or classes of custom recipes. Each is used for the runs that were trained with it.
+        progress: called with the number of encoded samples and the number of all samples.
+
+    Raises:
+        UsageError: if `paths` holds fewer than two different runs.
     """
     if len({os.path.realpath(path) for path in paths}) < 2:
         raise UsageError("name at least two different runs to compare, as in `nearfar compare RUN RUN`")
@@ -50,7 +60,10 @@ def compare_runs(
 
 
 def _once_a_seed(runs: Sequence[RunResults]) -> tuple[list[RunResults], list[str]]:
-    """The first run of each settings and seed, and a note on the others: a repetition is no new sample."""
+    """Return the first run of each pair of settings and seed, and notes on the others.
+
+    A repeated run is not an independent sample, so it is not counted.
+    """
     found: dict[str, RunResults] = {}
     notes = []
     for run in runs:
@@ -61,7 +74,10 @@ def _once_a_seed(runs: Sequence[RunResults]) -> tuple[list[RunResults], list[str
 
 
 def find_differences(runs: Sequence[RunResults]) -> list[str]:
-    """Why the runs' numbers cannot be set against each other; nothing where they can."""
+    """Return the reasons why the runs are not comparable.
+
+    The result is empty if they are comparable.
+    """
     found = []
     by_data = _by(
         runs, lambda run: run.stored_config["train_config"]["data"] or f"an array of {run.stored_config['data']['train']:,} samples"
@@ -84,14 +100,20 @@ def find_differences(runs: Sequence[RunResults]) -> list[str]:
         {key for run in measured_runs if run.stored_results.table for key in run.stored_results.table.protocol} - NON_PROTOCOL_FIELDS
     )
     for key in keys:
-        values = _by(measured_runs, lambda run, key=key: str(run.stored_results.table.protocol.get(key, "not measured")))  # type: ignore[union-attr]
+        values = _by(
+            measured_runs,
+            lambda run, key=key: str(run.stored_results.table.protocol.get(key, "not measured")),  # type: ignore[union-attr]
+        )
         if len(values) > 1:
             found.append(f"another protocol, {key}: {_listed(values)}")
     return found
 
 
 def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Settings in which rows differ; one that only some recipes have counts where two rows that have it differ."""
+    """Return the settings that differ between rows.
+
+    A setting that only some recipes have counts if it differs between two rows that have it.
+    """
     found = {}
     for name in dict.fromkeys(name for row in settings for name in row):
         values = [row.get(name) for row in settings]
@@ -102,7 +124,7 @@ def _differing(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 
 
 def _name(row: int, groups: Sequence[Sequence[RunResults]], settings: Mapping[str, Sequence[Any]]) -> str:
-    """The recipe, and what sets the row apart from others of the same recipe."""
+    """Return the recipe name and the settings that set the row apart."""
     mine = groups[row][0].settings
     others = [i for i, group in enumerate(groups) if group[0].settings["recipe"] == mine["recipe"] and i != row]
     apart = [name for name, values in settings.items() if any(values[i] != values[row] for i in others)]
@@ -122,7 +144,10 @@ def _value(value: Any) -> str:
 
 
 def _floors(runs: Sequence[RunResults]) -> list[ComparisonRow]:
-    """Every baseline over all runs, equal ones (of the same seed, and the same encoder) counted once; not where data differ."""
+    """Return the baselines of all runs.
+
+    The result is empty if the runs use different data. Equal baselines (same seed, same results) count once.
+    """
     if len({run.stored_config["train_config"]["data"] for run in runs}) > 1:
         return []
     found: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -186,7 +211,10 @@ def read_or_measure_results(
     recipe: TrustedRecipes = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[StoredResults, bool]:
-    """A run's results, and whether they had to be measured now. A run that has nothing to be measured on says so in `problem`."""
+    """Return the results of a run, and True if they were measured now.
+
+    If a run has no data to be measured on, `problem` of the result states the reason.
+    """
     if (found := read_stored_results(RunFolder.open(path))) is not None:
         return found, False
     model = load(path, device, recipe)
@@ -199,9 +227,10 @@ def read_or_measure_results(
 def read_run_results(
     path: str | os.PathLike, device: str, recipe: TrustedRecipes, progress: Callable[[int, int], None] | None
 ) -> RunResults:
+    """Return the results, configuration and training time of a run."""
     folder = RunFolder.open(path)
     stored_config = folder.read_config()
     found, fresh = read_or_measure_results(path, device, recipe, progress)
-    if not fresh:  # loading it would have said so
+    if not fresh:  # loading the model would already have warned
         warn_if_recipe_file_changed(stored_config, folder.path)
     return RunResults(folder.path, stored_config, found, compute_training_seconds(folder.read_metrics()), fresh)

@@ -14,7 +14,7 @@ from nearfar.train.training_loop import Hook
 
 
 def run_demo(out: str | os.PathLike = "demo", seed: int = 0, *, overwrite: bool = False, hooks: Sequence[Hook] = ()) -> ResultTable:
-    """SimCLR on scikit-learn's digits: train, measure, write the report."""
+    """Train SimCLR on scikit-learn's digits, evaluate it and write the report."""
     model = fit("simclr", preset="tiny", out=out, overwrite=overwrite, seed=seed, hooks=hooks)
     evaluation = measure_model(model)
     write_model_card(model, evaluation.table)

@@ -1,7 +1,7 @@
-"""What is wrong with a run, in words: each finding with the number that says so, its threshold, and what to try.
+"""Diagnosis of a run: findings with their measurements, thresholds and remedies.
 
-Thresholds were set on trainings of seed 0 that were broken on purpose and on healthy ones of eleven recipes; how often they are wrong on
-other seeds is measured by benchmarks/diagnose.py.
+The thresholds were set on runs of seed 0: some broken on purpose, others healthy runs of eleven recipes.
+benchmarks/diagnose.py measures the error rate on other seeds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from nearfar.train.model_data import load_model_splits
 
 @dataclass(frozen=True)
 class Limit:
-    """A measurement on the wrong side of its threshold is a symptom."""
+    """Threshold of a measurement.
+
+    A value on the wrong side is a symptom.
+    """
 
     measure: str
     below: float | None = None
     above: float | None = None
 
     def is_crossed(self, value: float) -> bool:
+        """Return True if the value is on the wrong side of the threshold."""
         return (self.below is not None and value < self.below) or (self.above is not None and value > self.above)
 
     def __str__(self) -> str:
@@ -34,16 +38,19 @@ class Limit:
 
 @dataclass(frozen=True)
 class Remedy:
-    """Advice. One about a flag is for recipes (or runs) that have that setting."""
+    """Advice.
+
+    Advice about a flag applies only to recipes (or runs) with that setting.
+    """
 
     text: str
     flag: str = ""
     to: Callable[[Any], Any] | None = None
-    """From the run's own value to the one to try; advice that would change nothing is not given."""
+    """Function from the current value to the suggested one. Advice that changes nothing is not given."""
     when: Callable[[Recipe], bool] = lambda recipe: True
 
     def describe(self, model: Model) -> str | None:
-        """As it is given for this run; None if it is not."""
+        """Return the advice for this run, or None if it does not apply."""
         settings = {f.name: getattr(of, f.name) for of in (model.config, model.recipe) for f in fields(of)}
         if not self.when(model.recipe) or self.flag.replace("-", "_") not in settings | {"": None}:
             return None
@@ -55,27 +62,32 @@ class Remedy:
 
 
 def scale_by(factor: float) -> Callable[[float], float]:
+    """Return a function that multiplies a value by a factor."""
     return lambda value: factor * value
 
 
 def uses_decorrelation(recipe: Recipe) -> bool:
+    """Return True if the loss of the recipe decorrelates dimensions."""
     return recipe.card.score.startswith("cross-correlation")
 
 
 @dataclass(frozen=True)
 class Problem:
-    """All its limits must be crossed. `unless`: ailments that bring this one along, so that only they are named."""
+    """Problem that is reported if all its limits are crossed.
+
+    `unless` names problems that cause this one. Only the cause is reported then.
+    """
 
     name: str
     limits: tuple[Limit, ...]
     description: str
-    """What it means, with the measurements by name."""
+    """Meaning of the problem, with measurements by name."""
     origin: str
-    """What the thresholds lie between; benchmarks/results/diagnose.json has the numbers."""
+    """Runs that the thresholds separate. benchmarks/results/diagnose.json has the numbers."""
     remedies: tuple[Remedy, ...]
     unless: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    """Measurements that are made only where it does not apply."""
+    """Measurements that exist only for runs to which the problem does not apply."""
 
 
 PROBLEMS = (
@@ -86,7 +98,7 @@ PROBLEMS = (
         "{spread:.2f}), because tiny differences decide already",
         "between SimCLR and MoCo v2 at tau 0.005 to 0.02, and both at tau 0.05 to 2 with SimCSE at 0.05",
         (Remedy("five times what it is", "temperature", scale_by(5)), Remedy("a smaller --lr, if the temperature is what the paper has")),
-        without=("length",),  # vectors of free length are their own temperature, whatever tau is
+        without=("length",),  # vectors of free length act as their own temperature, whatever tau is
     ),
     Problem(
         "collapse",
@@ -113,11 +125,11 @@ PROBLEMS = (
     Problem(
         "views too strong",
         (Limit("match", below=0.03),),
-        f"of {MAX_ROWS} samples only {{match:.1%}} find their other view after training (chance: {1 / MAX_ROWS:.1%}): the views no longer show "
-        "what they have in common",
+        f"of {MAX_ROWS} samples only {{match:.1%}} find their other view after training (chance: {1 / MAX_ROWS:.1%}): "
+        "the views no longer show what they have in common",
         "between crops of 3 % to 10 % of the image, turned at random, and healthy runs, or even encoders before training",
         (
-            Remedy("weaker views: larger crops, less distortion of colour; `nearfar report RUN` shows pairs as the model sees them"),
+            Remedy("weaker views: larger crops, less distortion of color; `nearfar report RUN` shows pairs as the model sees them"),
             Remedy("crops of tiny images hold too little", "image-size"),
             Remedy("more --steps, if the training was short"),
         ),
@@ -143,7 +155,7 @@ PROBLEMS = (
         "telling them apart",
         "between rotations by up to 3 degrees alone and the views of eleven recipes, on digits",
         (
-            Remedy("stronger views: smaller crops, distortion of colour, as simclr has them"),
+            Remedy("stronger views: smaller crops, distortion of color, as simclr has them"),
             Remedy("a recipe whose similarity is not made of views: supcon"),
         ),
     ),
@@ -194,7 +206,7 @@ PROBLEMS = (
         "hardly tell samples apart",
         "between a constant added to the features, and healthy runs or even untrained convnets",
         (
-            Remedy("centre the vectors before comparing them: subtract the mean of the training split, or whiten"),
+            Remedy("center the vectors before comparing them: subtract the mean of the training split, or whiten"),
             Remedy("a method that spreads over the sphere: simclr, simcse-unsup"),
         ),
         unless=("collapse",),
@@ -210,39 +222,45 @@ PROBLEMS = (
         ),
     ),
 )
-"""In the order in which they are looked for."""
+"""Problems in the order of the search."""
 
 
 @dataclass(frozen=True)
 class Finding:
+    """A problem that was found in a run."""
+
     name: str
     description: str
     reason: list[str]
-    """Measured value and threshold of every symptom, in words."""
+    """Measured value and threshold of every symptom, as text."""
     origin: str
     remedies: list[str]
 
 
 @dataclass(frozen=True)
 class Diagnosis:
+    """All findings and measurements of a run."""
+
     findings: list[Finding]
     symptoms: dict[str, float]
-    """Everything measured, also what is as it should be."""
+    """All measurements, including normal ones."""
     not_examined: str = ""
-    """Why nothing was measured, if nothing was."""
+    """Reason why nothing was measured. Empty if something was measured."""
 
     @property
-    def list_not_examined(self) -> list[str]:
-        """What could not be looked for: it does not apply to this method or these data."""
+    def problems_not_examined(self) -> list[str]:
+        """Return the names of the problems that do not apply to this method or these data."""
         names = dict.fromkeys(a.name for a in PROBLEMS)
         return [n for n in names if not any(_applies(a, self.symptoms) for a in PROBLEMS if a.name == n)]
 
     def to_json(self) -> str:
+        """Return the diagnosis as JSON."""
         found = [asdict(finding) for finding in self.findings]
-        said = {"findings": found, "symptoms": self.symptoms, "left_out": self.list_not_examined, "unexamined": self.not_examined}
+        said = {"findings": found, "symptoms": self.symptoms, "left_out": self.problems_not_examined, "unexamined": self.not_examined}
         return json.dumps(said, indent=2)
 
     def render(self) -> str:
+        """Return the diagnosis as text."""
         if self.not_examined:
             return f"Nothing was measured, so that nothing can be said: {self.not_examined}."
         lines = []
@@ -252,18 +270,29 @@ class Diagnosis:
         if not self.findings:
             lines += ["No finding.", ""]
         lines += [f"{ailment.name:32}{_checked(ailment, self.symptoms)}" for ailment in PROBLEMS if _applies(ailment, self.symptoms)]
-        lines += [f"Not looked for, because it does not apply here: {', '.join(self.list_not_examined)}."] if self.list_not_examined else []
+        lines += (
+            [f"Not looked for, because it does not apply here: {', '.join(self.problems_not_examined)}."]
+            if self.problems_not_examined
+            else []
+        )
         return "\n".join(lines)
 
 
 def diagnose(model: Model, data: Any = None) -> Diagnosis:
-    """Measure a run on its own data (or on the array it was trained on, handed in again) and say what ails it."""
+    """Measure a run on its own data and return the problems found.
+
+    Pass `data` again if the run was trained on an array.
+    """
     splits = load_model_splits(model, data)
     symptoms = measure_symptoms(model, splits)
     return Diagnosis(find_problems(symptoms, model), symptoms, explain_missing_symptoms(model, splits))
 
 
 def find_problems(symptoms: Mapping[str, float], model: Model) -> list[Finding]:
+    """Return the findings for measured symptoms.
+
+    A problem is left out if its cause is found.
+    """
     found: dict[str, Finding] = {}
     for ailment in PROBLEMS:
         if _present(ailment, symptoms) and not found.keys() & {ailment.name, *ailment.unless}:

@@ -1,8 +1,9 @@
-"""A vector for every sample, in a file.
+"""Vectors of all samples in a file.
 
-The data are cut into shards: stretches of one part that begin at a multiple of the batch. Whoever encodes a shard puts the
-same rows into the same batches, so that a shard's vectors do not depend on who encodes it; and no more than one shard's
-vectors are in memory at a time. The nodes of one graph, which a net sees whole or not at all, are one shard and one batch.
+The data are split into shards. A shard is a range of rows of one part, and it begins at a multiple of the
+batch size. Every process puts the same rows of a shard into the same batches, so the vectors do not depend on
+the process that encodes them. Only the vectors of one shard are in memory at a time. The nodes of one graph
+form one shard and one batch, because the net must see the whole graph.
 """
 
 from __future__ import annotations
@@ -33,9 +34,20 @@ def embed(
     num_workers: int | None = None,
     progress: ProgressCallback | None = None,
 ) -> int:
-    """Write the representation of every sample: `.npy` (a float32 table) or `.parquet` (name, label, vector). Returns the rows written.
+    """Write the vector of every sample and return the number of rows written.
 
-    engine     "local": in this process; "ray": by `workers` processes of a Ray cluster (`nearfar.api.ray_embedding`), the same vectors
+    Args:
+        model: a trained model.
+        data: as in `nearfar.fit`.
+        out: `.npy` (a float32 table) or `.parquet` (name, label, vector).
+        split: "train", "test" or "all".
+        engine: "local" encodes in this process. "ray" encodes on `num_workers` processes of a Ray cluster
+            (`nearfar.api.ray_embedding`). Both give the same vectors.
+        num_workers: number of processes of the "ray" engine.
+        progress: called with the number of finished rows and the number of all rows.
+
+    Raises:
+        UsageError: if `out` has another suffix, or if the split does not exist.
     """
     target = resolve_writable_path(out)
     if target.suffix not in (".npy", ".parquet"):
@@ -81,12 +93,15 @@ def _write_numpy(file: Any, rows: int, tables: Iterable[VectorTable]) -> None:
 
 
 def _unicode(name: str) -> str:
-    """File names may be any bytes, and those that are not UTF-8 are halves of characters in Python: written as \\udcff."""
+    """Replace bytes of a file name that are not valid UTF-8.
+
+    Python stores such bytes as lone surrogates. They are written as \\udcff.
+    """
     return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _write_parquet(file: Any, parts: list[Any], shards: list[Shard], tables: Iterable[VectorTable]) -> None:
-    """Row groups of at most `SHARD` rows."""
+    """Write row groups of at most `ROWS_PER_SHARD` rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

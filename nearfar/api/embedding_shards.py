@@ -1,4 +1,4 @@
-"""Shards of data: the parts that are embedded one after another, or by several processes."""
+"""Shards of data: row ranges that are encoded one after another or by several processes."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ VectorTable = Float32[np.ndarray, "n d"]
 
 
 ROWS_PER_BATCH = 512
-"""Rows that go through the net at once: that of `Trained.encode`."""
+"""Batch size of the encoder, the same as in `Model.encode`."""
 
 
 ROWS_PER_SHARD = 8 * ROWS_PER_BATCH
-"""Rows of a shard, but for the last one of a part, and for a part that is encoded in one go."""
+"""Rows of a shard. The last shard of a part may be smaller; a part encoded in one batch is one shard."""
 
 
 class Shard(NamedTuple):
@@ -36,7 +36,7 @@ class Shard(NamedTuple):
 
 @dataclass(frozen=True)
 class _Stretch:
-    """A shard's rows, as an encoder reads them."""
+    """The rows of a shard as a dataset for the encoder."""
 
     data: Any
     start: int
@@ -44,17 +44,19 @@ class _Stretch:
 
     @property
     def encode_in_one_batch(self) -> bool:
+        """Return True if the part must be encoded in one batch."""
         return _needs_one_batch(self.data)
 
     def __len__(self) -> int:
         return self.stop - self.start
 
     def read(self, ids: np.ndarray) -> Any:
+        """Read samples by their position in the shard."""
         return self.data.read(ids + self.start)
 
 
 def load_parts(model: Model, data: Any, split: str, progress: ProgressCallback | None = None) -> list[Any]:
-    """What is to be embedded: everything, in the order of the source, or one of the splits."""
+    """Return the parts to encode: all data in source order, or one split."""
     inputs = model.inputs
     if split == "all":
         parts = list(inputs.load_all(data, model.config, progress))
@@ -68,6 +70,7 @@ def load_parts(model: Model, data: Any, split: str, progress: ProgressCallback |
 
 
 def split_into_shards(parts: list[Any]) -> list[Shard]:
+    """Split each part into shards of at most `ROWS_PER_SHARD` rows."""
     steps = [max(len(part), 1) if _needs_one_batch(part) else ROWS_PER_SHARD for part in parts]
     return [
         Shard(i, start, min(start + step, len(part)))
@@ -77,10 +80,14 @@ def split_into_shards(parts: list[Any]) -> list[Shard]:
 
 
 def _needs_one_batch(part: Any) -> bool:
-    """Whether to encode some of its samples costs as much as to encode all: such a part is one shard."""
+    """Return True if a part must be encoded in one batch, such as graph nodes.
+
+    Encoding some of its samples costs as much as encoding all. Such a part is one shard.
+    """
     return getattr(part, "encode_in_one_batch", False)
 
 
 def encode_shard(model: Model, parts: list[Any], shard: Shard) -> VectorTable:
+    """Return the float32 vectors of a shard, (n, d)."""
     stretch = _Stretch(parts[shard.part], shard.start, shard.stop)
     return encode_all(model.recipe, model.net, stretch, model.device, ROWS_PER_BATCH).numpy()

@@ -1,4 +1,4 @@
-"""What a run is worth and what it is for: the evaluation table, the report."""
+"""Evaluation of a run on its test split."""
 
 from __future__ import annotations
 
@@ -15,15 +15,22 @@ from nearfar.train.model import Model
 from nearfar.train.model_data import draw_test_views, load_model_splits
 
 ALIGNMENT_SAMPLES = 512
-"""How many test samples the alignment is measured on."""
+"""Number of test samples for the alignment measurement."""
 
 
 def evaluate_model(model: Model, data: Any = None, *, progress: ProgressCallback | None = None, **protocol: Any) -> ResultTable:
-    """Simple baselines (raw pixels, counted words), the untrained encoder and the trained one on the test split, under one protocol;
-    or what the modality measures itself by (`Modality.evaluate`).
+    """Evaluate baselines, the untrained encoder and the trained encoder on the test split.
 
-    Without `data` the run's own data and split are used, and the numbers go into its model card. The probes learn from the training split.
-    `protocol`: k and temperature of the neighbors, per_class and draws of the few labels, C of the probes, if not the usual ones.
+    All are measured under one protocol. The probes are trained on the training split. Simple baselines are
+    raw pixels or word counts, for example. Some modalities have their own evaluation (`Modality.evaluate`).
+
+    Args:
+        model: a trained model.
+        data: other data to evaluate on. Default: the data and split of the run. The results are then written
+            into its model card.
+        progress: called with the number of encoded samples and the number of all samples.
+        protocol: values that differ from the default: `k` and `temperature` of the neighbors, `per_class` and
+            `draws` of the few labels, `C` of the probes.
     """
     table = measure_model(model, data, progress, **protocol).table
     if data is None and not protocol:
@@ -32,7 +39,13 @@ def evaluate_model(model: Model, data: Any = None, *, progress: ProgressCallback
 
 
 def measure_model(model: Model, data: Any = None, progress: ProgressCallback | None = None, **protocol: Any) -> Evaluation:
-    """The evaluation with its features; `protocol` as `compare_features` takes it (k, temperature, per_class, draws, C)."""
+    """Return the evaluation with its features.
+
+    `protocol` is passed to `compare_features` (k, temperature, per_class, draws, C).
+
+    Raises:
+        UsageError: if there is no test split, or if the modality does not accept `protocol`.
+    """
     modality, rng_key = get_modality(model.recipe), RandomKey(model.config.seed)("evaluate")
     if protocol and modality.has_own_evaluation(model):
         raise UsageError(f"{', '.join(protocol)}: runs of {model.recipe.card.title} are measured by a protocol of their own")

@@ -1,4 +1,7 @@
-"""The system as functions: fit, resume, load, evaluate, embed, report. The command line is a thin layer over these."""
+"""Training functions: `fit` and `resume`.
+
+The command line is a thin layer over them.
+"""
 
 from __future__ import annotations
 
@@ -49,15 +52,22 @@ def fit(
     progress: ProgressCallback | None = None,
     **settings: Any,
 ) -> Model:
-    """Train a recipe and return it with its net.
+    """Train a recipe and return the trained model.
 
-    recipe     a name (`nearfar list`), a Recipe of your own, or a path to a file that defines one
-    data       what `--data` takes, an array of images, a pair (images, labels), or a torch dataset
-    preset     "tiny" or "paper": the settings that the recipe's file holds
-    config_file  a config.json of an earlier run, to repeat it
-    out        the run folder; without one nothing is written
-    hooks      called after every step (`nearfar.train.training_loop.Hook`), on rank 0 where torchrun started several
-    settings   any field of the recipe, of `TrainConfig` or of `RuntimeConfig`
+    Args:
+        recipe: a name (`nearfar list`), a Recipe object or class, or a path to a file that defines one.
+        data: as in `--data`, or an array of images, a pair (images, labels), or a torch dataset.
+        preset: "tiny" or "paper", the settings in the recipe's file.
+        config_file: a config.json of an earlier run, to repeat that run.
+        out: the run folder. Without it nothing is written.
+        overwrite: replace the run in `out`.
+        hooks: called after every step (`nearfar.train.training_loop.Hook`). Only rank 0 calls them under
+            torchrun.
+        progress: called while data are read.
+        settings: any field of the recipe, of `TrainConfig` or of `RuntimeConfig`.
+
+    Raises:
+        UsageError: if no data are given, or if a setting is unknown.
     """
     check_hooks(hooks)
     if isinstance(data, (str, os.PathLike)):
@@ -115,7 +125,8 @@ def resume(
         path: the run folder.
         data: the same data again, if the run was trained on an array.
         recipe: the file or the class of a recipe that does not come with nearfar.
-        accept_changes: continue with the values of config.json even if the newest checkpoint was written with others.
+        accept_changes: continue with the values of config.json even if the newest checkpoint was written with
+            others.
         hooks: called after every step, as in `fit`.
         progress: called while data are read.
 
@@ -148,7 +159,10 @@ def _continue(
     hooks: Sequence[Hook],
     progress: ProgressCallback | None,
 ) -> Model:
-    """Open the data of a run, restore its state and train to its end. Rank 0 holds the lock."""
+    """Open the data of a run, restore its state and train to its end.
+
+    Rank 0 holds the lock.
+    """
     config, runtime = read_train_config(stored_config, folder.path), read_runtime_config(stored_config, folder.path)
     source = get_training_data_source(config, folder) if data is None else data
     splits = build_inputs(method, tokenizer=folder.read_tokenizer()).load_splits(source, config, folder.read_split(), progress)
@@ -167,7 +181,7 @@ def _continue(
 
 
 def _check_data(splits: Splits, method: Recipe, stored_config: dict[str, Any], folder: RunFolder, source: Any) -> None:
-    """Refuse data whose samples or labels are not those that the run was trained on."""
+    """Raise if the samples or labels are not those that the run was trained on."""
     if splits.train.fingerprint != get_field(stored_config, "data.fingerprint", str, folder.path):
         raise NearfarError(f"the data at {source} are not those that {folder.path} was trained on: they have changed")
     labels = hash_labels(method, splits)
@@ -181,7 +195,10 @@ def _session(recipe: Recipe, run: Any, runtime: RuntimeConfig, splits: Splits, i
 
 
 def hash_labels(recipe: Recipe, splits: Splits) -> str:
-    """A hash of what a recipe learns from besides the samples: their labels and scores. Empty for one that sees none."""
+    """Return a hash of the labels and scores that a recipe learns from.
+
+    The result is empty if the recipe uses no labels.
+    """
     if not recipe.uses_labels:
         return ""
     told = [x for x in (getattr(splits.train, name, None) for name in ("labels", "scores")) if x is not None]
@@ -189,7 +206,7 @@ def hash_labels(recipe: Recipe, splits: Splits) -> str:
 
 
 def _known(session: TrainingSession, splits: Splits) -> dict[str, str]:
-    """What all ranks must have in common, besides the weights."""
+    """Return the values that must be equal on all ranks, besides the weights."""
     return {
         "versions": f"nearfar {__version__}, torch {torch.__version__}",
         "settings": repr((session.recipe, session.config, session.runtime, session.step)),
@@ -221,12 +238,16 @@ def _watchers(session: TrainingSession, splits: Splits) -> list[Hook]:
     if every and splits.test is not None and splits.test.labels is not None:
         return [CollapseWatch(), KnnWatch(every, splits.train, splits.test)]
     if every:
-        logger.warning("--eval-every needs a labelled test split, and there is none: the run is not evaluated while it trains")
+        logger.warning("--eval-every needs a labeled test split, and there is none: the run is not evaluated while it trains")
     return [CollapseWatch()]
 
 
 def _config(method: Method, session: TrainingSession, splits: Splits) -> dict[str, Any]:
-    """All that a run can be repeated from. Session has turned every default into the number it stands for."""
+    """Return the configuration of a run.
+
+    It holds all values that are needed to repeat the run. The session has already replaced every default by
+    its number.
+    """
     return {
         "nearfar": __version__,
         "torch": torch.__version__,

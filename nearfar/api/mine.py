@@ -7,7 +7,14 @@ from typing import Any
 
 
 def iterate_mined_rows(questions: Any, depth: int = 50) -> Iterator[dict[str, Any]]:
-    """A row for each passage that answers a question; negatives of the question take turns."""
+    """Yield a row for each answering passage.
+
+    The negatives of a question are used in turn.
+
+    Args:
+        questions: questions with passages and the answering passages of each.
+        depth: number of passages that BM25 returns for each question.
+    """
     from nearfar.index.bm25 import build_bm25
     from nearfar.index.retrievers import LexicalRetriever, mine_hard_negatives
 

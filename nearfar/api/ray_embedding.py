@@ -1,16 +1,19 @@
-"""Bulk embedding on many machines: the shards of the data, mapped over the workers of a Ray cluster.
+"""Bulk embedding on a Ray cluster.
 
-    driver    opens the data, looks which shards are there, hands the numbers of the missing ones to Ray Data
+The workers encode the shards of the data.
+
+    driver    opens the data, finds missing shards, passes their numbers to Ray Data
     worker    loads the run, opens the data, encodes a shard, writes it into FILE.shards/
-    driver    puts the shards together in their order, and removes them
+    driver    joins the shards in order and removes them
 
-A shard's file is written whole or not at all, and its name holds the checksum of its bytes: 000017-9c56….npy. So a worker that
-dies costs the shard it was at, which Ray hands to another; and a driver that dies costs nothing that is written: the same
-command again does the missing shards only. The vectors are those of one process, bit for bit on machines of one kind, because
-shards, batches and threads are the same.
+A shard file is written completely or not at all. Its name holds the checksum of its bytes: 000017-9c56….npy.
+If a worker dies, Ray gives its current shard to another worker. If the driver dies, written shards are kept,
+and the same command computes only the missing shards. The vectors equal those of one process, bit for bit on
+machines of one kind, because shards, batches and threads are the same.
 
-Without RAY_ADDRESS in the environment the cluster is this machine alone: it listens on 127.0.0.1, ends with the command and leaves
-nothing. With it (a cluster that `ray start` made) run, data and the folder of FILE must be on a file system that all machines share.
+Without RAY_ADDRESS in the environment the cluster is this machine alone. It listens on 127.0.0.1, ends with
+the command and leaves nothing behind. With RAY_ADDRESS (a cluster started by `ray start`) the run, the data
+and the folder of FILE must be on a file system that all machines share.
 """
 
 from __future__ import annotations
@@ -45,26 +48,34 @@ from nearfar.version import __version__
 
 logger = logging.getLogger("nearfar")
 MAX_TRIES_PER_SHARD = 8
-"""Times that a shard is begun: one that kills its worker every time (for want of memory, say) ends the command."""
+"""Largest number of attempts per shard. A shard that kills every worker (by memory use, for example) ends
+the command."""
 OBJECT_STORE_BYTES = 1 << 28
-"""Bytes of shared memory for what Ray hands around: numbers of shards, and data that are no files."""
+"""Bytes of Ray's shared memory. It holds shard numbers, and data that are not files."""
 
 
 @dataclass(frozen=True)
 class RayJob:
-    """All that a worker must be told; sent to it once."""
+    """Settings of a worker.
+
+    They are sent to each worker once.
+    """
 
     run: str
     data: Any
     split: str
     folder: Path
-    """Where the shards lie."""
+    """Folder of the shards."""
     recipe: str | None
     device: str
     threads: int
 
     @staticmethod
     def from_model(model: Model, data: Any, split: str, target: Path) -> RayJob:
+        """Build the job of a model.
+
+        The model must have a run folder that workers can load.
+        """
         if model.run_folder is None:
             raise UsageError("--engine ray needs a run in a folder, which its workers load: train with out=RUN")
         name = recipes.find_method(model.recipe).name
@@ -78,13 +89,16 @@ class RayJob:
 
 
 class ShardFolder:
-    """Vectors of finished shards, and `plan.json`: what they are vectors of."""
+    """Folder with the vectors of finished shards and `plan.json`, which identifies their source."""
 
     def __init__(self, path: Path):
         self.path = path
 
     def prepare(self, plan: dict[str, Any]) -> None:
-        """Keep the shards of this very plan; drop those of another run, other data or another version."""
+        """Keep the shards of an equal plan.
+
+        Remove those of another run, other data or another version.
+        """
         file = self.path / "plan.json"
         if self.path.exists() and not file.is_file() and any(self.path.iterdir()):
             raise UsageError(f"{self.path} is where shards are to be kept, and there are other things in it: move it away")
@@ -101,7 +115,11 @@ class ShardFolder:
             old.unlink()
 
     def count_try(self, number: int) -> None:
-        """A byte for each try; Ray itself would start a worker that dies again without end."""
+        """Record one more attempt of a shard.
+
+        Raise if there were too many. Each attempt is one byte in a file. Ray itself would restart a failing
+        worker without limit.
+        """
         with open(self.path / f"{number:06d}.tries", "ab") as f:
             f.write(b".")
             if f.tell() > MAX_TRIES_PER_SHARD:
@@ -110,6 +128,10 @@ class ShardFolder:
                 )
 
     def write(self, number: int, vectors: VectorTable) -> None:
+        """Write the vectors of a shard.
+
+        The file name holds their checksum.
+        """
         buffer = io.BytesIO()
         np.save(buffer, vectors, allow_pickle=False)
         data = buffer.getvalue()
@@ -117,7 +139,10 @@ class ShardFolder:
             f.write(data)
 
     def find(self, number: int) -> bytes | None:
-        """The bytes of a shard whose checksum is right; damaged ones are removed."""
+        """Return the bytes of a shard with a correct checksum.
+
+        Remove damaged files.
+        """
         for file in self.path.glob(f"{number:06d}-*.npy"):
             data = file.read_bytes()
             if file.stem.split("-")[1] == hashlib.sha256(data).hexdigest():
@@ -127,19 +152,24 @@ class ShardFolder:
         return None
 
     def read(self, number: int) -> VectorTable:
+        """Return the vectors of a finished shard.
+
+        Raise if it is missing or damaged.
+        """
         data = self.find(number)
         if data is None:
             raise NearfarError(f"shard {number} in {self.path} is gone or damaged: the same command again makes it anew")
         return np.load(io.BytesIO(data), allow_pickle=False)
 
     def remove(self) -> None:
+        """Delete the folder."""
         shutil.rmtree(self.path)
 
 
 def embed_shards_with_ray(
     job: RayJob, model: Model, parts: list[Any], shards: list[Shard], num_workers: int | None, progress: ProgressCallback | None
 ) -> ShardFolder:
-    """See that every shard is in its folder, by the workers of Ray if need be."""
+    """Encode all missing shards with Ray workers and return the folder of all shards."""
     ray = _ray()
     store = ShardFolder(job.folder)
     plan = _plan(job, model, parts)
@@ -159,13 +189,20 @@ def embed_shards_with_ray(
 
 
 class _Worker:
-    """A process of the cluster: it holds the net and the data for all shards that come to it."""
+    """A process of the cluster.
+
+    It keeps the net and the data for all its shards.
+    """
 
     def __init__(self, job: RayJob, plan: dict[str, Any]):
         self.job, self.plan = job, plan
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """A user's mistake goes back as words: Ray would wrap it into pages, and start the worker again."""
+        """Encode shards and return one error message for each, empty on success.
+
+        User errors are returned as text. Ray would wrap an exception into a long trace and restart the
+        worker.
+        """
         said = []
         for number in map(int, batch["shard"]):
             try:
@@ -195,7 +232,10 @@ class _Worker:
 
 
 def _plan(job: RayJob, model: Model, parts: list[Any]) -> dict[str, Any]:
-    """What the vectors depend on; equal plans have equal vectors."""
+    """Return the values that the vectors depend on.
+
+    Equal plans have equal vectors.
+    """
     assert model.run_folder is not None
     manifest = json.loads((model.run_folder.checkpoints_folder / f"step-{model.step:09d}" / "manifest.json").read_text())
     return {
@@ -218,8 +258,11 @@ def _read_plan(file: Path) -> Any:
 
 
 def _ray() -> Any:
-    """Ray, told to keep to itself: no statistics are sent, its processes write to their logs only, and a cluster of this machine
-    alone listens on 127.0.0.1 (which Ray, asked for it directly, replaces by an address that others can reach)."""
+    """Import Ray without usage statistics and console output.
+
+    Ray sends no statistics, and its processes write to their logs only. A cluster of this machine alone
+    listens on 127.0.0.1. Ray would otherwise replace this address by one that other machines can reach.
+    """
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if "RAY_ADDRESS" not in os.environ:
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
@@ -235,7 +278,10 @@ def _ray() -> Any:
 
 @contextlib.contextmanager
 def _cluster(ray: Any, job: RayJob, workers: int | None) -> Iterator[int]:
-    """The cluster that RAY_ADDRESS names, or one of this machine alone; gives the number of workers."""
+    """Start or join the cluster and yield the number of workers.
+
+    The cluster is that of RAY_ADDRESS, or this machine alone.
+    """
     settings: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     with tempfile.TemporaryDirectory(prefix="nearfar-ray-", ignore_cleanup_errors=True) as scratch:
         if "RAY_ADDRESS" not in os.environ:
@@ -253,7 +299,7 @@ def _cluster(ray: Any, job: RayJob, workers: int | None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """Nothing arrives at stderr within the block, not even from C++, which tells there how it was told to be silent."""
+    """Suppress all output to stderr within the block, including output from C++ code."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
@@ -266,7 +312,7 @@ def _silent_stderr() -> Iterator[None]:
 
 
 def _mapped(ray: Any, job: RayJob, missing: list[int], workers: int, plan: dict[str, Any]) -> Iterator[int]:
-    """The numbers of shards as they are finished."""
+    """Encode the missing shards with Ray and yield the number of each finished shard."""
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = context.print_on_execution_start = False
     logging.getLogger("ray.data").setLevel(logging.CRITICAL)

@@ -1,4 +1,4 @@
-"""Write the report of a run."""
+"""Report of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ from nearfar.version import __version__
 
 
 def write_model_report(model: Model, evaluation: Evaluation | None = None, *, progress: ProgressCallback | None = None) -> Path:
-    """Write RUN/report.html: the run to look at."""
+    """Write RUN/report.html and return its path.
+
+    Args:
+        model: a trained model with a run folder.
+        evaluation: results of `measure_model`. Default: they are measured now.
+        progress: called with the number of encoded samples and the number of all samples.
+    """
     if model.run_folder is None:
         raise UsageError("this run has no folder to write a report into: train with out=RUN")
     evaluation = evaluation or measure_model(model, progress=progress)
@@ -44,7 +50,8 @@ def write_model_report(model: Model, evaluation: Evaluation | None = None, *, pr
         labels=torch.as_tensor(test.labels) if test.labels is not None else None,
         class_names=test.classes or None,
         neighbors=find_neighbors(
-            evaluation.train_features, evaluation.test_features, modality.build_sample_renderer(chosen), modality.build_sample_renderer(test), queries,
+            evaluation.train_features, evaluation.test_features,
+            modality.build_sample_renderer(chosen), modality.build_sample_renderer(test), queries,
             train_labels=torch.as_tensor(chosen.labels) if chosen.labels is not None else None,
             test_labels=torch.as_tensor(test.labels) if test.labels is not None else None, across_splits=evaluation.test_samples is None,
         ),

@@ -1,4 +1,4 @@
-"""From what a user asked for to a recipe, a run and a machine."""
+"""Resolution of user settings into a recipe, a train config and a runtime config."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nearfar.train.run_folder import read_config
 
 @dataclasses.dataclass(frozen=True)
 class ResolvedSettings:
-    """A request, understood: the method's name and what to train it with."""
+    """Resolved request: the method's name and its training settings."""
 
     name: str
     recipe: Recipe
@@ -28,7 +28,13 @@ class ResolvedSettings:
 def resolve_settings(
     recipe: str | Recipe | type[Recipe] | None, preset: str | None, config: str | os.PathLike | None, settings: dict[str, Any]
 ) -> ResolvedSettings:
-    """Preset or config first, then every single setting given, by its name: of the recipe, the run or the machine."""
+    """Resolve a preset or config file first, then apply each given setting by its name.
+
+    A setting belongs to the recipe, the train config or the runtime config.
+
+    Raises:
+        UsageError: if a setting or the preset is unknown, or if the config is of another recipe.
+    """
     start = _from_config(config, recipe) if config else _from_preset(recipe, preset)
     if config and isinstance(recipe, str) and not recipe.endswith(".py") and recipe != start.name:
         raise UsageError(f"{config} is a run of {start.name!r}, not of {recipe!r}")
@@ -48,7 +54,10 @@ def resolve_settings(
 
 
 def _with_tokenizer(config: TrainConfig, recipe: Recipe) -> TrainConfig:
-    """A text tower with weights of its own reads its own tokens."""
+    """Set the tokenizer of a pretrained text tower.
+
+    Such a tower needs its own tokens.
+    """
     for name, part in recipe.towers.items():
         spec = getattr(recipe, name)
         if part == "text" and spec.startswith("hf:") and config.tokenizer == "auto":
@@ -68,7 +77,11 @@ def _from_preset(recipe: str | Recipe | type[Recipe] | None, preset: str | None)
 
 
 def _preset(method: recipes.Method, preset: str) -> tuple[Recipe, TrainConfig]:
-    """What the recipe's file says under that name. A file that says nothing is refused: defaults would pass for what was asked."""
+    """Return the preset in the recipe's file.
+
+    Raise if the file does not define it. Otherwise the defaults would be used instead of the requested
+    preset.
+    """
     if not hasattr(sys.modules.get(method.recipe_class.__module__), preset):
         wanted = f"{preset} = {method.recipe_class.__name__}(…), TrainConfig(data=…)"
         raise UsageError(f"{method.name} has no {preset} = …: --{preset} needs a line {wanted} in it")
@@ -87,7 +100,7 @@ def _from_config(path: str | os.PathLike, recipe: Any) -> ResolvedSettings:
 
 
 def _absolute(name: str, value: Any) -> Any:
-    """Paths are kept whole, so that a run can be used from any folder."""
+    """Make paths absolute, so that a run works from any folder."""
     if name in ("data", "init_from") and isinstance(value, str) and os.path.exists(os.path.expanduser(value)):
         return os.path.abspath(os.path.expanduser(value))
     if name in ("encoder", "text_encoder") and isinstance(value, str) and value.startswith("hf:") and os.path.isdir(value[3:]):

@@ -1,4 +1,7 @@
-"""What a diagnosis looks at: a run's embeddings, views and samples, measured. Where a measurement does not apply it is left out."""
+"""Measurements of a diagnosis: a run's embeddings, views and samples.
+
+Measurements that do not apply are left out.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +34,23 @@ from nearfar.train.model_data import draw_test_views
 from nearfar.train.step import freeze_batch_norm_statistics
 
 MAX_ROWS = 256
-"""Training samples that embeddings and views are measured on: match rates and shares of negatives depend on this number."""
+"""Number of training samples for embeddings and views. Match rates and shares of negatives depend on this
+number."""
 MIN_ROWS = 32
-"""With fewer samples nothing is measured."""
+"""Fewest training samples of a diagnosis."""
 UNIT_NORM_TOLERANCE = 1e-2
-"""Vectors whose length is nearer to 1 are of unit length."""
+"""Tolerance of unit length. Vectors whose length is nearer to 1 count as unit vectors."""
 MAX_QUERIES, MAX_CANDIDATES, CANDIDATES_PER_BLOCK = 512, 60_000, 2048
-"""Samples that twins are looked for of, among at most so many, so many at a time."""
+"""Limits of the search for duplicates: queries, candidates, and candidates in memory at a time."""
 THUMBNAIL_PIXELS = 16
-"""Images are averaged down to this many pixels a side before they are compared."""
+"""Pixels per side of the downscaled images in the search for duplicates."""
 
 
 def measure_symptoms(model: Model, splits: Splits) -> dict[str, float]:
-    """Everything that can be measured of this run, by name. Nothing here needs labels but `same_label`."""
+    """Measure all symptoms of a run that apply, by name.
+
+    Only `same_label` needs labels.
+    """
     rng_key, train = RandomKey(model.config.seed)("diagnose"), splits.train
     if explain_missing_symptoms(model, splits):
         return {}
@@ -56,19 +63,22 @@ def measure_symptoms(model: Model, splits: Splits) -> dict[str, float]:
 
 
 def explain_missing_symptoms(model: Model, splits: Splits) -> str:
-    """Why a run cannot be examined; empty where it can."""
+    """Return the reason why a run cannot be examined.
+
+    The result is empty if the run can be examined.
+    """
     if model.recipe.card.modality not in RAW_FEATURES:
         return f"{model.recipe.card.modality} is not examined yet, only {', '.join(RAW_FEATURES)}"
     return f"{len(splits.train)} training samples are too few, {MIN_ROWS} are needed" if len(splits.train) < MIN_ROWS else ""
 
 
 def uses_contrast(recipe: Recipe) -> bool:
-    """Whether a method pushes other samples away, without being told which of them are alike."""
+    """Return True if a method pushes other samples away without labels."""
     return not recipe.uses_labels and not recipe.card.negative.lower().startswith(("none", "implicit"))
 
 
 def _at_the_loss(model: Model, part: Any, rng_key: RandomKey) -> dict[str, float]:
-    """Embeddings as the objective sees them: in training mode, with the batch's own statistics."""
+    """Measure embeddings as the objective sees them: in training mode, with batch statistics."""
     tables = [z for z in _cut(model, part, rng_key).values() if z.ndim == 2 and z.is_floating_point() and min(z.shape) > 1]
     if not tables:
         return {}
@@ -80,13 +90,16 @@ def _at_the_loss(model: Model, part: Any, rng_key: RandomKey) -> dict[str, float
         length = tables[0].norm(dim=1)
         if (
             score == "dot" and float((length - 1).abs().max()) > UNIT_NORM_TOLERANCE
-        ):  # the training chooses it, and with it how sharp the weights are
+        ):  # training chooses the length, which sets how sharp the weights are
             found["length"] = float(length.mean())
     return found
 
 
 def _temperature(model: Model) -> float | None:
-    """As the training left it where it is learned."""
+    """Return the temperature.
+
+    A learned temperature has its trained value.
+    """
     if hasattr(model.net, "temperature"):
         return float(1 / model.net.temperature().detach())
     tau = getattr(model.recipe, "temperature", None)
@@ -110,7 +123,10 @@ def _cut(model: Model, part: Any, rng_key: RandomKey) -> dict[str, Tensor]:
 
 
 def _of_views(model: Model, part: Any) -> dict[str, float]:
-    """How hard the views make it to find a partner, before training and after; of equal views, how far dropout moves them."""
+    """Measure how often a view finds its partner, before and after training.
+
+    If both views are equal, measure the distance that dropout causes.
+    """
     views = draw_test_views(model, part, len(part))
     if views is None or views[0].shape != views[1].shape:
         return {}
@@ -128,7 +144,10 @@ def _of_views(model: Model, part: Any) -> dict[str, float]:
 
 
 def _alike(similarity: Similarity) -> bool:
-    """Whether both views are images that the encoder takes whole: a jigsaw is encoded tile by tile."""
+    """Return True if both views are whole images for the encoder.
+
+    Jigsaw tiles are encoded one by one.
+    """
     if not isinstance(similarity, ImageViews):
         return False
     return not any(isinstance(op, Jigsaw) for pipeline in similarity.pipelines for op in getattr(pipeline, "ops", (pipeline,)))
@@ -167,7 +186,10 @@ def _pixels(model: Model, data: Any, ids: np.ndarray) -> Tensor:
 
 
 def _token_counts(model: Model, data: Any, ids: np.ndarray) -> Tensor:
-    """How often each token occurs in a text; padding does not count."""
+    """Count each token of a text.
+
+    Padding does not count.
+    """
     tokens, width = data.read(ids), model.net.sizes["vocab_size"]
     counts = torch.zeros(len(tokens), width).scatter_add_(1, tokens, torch.ones(tokens.shape))
     counts[:, model.net.sizes["special"]["pad"]] = 0
@@ -175,4 +197,4 @@ def _token_counts(model: Model, data: Any, ids: np.ndarray) -> Tensor:
 
 
 RAW_FEATURES = {"image": _pixels, "image-text": _pixels, "text": _token_counts}
-"""Samples as vectors in which copies and near copies are found; of other modalities nothing is measured yet."""
+"""Raw features that reveal copies and near copies. Other modalities are not measured yet."""

@@ -1,4 +1,4 @@
-"""Flags that several commands have."""
+"""Flags that several commands share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from nearfar.train.process_group import is_secondary_rank
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str], positional: str | None = None) -> dict[str, Any]:
-    """The flags given; -v and -q have taken effect."""
+    """Parse the flags and apply -v and -q to the console log.
+
+    Args:
+        parser: the parser of the command.
+        argv: the words after the command.
+        positional: a word of argv that the caller has already parsed.
+
+    Returns:
+        The given flags by name, and `quiet`.
+    """
     given = parser.parse_given_flags(argv, positional)
     given["quiet"] = given.get("quiet", False) or is_secondary_rank()
     terminal.log_to_console(verbose=given.pop("verbose", False), quiet=given["quiet"])
@@ -19,20 +28,24 @@ def parse_flags(parser: FlagParser, argv: Sequence[str], positional: str | None 
 
 
 def add_recipe_flag(parser: FlagParser) -> None:
-    text = "the file of a recipe that is not nearfar's own; it is run. Given again for another: each run takes the one it was trained with."
+    """Add the flag --recipe."""
+    text = "file of a custom recipe; its code is run. Repeat the flag for several recipes: each run uses the one it was trained with."
     parser.add_argument("--recipe", action="append", metavar="FILE", help=text)
 
 
 def add_device_flag(parser: FlagParser) -> None:
-    parser.add_argument("--device", default="auto", metavar="NAME", help="auto, cpu, cuda or cuda:N. Default: auto.")
+    """Add the flag --device."""
+    parser.add_argument("--device", default="auto", metavar="NAME", help="device: auto, cpu, cuda or cuda:N. Default: auto.")
 
 
 def add_on_error_flag(parser: FlagParser) -> None:
-    text = "stop at a sample that cannot be read, or leave it out. Default: as the run was told."
+    """Add the flag --on-error."""
+    text = "stop at a sample that cannot be read, or skip it. Default: as in the run's config."
     parser.add_argument("--on-error", **get_argparse_options(Literal["stop", "skip"]), help=text)
 
 
 def add_model_flags(parser: FlagParser) -> None:
-    parser.add_argument("--run", dest="moved", metavar="RUN", help="where the run of the index lies now, if it was moved")
+    """Add the flags --run, --device and --recipe of commands that load the model of an index."""
+    parser.add_argument("--run", dest="moved", metavar="RUN", help="folder of the index's run, if it was moved")
     add_device_flag(parser)
     add_recipe_flag(parser)

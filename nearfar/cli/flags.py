@@ -1,9 +1,12 @@
-"""From dataclasses to flags: a field is a flag, the string under it is the help, its annotation checks the value.
+"""Command-line flags generated from dataclasses.
 
-    tau: float = 0.5
+A field becomes a flag. The string below the field is the help text. The annotation checks the value.
+
+    temperature: float = 0.5
     \"\"\"Temperature.\"\"\"            ->   --temperature FLOAT    Temperature. Default: 0.5.
 
-Only flags that the user gave come back from `Parser.parse`: whoever holds presets can tell them from defaults.
+`FlagParser.parse_given_flags` returns only the flags that the user gave. Callers can thus tell given values
+from defaults, and presets stay in effect.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ from nearfar.core.setting_fields import format_type, list_fields
 
 
 def read_value(kind: Any, text: str) -> Any:
-    """What a user typed as a value of the annotated type; `ArgumentTypeError` says what was expected instead."""
+    """Convert a word to the annotated type.
+
+    Raises:
+        argparse.ArgumentTypeError: if the word is not a value of the type. The message states the expected
+            value.
+    """
     origin, args = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
         return _first_that_reads(args, text)
@@ -38,7 +46,10 @@ def read_value(kind: Any, text: str) -> Any:
 
 
 def _first_that_reads(kinds: tuple[Any, ...], text: str) -> Any:
-    """`X | None`: the word none, or an X; `int | float`: an int where it is one."""
+    """Convert a word to the first type that accepts it.
+
+    `X | None` accepts the word none. `int | float` gives an int if the word is one.
+    """
     if types.NoneType in kinds and text == "none":
         return None
     *others, last = [kind for kind in kinds if kind is not types.NoneType]
@@ -57,12 +68,15 @@ def _choice(text: str, choices: dict[str, Any]) -> Any:
 
 
 def get_argparse_options(kind: Any) -> dict[str, Any]:
-    """What argparse must know of a flag that takes a value of this type."""
+    """Return the argparse options of a flag with values of this type."""
     return {"type": functools.partial(read_value, kind), "metavar": format_type(kind)}
 
 
 class FlagParser(argparse.ArgumentParser):
-    """argparse whose mistakes are one line, whose defaults are silence, and whose groups are dataclasses."""
+    """Argument parser with one-line errors and flag groups from dataclasses.
+
+    Flags that are not given are absent from the result.
+    """
 
     def __init__(self, command: str, usage: str, about: str, epilog: str | None = None):
         layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30)
@@ -73,16 +87,20 @@ class FlagParser(argparse.ArgumentParser):
         self.command = command
 
     def add_common_flags(self) -> None:
-        """The flags that every command has, last in its help."""
+        """Add the flags of every command.
+
+        They come last in the help.
+        """
         group = self.add_argument_group("talk")
-        group.add_argument("-v", "--verbose", action="store_true", help="say more; errors come with a traceback")
-        group.add_argument("-q", "--quiet", action="store_true", help="say errors only; results are still printed")
-        group.add_argument("-h", "--help", action="store_true", help="show this and stop")
+        group.add_argument("-v", "--verbose", action="store_true", help="print more; errors come with a traceback")
+        group.add_argument("-q", "--quiet", action="store_true", help="print errors and results only")
+        group.add_argument("-h", "--help", action="store_true", help="show this help and exit")
 
     def add_field_flags(self, title: str, kind: type) -> None:
-        """A group of flags, one for each field of a dataclass."""
+        """Add a group with one flag for each field of a dataclass."""
         flags = list_fields(kind)
-        group = self.add_argument_group(title, None if flags else "none")  # argparse leaves out a group that has nothing in it
+        # argparse leaves out a group without flags and description.
+        group = self.add_argument_group(title, None if flags else "none")
         for flag in flags:
             text = flag.full_help.replace("%", "%%")
             if flag.kind is bool:
@@ -91,7 +109,16 @@ class FlagParser(argparse.ArgumentParser):
                 group.add_argument(flag.dashed, dest=flag.name, help=text, **get_argparse_options(flag.kind))
 
     def parse_given_flags(self, argv: Sequence[str], positional: str | None = None) -> dict[str, Any]:
-        """The flags given, by field name. `positional`: a word of argv that the caller has understood already."""
+        """Return the given flags by field name.
+
+        Args:
+            argv: the words after the command.
+            positional: a word of argv that the caller has already parsed.
+
+        Raises:
+            UsageError: if a flag or a word is unknown.
+            SystemExit: after --help.
+        """
         if {"-h", "--help"} & set(argv):
             self.print_help()
             raise SystemExit(0)
@@ -109,10 +136,11 @@ class FlagParser(argparse.ArgumentParser):
         if flag is None:
             self.error(f"{extra[0]!r} is one word too many; `{self.command} --help` shows what is understood")
         known = [option[2:] for action in self._actions for option in action.option_strings if option.startswith("--")]
-        near = suggest_similar_names(flag.lstrip("-"), known).replace(" '", " '--")  # compared without dashes: those are alike in all flags
+        near = suggest_similar_names(flag.lstrip("-"), known).replace(" '", " '--")  # compare without dashes
         self.error(f"unknown flag {flag}.{near} `{self.command} --help` shows all")
 
     def error(self, message: str) -> NoReturn:
+        """Raise a UsageError with the message of argparse."""
         from nearfar.core.errors import UsageError
 
         raise UsageError(message.removeprefix("argument "))

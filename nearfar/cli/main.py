@@ -1,6 +1,7 @@
-"""`nearfar COMMAND …`: finds the command, and turns every way it can end into an exit code and at most one line.
+"""Entry point of the command line: finds the command and sets the exit code.
 
-Nothing heavy is imported before a command is known: `nearfar --help` does not wait for torch.
+Every error ends with an exit code and at most one line on stderr. No heavy module is imported before the
+command is known, so `nearfar --help` does not wait for torch.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ EXAMPLES = """examples:
 
 @dataclass(frozen=True)
 class Command:
-    """One command as `nearfar --help` shows it. Read from its file without importing it."""
+    """One command as `nearfar --help` shows it.
+
+    It is read from its file without an import.
+    """
 
     name: str
     group: str
@@ -72,9 +76,9 @@ Contrastive representation learning: pull the alike near, push the rest far.
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; returns the exit code."""
+    """Run a command line and return the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):  # a name that the terminal cannot show is shown escaped
+    for stream in (sys.stdout, sys.stderr):  # escape characters that the terminal cannot show
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
@@ -83,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as e:
         return int(e.code or 0)
-    except BrokenPipeError:  # the reader of a pipe has seen enough; Python must not complain of it when it exits, either
+    except BrokenPipeError:  # the reader closed the pipe; avoid Python's own error message at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt as e:
@@ -128,12 +132,15 @@ def _command(name: str):
 
 
 def _one_of_several() -> bool:
-    """Whether torchrun started this process as one of several ranks."""
+    """Return True if torchrun started this process as one of several ranks."""
     return "TORCHELASTIC_RUN_ID" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1"
 
 
 def _speaks() -> bool:
-    """Of several ranks one says how the run ended."""
+    """Return True if this process prints how the run ended.
+
+    Only one of several ranks does.
+    """
     if os.environ.get("WORLD_SIZE", "1") == "1":
         return True
     from nearfar.train.process_group import is_reporting_rank
@@ -152,7 +159,7 @@ def _say(line: str) -> None:
 
 
 def _explain(e: Exception) -> tuple[str, int]:
-    """One line about what went wrong, and the exit code."""
+    """Return a one-line error message and the exit code."""
     from nearfar.core.errors import NearfarError
 
     if isinstance(e, NearfarError):
@@ -162,7 +169,7 @@ def _explain(e: Exception) -> tuple[str, int]:
             "out of memory. --chunk-size 64 embeds fewer rows at a time; a smaller --batch-size or --image-size helps too",
             1,
         )
-    if isinstance(e, (OSError, SyntaxError)):  # they name their file themselves
+    if isinstance(e, (OSError, SyntaxError)):  # the message already names the file
         return str(e), 1
     where = traceback.extract_tb(e.__traceback__)[-1]
     first = str(e).strip().split("\n")[0]
@@ -170,5 +177,8 @@ def _explain(e: Exception) -> tuple[str, int]:
 
 
 def _out_of_memory(e: Exception) -> bool:
-    """Python's, CUDA's, and the bare RuntimeError of torch's allocator on a CPU."""
+    """Return True for out-of-memory errors of Python, CUDA and torch's CPU allocator.
+
+    The CPU allocator raises a plain RuntimeError.
+    """
     return isinstance(e, MemoryError) or type(e).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(e)

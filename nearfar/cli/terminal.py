@@ -1,7 +1,7 @@
-"""What a user sees while something runs: a progress bar, a line of progress, log messages, tables.
+"""Terminal output: progress bars, progress lines, log messages and tables.
 
-Results go to stdout; everything here but `print_table` goes to stderr, so that `--json` is pure JSON. Without rich, or where
-nobody is watching (a file, a pipe), the same words come as plain text.
+Results go to stdout. Everything else in this module goes to stderr, so that `--json` prints pure JSON.
+Without rich, or if the output is a file or a pipe, the same text is printed without formatting.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nearfar.train.session import TrainingSession
 from nearfar.train.training_loop import Hook
 
 TERMINAL_REFRESH_SECONDS, PIPE_REFRESH_SECONDS = 0.2, 30.0
-"""Seconds between two refreshes on a terminal, and between two lines elsewhere."""
+"""Seconds between two refreshes on a terminal, and between two lines in a file or pipe."""
 CLEAR_LINE = "\r\x1b[K"
 
 
@@ -33,9 +33,16 @@ def _rich(stream: Any) -> bool:
 
 
 class _Console(logging.Handler):
-    """Log records to the stderr of the moment (the progress bar lends its own while it is drawn)."""
+    """Log handler that writes to the current `sys.stderr`.
+
+    The progress bar replaces `sys.stderr` while it is drawn.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Print a log record.
+
+        Warnings and errors get a prefix.
+        """
         text = record.getMessage()
         if record.levelno >= logging.WARNING:
             text = f"nearfar: {record.levelname.lower()}: {text}"
@@ -44,8 +51,14 @@ class _Console(logging.Handler):
 
 
 def log_to_console(verbose: bool = False, quiet: bool = False) -> None:
-    """Messages of the logger "nearfar" on stderr: also debug ones, or errors only. The logger itself lets everything
-    from info on through, for the run's own log file."""
+    """Print log messages of nearfar to stderr.
+
+    The logger itself passes all messages from level info on, for the log file of the run.
+
+    Args:
+        verbose: also print debug messages.
+        quiet: print errors only.
+    """
     logger = logging.getLogger("nearfar")
     for handler in [h for h in logger.handlers if isinstance(h, _Console)]:
         logger.removeHandler(handler)
@@ -55,7 +68,7 @@ def log_to_console(verbose: bool = False, quiet: bool = False) -> None:
 
 
 class TrainingPace:
-    """Steps a second: over the last refreshes, and over all that this process did."""
+    """Training speed in steps per second: over the last refreshes and over the whole process."""
 
     def __init__(self, step: int):
         self.first, self.began = step, time.monotonic()
@@ -63,6 +76,7 @@ class TrainingPace:
         self.rate = 0.0
 
     def measure(self, step: int) -> None:
+        """Update the recent speed."""
         now = time.monotonic()
         rate = (step - self.last) / max(now - self.at, 1e-9)
         self.rate = 0.8 * self.rate + 0.2 * rate if self.rate else rate
@@ -70,17 +84,19 @@ class TrainingPace:
 
     @property
     def seconds(self) -> float:
+        """Return the seconds since the start."""
         return time.monotonic() - self.began
 
     @property
     def mean(self) -> float:
+        """Return the mean speed since the start, in steps per second."""
         return (self.last - self.first) / max(self.seconds, 1e-9)
 
 
 class ProgressBar(Hook):
-    """Loss, speed and time left of a training.
+    """Progress bar of a training: loss, speed and remaining time.
 
-    Between refreshes a step costs one look at the clock. The loss, which may still be on its way on a GPU, is
+    A step between two refreshes only reads the clock. The loss may still be in computation on a GPU, so it is
     read only when it is shown.
     """
 
@@ -89,6 +105,7 @@ class ProgressBar(Hook):
         self.due = float("inf")
 
     def start(self, session: TrainingSession) -> None:
+        """Start the bar on rank 0."""
         self.watched = _watched(sys.stderr)
         self.every = TERMINAL_REFRESH_SECONDS if self.watched else PIPE_REFRESH_SECONDS
         self.pace = TrainingPace(session.step)
@@ -102,12 +119,14 @@ class ProgressBar(Hook):
             self.drawn = _bar(session)
 
     def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
+        """Refresh the bar if the refresh is due."""
         self.values = values
         if time.monotonic() >= self.due:
             self._refresh(session)
             self.due = time.monotonic() + self.every
 
     def stop(self, session: TrainingSession) -> None:
+        """Remove the bar and print a last line."""
         if self.due == float("inf"):
             return
         if self.drawn:
@@ -118,7 +137,7 @@ class ProgressBar(Hook):
 
     def _refresh(self, session: TrainingSession) -> None:
         self.pace.measure(session.step)
-        if "loss" in self.values:  # what is fitted in closed form has none
+        if "loss" in self.values:  # models fitted in closed form have no loss
             loss = float(self.values["loss"])
             self.loss = loss if self.loss is None else 0.7 * self.loss + 0.3 * loss
         text = self._words(session)
@@ -135,10 +154,16 @@ class ProgressBar(Hook):
         return f"{loss}{speed}  {_clock(self.pace.seconds)} passed, {_clock(left)} left"
 
     def _last_words(self, session: TrainingSession) -> str:
-        """Where it ended. After an error a GPU may refuse to give the loss out: it is read only if all went well."""
+        """Return the last line: step, loss and speed.
+
+        The loss is read only after a complete training. After an error a GPU may be unable to return it.
+        """
         self.pace.last = session.step
         loss = f"loss {float(self.values['loss']):.4g}  " if self.values and session.step == session.steps else ""
-        return f"step {session.step}/{session.steps}  {loss}{_speed(self.pace.mean, session.config.batch_size or 0)}  {_clock(self.pace.seconds)}"
+        return (
+            f"step {session.step}/{session.steps}  {loss}"
+            f"{_speed(self.pace.mean, session.config.batch_size or 0)}  {_clock(self.pace.seconds)}"
+        )
 
 
 def _bar(session: TrainingSession) -> Any:
@@ -163,7 +188,10 @@ def _clock(seconds: float) -> str:
 
 
 def show_progress(label: str, quiet: bool = False) -> Callable[[int, int], None]:
-    """A callback (done, total): one line that is rewritten in place and wiped at the end; elsewhere one line every 30 s."""
+    """Return a callback (done, total) that prints the progress.
+
+    On a terminal it rewrites one line and removes it at the end. Elsewhere it prints one line every 30 s.
+    """
     watched = _watched(sys.stderr) and not quiet
     every = float("inf") if quiet else TERMINAL_REFRESH_SECONDS if watched else PIPE_REFRESH_SECONDS
     due = time.monotonic() + every
@@ -181,7 +209,10 @@ def show_progress(label: str, quiet: bool = False) -> Callable[[int, int], None]
 
 
 def print_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout: drawn to the width of a terminal by rich, elsewhere plain columns, one row a line."""
+    """Print a table to stdout.
+
+    On a terminal rich fits it to the width. Elsewhere it has plain columns, one row per line.
+    """
     if _rich(sys.stdout):
         _print_rich(heads, rows)
         return
@@ -197,7 +228,7 @@ def _print_rich(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(*heads, box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in table.columns[:-1]:  # the last one is the one that wraps
+    for column in table.columns[:-1]:  # only the last column wraps
         column.no_wrap = True
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))

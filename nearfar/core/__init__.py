@@ -1,4 +1,4 @@
-"""The vocabulary: keys, plans, rows, similarities, nets, recipes, cards, runs."""
+"""Core types: random keys, plans, rows, similarities, nets, recipes, cards and configs."""
 
 from nearfar.core.card import Card
 from nearfar.core.configs import RuntimeConfig, TrainConfig

@@ -1,7 +1,7 @@
-"""Checks of arguments at the door of losses, scores and measures.
+"""Argument checks for losses, scores and measures.
 
-Shapes and dtypes are checked always, which costs a microsecond. Values are checked where they can be read without
-waiting for a GPU and without touching a gradient.
+Shapes and dtypes are always checked, which costs a microsecond. Values are checked only if they can be read
+without waiting for a GPU and without touching a gradient.
 """
 
 from __future__ import annotations
@@ -13,9 +13,16 @@ from nearfar.core.errors import UsageError
 
 
 def check_rows(min_dims: int = 2, /, **named: Tensor) -> None:
-    """Raise `UsageError` unless all are floating-point tensors (n, …) with one n, which is at least 1."""
+    """Raise `UsageError` unless all arguments are non-empty floating-point tensors (n, …).
+
+    All tensors must have the same n, which is at least 1.
+
+    Args:
+        min_dims: Least number of dimensions of each tensor.
+        **named: Tensors by the names that error messages use.
+    """
     counts = {_count(x, min_dims) for x in named.values()}
-    if len(counts) == 1 and 0 not in counts:  # the usual case, in a microsecond
+    if len(counts) == 1 and 0 not in counts:  # fast path, about a microsecond
         return
     check_float_tensors(min_dims, **named)
     for name, x in named.items():
@@ -25,7 +32,10 @@ def check_rows(min_dims: int = 2, /, **named: Tensor) -> None:
 
 
 def check_float_tensors(min_dims: int = 2, /, **named: Tensor) -> None:
-    """Raise `UsageError` unless all are floating-point tensors of at least so many dimensions. They may be empty."""
+    """Raise `UsageError` unless all are floating-point tensors of `min_dims` dimensions or more.
+
+    Tensors may be empty.
+    """
     for name, x in named.items():
         if not isinstance(x, Tensor) or not x.is_floating_point():
             found = str(x.dtype).removeprefix("torch.") if isinstance(x, Tensor) else type(x).__name__
@@ -36,7 +46,7 @@ def check_float_tensors(min_dims: int = 2, /, **named: Tensor) -> None:
 
 
 def check_rows_of_same_shape(**named: Tensor) -> None:
-    """Raise `UsageError` unless all are floating-point tensors (n, d) of one shape, with at least one row."""
+    """Raise `UsageError` unless all are non-empty floating-point tensors of the same shape (n, d)."""
     check_rows(**named)
     check_equal_shapes(**named)
 
@@ -55,7 +65,7 @@ def check_equal_lengths(**named: Tensor) -> None:
 
 
 def check_masks(shape: tuple[int, ...], /, **named: Tensor) -> None:
-    """Raise `UsageError` unless all are tensors of truth values of this shape."""
+    """Raise `UsageError` unless all are tensors of truth values with the given shape."""
     for name, x in named.items():
         if not isinstance(x, Tensor) or x.dtype.is_floating_point or x.dtype.is_complex or x.dtype.itemsize > 1 or x.shape != shape:
             found = f"{x.dtype} of the shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
@@ -63,7 +73,10 @@ def check_masks(shape: tuple[int, ...], /, **named: Tensor) -> None:
 
 
 def check_positive(**named: float | Tensor) -> None:
-    """Raise `UsageError` unless all numbers are greater than 0, of those that `known_number` can read."""
+    """Raise `UsageError` unless all numbers are greater than 0.
+
+    Numbers that `read_host_number` cannot read are not checked.
+    """
     for name, x in named.items():
         value = read_host_number(x)
         if value is not None and not value > 0:
@@ -71,7 +84,11 @@ def check_positive(**named: float | Tensor) -> None:
 
 
 def read_host_number(x: float | Tensor) -> float | None:
-    """Return the number; None for tensors on a GPU, which would be waited for, for those with a gradient, and in torch.compile."""
+    """Return the value as a float, or None if it cannot be read safely.
+
+    The result is None for a tensor on a GPU (reading it would wait for the GPU), for a tensor that requires a
+    gradient, for a tensor of more than one element, and within `torch.compile`.
+    """
     if not isinstance(x, Tensor):
         return float(x)
     hidden = x.device.type != "cpu" or x.requires_grad or x.numel() != 1 or torch.compiler.is_compiling()
@@ -79,7 +96,7 @@ def read_host_number(x: float | Tensor) -> float | None:
 
 
 def _count(x: Tensor, least_dims: int) -> int:
-    """Return the number of rows; 0 where there is something to refuse."""
+    """Return the number of rows, or 0 if the tensor is invalid."""
     return x.shape[0] if isinstance(x, Tensor) and x.is_floating_point() and x.dim() >= least_dims else 0
 
 

@@ -1,4 +1,4 @@
-"""Where a method stands in the framework: the columns of the survey's tables."""
+"""Method cards: the columns of the survey's tables for one method."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Card:
-    """A method in the survey's terms. The command line, the docs, the report and the explorer read it."""
+    """Description of a method in the survey's terms.
+
+    The command line, the docs, the report and the explorer read it.
+    """
 
     title: str
     paper: str
@@ -22,4 +25,4 @@ class Card:
     score: str
     loss: str
     equation: str
-    """LaTeX without delimiters."""
+    """Equation in LaTeX, without delimiters."""

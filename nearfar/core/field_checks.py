@@ -1,4 +1,4 @@
-"""Settings are checked where they are made, so that a wrong one is an error and never a silent default."""
+"""Checks of settings when they are created, so that a wrong value raises an error."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ POSITIVE = (math.ulp(0.0), math.inf)
 
 
 def check_fields(settings: Any, limits: Mapping[str, tuple[float, float]], default_limits: tuple[float, float] | None = None) -> None:
-    """Every field has a value of its type; choices are among those offered; numbers lie within `limits` (both ends included).
+    """Raise `UsageError` if a field has a wrong type, an unknown choice or an out-of-range number.
 
-    `default` are the limits of numbers that have none of their own.
+    Args:
+        settings: Dataclass instance to check.
+        limits: Smallest and largest value of each number, by field name. Both ends are allowed.
+        default_limits: Limits of the numbers that are not in `limits`.
     """
     hints = get_type_hints(type(settings))
     for field in dataclasses.fields(settings):
@@ -32,7 +35,7 @@ def check_fields(settings: Any, limits: Mapping[str, tuple[float, float]], defau
 
 
 def to_flag(name: str) -> str:
-    """What a field is called on the command line."""
+    """Return the command-line flag of a field name."""
     return "--" + name.replace("_", "-")
 
 
@@ -56,7 +59,10 @@ def _words(low: float, high: float) -> str:
 
 
 def _way_out(recipe: type, name: str, value: float) -> str:
-    """How the author of a recipe allows a value that nobody has thought of; nothing for recipes that ship."""
+    """Return advice on widening the limits of a user's recipe.
+
+    The advice is empty for recipes that ship with nearfar.
+    """
     if recipe.__module__.startswith("nearfar."):
         return ""
     low = "0.0" if value == 0 else '-float("inf")'

@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Atomic file writes and file locks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ from nearfar.core.errors import NearfarError, UsageError
 
 
 def resolve_writable_path(path: str | os.PathLike) -> Path:
-    """The path, if a regular file may be written there; a clear error for folders, devices, pipes and links."""
+    """Return the path if a regular file can be written there.
+
+    Raises:
+        UsageError: If the path is a folder, a device, a pipe or a link, or if its folder does not exist.
+    """
     target = Path(path)
     try:
         mode = os.lstat(target).st_mode
@@ -35,7 +39,11 @@ def resolve_writable_path(path: str | os.PathLike) -> Path:
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A binary file that appears under its name whole, flushed to the disk, or not at all."""
+    """Open a binary file for an atomic write.
+
+    The file appears under its name only when it is complete and flushed to disk. After an error it does not
+    appear.
+    """
     target = resolve_writable_path(path)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
@@ -55,12 +63,13 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
 
 
 def write_json(path: str | os.PathLike, value: Any) -> None:
+    """Write a value as indented JSON, atomically."""
     with atomic_write(path) as f:
         f.write((json.dumps(value, indent=2, sort_keys=False) + "\n").encode())
 
 
 def flush_folder(folder: Path) -> None:
-    """Make a rename in this folder survive a power cut."""
+    """Flush a folder to disk, so that a rename in it survives a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -76,8 +85,18 @@ def _umask() -> int:
 
 @contextlib.contextmanager
 def hold_file_lock(lock_path: Path, open_error: str, busy_error: str) -> Iterator[None]:
-    """Within the block no other process holds `lock`; it ends with the process, however that ends. `cannot` and `busy`: what is said
-    where the file cannot be made, and where somebody else holds it."""
+    """Hold an exclusive lock on a file within the block.
+
+    The operating system releases the lock when the process ends, for any reason.
+
+    Args:
+        lock_path: Lock file, created if it does not exist.
+        open_error: Start of the message if the file cannot be created.
+        busy_error: Message if another process holds the lock.
+
+    Raises:
+        NearfarError: If the file cannot be created or another process holds the lock.
+    """
     try:
         file = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as e:

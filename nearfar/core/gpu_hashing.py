@@ -1,8 +1,8 @@
-"""The hash of `keys` as one CUDA kernel: a few dozen launches for every draw become one.
+"""Hash of `random_key` as a single CUDA kernel.
 
-SimCLR's views draw a dozen times a step. In torch's operations each draw is some forty tiny kernels, which the GPU runs one after
-the other however small they are. Integers are hashed as in `keys`, and the conversion to floats is exact, so that the numbers are
-the same to the last bit.
+SimCLR's views draw about twelve times per step. With torch's operations each draw takes some forty tiny
+kernels, and the GPU runs them one after the other. Here each draw is one launch. Integers are hashed as in
+`random_key`, and the conversion to floats is exact. The numbers are therefore the same to the last bit.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ def _hash(slots, out, word, total, columns, UNIFORM: tl.constexpr, BLOCK: tl.con
 
 
 def bits(slots: Int64[Tensor, " n"], key_hash: int, columns: int) -> Int64[Tensor, "n {columns}"]:
-    """`Key.bits`; `word` is the key's as a signed integer."""
+    """Compute `RandomKey.bits` on a GPU, shape (n, columns).
+
+    `key_hash` is the hash of the key, as a signed 64-bit integer.
+    """
     return _launch(slots, key_hash, columns, torch.int64)
 
 
 def uniform(slots: Int64[Tensor, " n"], key_hash: int, columns: int) -> Float[Tensor, "n {columns}"]:
-    """`Key.uniform`, flat."""
+    """Compute `RandomKey.uniform` on a GPU, shape (n, columns)."""
     return _launch(slots, key_hash, columns, torch.float32)
 
 
@@ -50,7 +53,7 @@ def _launch(slots: Tensor, key_hash: int, columns: int, dtype: torch.dtype) -> T
     out = torch.empty(len(slots), columns, dtype=dtype, device=slots.device)
     if not (total := out.numel()):
         return out
-    with torch.cuda.device_of(slots):  # Triton launches on the current device, whatever it is given
+    with torch.cuda.device_of(slots):  # Triton launches on the current device, not on that of its inputs
         _hash[(triton.cdiv(total, ELEMENTS_PER_BLOCK),)](
             slots.contiguous(), out, key_hash, total, columns, dtype == torch.float32, ELEMENTS_PER_BLOCK
         )

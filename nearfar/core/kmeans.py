@@ -1,9 +1,12 @@
-r"""k-means on the device of its input: keyed, in blocks, without a loop over samples.
+r"""k-means clustering on the device of the input, in blocks of rows.
+
+The result depends only on the rows and the random key. There is no Python loop over samples. The objective is
 
 $$\min_{c, a} \sum_i \lVert x_i - c_{a_i} \rVert^2$$
 
-by Lloyd's alternation from k-means++ centres. Memory is linear in the rows: distances exist for one block at a time.
-Sums over clusters are products with one-hot rows, so that a CUDA device gives the same bits every time.
+Lloyd's algorithm minimizes it, starting from k-means++ centers. Memory is linear in the number of rows,
+because distances exist for one block at a time. Sums over clusters are products with one-hot rows, so a CUDA
+device gives the same bits every time.
 """
 
 from __future__ import annotations
@@ -18,13 +21,17 @@ from nearfar.core.errors import UsageError
 from nearfar.core.random_key import RandomKey
 
 DISTANCES_PER_BLOCK = 1 << 24
-"""A block of rows has about this many distances to the centres."""
+"""Approximate number of distances to the centers in one block of rows."""
 CLUSTER_SPLIT_OFFSET = 1e-3
-"""How far the two halves of a divided cluster stand from its centre, relative to each coordinate."""
+"""Offset of the two halves of a divided cluster from its center, relative to each coordinate."""
 
 
 class Clusters(NamedTuple):
-    """Centres (k, d), each row's cluster (n,), and the sum of squared distances between them."""
+    """Result of k-means.
+
+    `centers` has shape (k, d). `cluster_ids` (n,) holds the cluster of each row. `inertia` is the sum of
+    squared distances between rows and their centers.
+    """
 
     centers: Tensor
     cluster_ids: Tensor
@@ -33,10 +40,19 @@ class Clusters(NamedTuple):
 
 @torch.no_grad()
 def kmeans(x: Float[Tensor, "n d"], num_clusters: int, rng_key: RandomKey, max_iterations: int = 20) -> Clusters:
-    """k clusters of the rows. Stops before `iterations` where nothing moves any more.
+    """Cluster the rows into `num_clusters` clusters.
 
-    A cluster that loses all its rows takes half of a large one. Only data with fewer distinct rows than k are
-    left with empty clusters.
+    The loop stops before `max_iterations` if no row changes its cluster. A cluster that loses all its rows
+    takes half of a large cluster. Empty clusters remain only if there are fewer distinct rows than clusters.
+
+    Args:
+        x: Rows, shape (n, d).
+        num_clusters: Number of clusters k, from 1 to n.
+        rng_key: Random key of the first centers.
+        max_iterations: Largest number of iterations.
+
+    Returns:
+        Centers (k, d), cluster ids (n,) and inertia.
 
     References: Lloyd 1982; Arthur, Vassilvitskii, k-means++: The Advantages of Careful Seeding, SODA 2007.
     """
@@ -53,15 +69,17 @@ def kmeans(x: Float[Tensor, "n d"], num_clusters: int, rng_key: RandomKey, max_i
 
 
 def check_num_clusters(num_clusters: int, num_samples: int) -> None:
-    """An error unless n rows can make k clusters."""
+    """Raise `UsageError` unless `num_samples` rows can form `num_clusters` clusters."""
     if not 1 <= num_clusters <= num_samples:
         raise UsageError(f"{num_samples} samples cannot make {num_clusters} clusters: ask for 1 to {num_samples} of them (--clusters)")
 
 
 def _spread_rows(x: Float[Tensor, "n d"], k: int, rng_key: RandomKey) -> Int[Tensor, " k"]:
-    """k-means++: each next row is drawn with a probability proportional to its squared distance from those drawn before.
+    """Draw k initial centers with k-means++ and return their row numbers.
 
-    Drawn by a race: a clock that rings after an exponential time of rate w rings first with probability w / sum of w.
+    The probability of each next row is proportional to its squared distance from the rows drawn before. Each
+    row gets an exponential waiting time of rate w. The row with rate w has the smallest time with probability
+    w / sum of w.
     """
     slots, squares = torch.arange(len(x), device=x.device), x.square().sum(1)
     row = rng_key("first").integers(slots[:1], len(x))
@@ -78,14 +96,14 @@ def _blocks(x: Tensor, k: int) -> tuple[Tensor, ...]:
 
 
 def _assign(x: Float[Tensor, "n d"], centers: Float[Tensor, "k d"]) -> Clusters:
-    """Each row to its nearest centre."""
+    """Assign each row to its nearest center."""
     half = centers.square().sum(1) / 2
     assigned = torch.cat([(half - block @ centers.T).argmin(1) for block in _blocks(x, len(centers))])
     return Clusters(centers, assigned, (x - centers[assigned]).square().sum())
 
 
 def _sums(x: Float[Tensor, "n d"], assigned: Int[Tensor, " n"], k: int) -> tuple[Float[Tensor, "k d"], Float[Tensor, " k"]]:
-    """The sum of each cluster's rows, and how many there are."""
+    """Return the sum and the number of rows of each cluster."""
     sums, sizes, clusters = x.new_zeros(k, x.shape[1]), x.new_zeros(k), torch.arange(k, device=x.device)
     for block, at in zip(_blocks(x, k), _blocks(assigned, k), strict=True):
         member = (at[:, None] == clusters).to(x)
@@ -94,7 +112,10 @@ def _sums(x: Float[Tensor, "n d"], assigned: Int[Tensor, " n"], k: int) -> tuple
 
 
 def _divide_largest(centers: Float[Tensor, "k d"], sizes: Float[Tensor, " k"]) -> Float[Tensor, "k d"]:
-    """The largest clusters share their place with the empty ones: both centres move a little, to opposite sides."""
+    """Move the center of each empty cluster next to the center of a large cluster.
+
+    Both centers move a little, to opposite sides of the large cluster's old center.
+    """
     empty, large = (sizes == 0).nonzero()[:, 0], sizes.argsort(descending=True, stable=True)
     count = min(len(empty), int((sizes > 1).sum()))
     if count == 0:

@@ -1,4 +1,4 @@
-"""All state of a method in one `state_dict`: named parts, followers, queues and banks."""
+"""Modules that hold the state of a method: nets, momentum encoders, queues and memory banks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from torch.nn import functional as F
 
 
 class Net(nn.Module):
-    """Named parts: `Net(encoder=…, head=…, scale=nn.Parameter(…), prior=tensor)`.
+    """Container of named parts: `Net(encoder=…, head=…, scale=nn.Parameter(…), prior=tensor)`.
 
-    Modules and parameters are registered as such, plain tensors become buffers: whatever a method remembers
-    is in `net.state_dict()` and nowhere else. `sizes` repeats what the data said of themselves; it is no state.
+    Modules and parameters are registered as such. Plain tensors become buffers. All state of a method is
+    therefore in `net.state_dict()`. `sizes` is a copy of the sizes of the dataset and is not part of the
+    state.
     """
 
     sizes: Mapping[str, Any] = {}
@@ -28,16 +29,17 @@ class Net(nn.Module):
             else:
                 setattr(self, name, part)
 
-    if TYPE_CHECKING:  # which parts there are, and of what kind, only the recipe knows
+    if TYPE_CHECKING:  # names and types of the parts depend on the recipe
 
         def __getattr__(self, name: str) -> Any: ...
 
 
 class Ema(nn.Module):
-    r"""A copy that follows another module: \(\theta' \leftarrow m\,\theta' + (1 - m)\,\theta\).
+    r"""Momentum encoder: \(\theta' \leftarrow m\,\theta' + (1 - m)\,\theta\).
 
-    It receives no gradient. Parameters follow; buffers (batch statistics) stay its own, because its inputs are
-    its own. `follow` belongs into `Recipe.update`, after the optimizer, never into a forward pass.
+    The copy receives no gradient. Its parameters follow the parameters of the source module. It keeps
+    separate buffers (batch statistics), because its inputs differ from those of the source. Call `follow` in
+    `Recipe.update`, after the optimizer, and never in a forward pass.
     """
 
     def __init__(self, module: nn.Module):
@@ -50,14 +52,16 @@ class Ema(nn.Module):
 
     @torch.no_grad()
     def follow(self, source: nn.Module, ema_momentum: float) -> None:
+        """Move the parameters toward those of `source`; `ema_momentum` is m above."""
         mine, theirs = list(self.module.parameters()), [p.detach() for p in source.parameters()]
         torch._foreach_lerp_(mine, theirs, 1.0 - ema_momentum)  # pyright: ignore
 
 
 class Queue(nn.Module):
-    """The last `size` rows pushed, oldest overwritten first; starts as random unit vectors.
+    """Queue of the last `size` rows pushed, for example as negatives.
 
-    Push in `Recipe.update`, read in `Recipe.objective`: the rows read are then always of earlier steps, and a
+    A push overwrites the oldest rows first. The queue starts with random unit vectors. Push in
+    `Recipe.update` and read in `Recipe.objective`: the rows read then always come from earlier steps, so a
     positive is never among its own negatives.
     """
 
@@ -74,6 +78,7 @@ class Queue(nn.Module):
 
     @torch.no_grad()
     def push(self, z: Tensor) -> None:
+        """Add rows of shape (n, dim). Of more than `size` rows, keep the last."""
         z = z[-len(self.rows) :].to(self.rows.dtype)
         at = (self.head + torch.arange(len(z), device=z.device)) % len(self.rows)
         self.rows.index_copy_(0, at, z)
@@ -81,7 +86,11 @@ class Queue(nn.Module):
 
 
 class MemoryBank(nn.Module):
-    """One row for each of `n` samples: `bank[ids]` reads, `bank.put(ids, values)` writes (in `update` or `refresh`)."""
+    """Memory bank with one row for each of `num_samples` samples.
+
+    `bank[ids]` reads rows. `bank.put(ids, values)` writes rows; call it in `Recipe.update` or
+    `Recipe.refresh`.
+    """
 
     rows: Tensor
 
@@ -97,4 +106,5 @@ class MemoryBank(nn.Module):
 
     @torch.no_grad()
     def put(self, ids: Tensor | slice, values: Tensor) -> None:
+        """Write `values` to the rows of the samples `ids`."""
         self.rows[ids] = values.to(self.rows.dtype)

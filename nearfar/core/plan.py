@@ -1,4 +1,4 @@
-"""Which samples make up step t: a pure function of (seed, step)."""
+"""Plan of the samples of each step, a pure function of (seed, step)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nearfar.core.errors import UsageError
 from nearfar.core.random_key import RandomKey
 
 MAX_SAMPLES_FOR_ORDER_TABLE = 1 << 24
-"""Up to this many samples the order of an epoch is a table; beyond, a permutation computed entry by entry."""
+"""Largest dataset whose epoch order is kept as a table. Larger permutations are computed entry by entry."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of one step.
+    """Rows of one step, or a part of them.
 
-    `ids` name samples, `slots` name draws (unique over the run, so that a sample drawn again gets new random
-    numbers), `batch` holds the ids of the whole step. All three are global: any subset means the same rows,
-    whichever rank, chunk or worker holds it.
+    `ids` are the ids of the samples. `slots` number the draws. Slots are unique over the training, so a
+    sample that is drawn again gets new random numbers. `batch_ids` holds the ids of the whole step. All three
+    are global: a subset means the same rows on every rank, chunk and worker.
     """
 
     ids: np.ndarray
@@ -34,12 +34,15 @@ class Rows:
         return Rows(self.ids[part], self.slots[part], self.batch_ids)
 
     def select_rank_share(self, rank: int, world_size: int) -> Rows:
-        """One rank's contiguous share; shares differ by at most one row."""
+        """Return the contiguous share of one rank; shares differ by at most one row."""
         n = len(self)
         return self[rank * n // world_size : (rank + 1) * n // world_size]
 
     def split(self, chunk_size: int | None) -> list[Rows]:
-        """Consecutive parts of at most `size` rows, as even as can be; one part where size is None."""
+        """Split into consecutive, even parts of at most `chunk_size` rows.
+
+        The result is a single part if `chunk_size` is None.
+        """
         n = len(self)
         parts = max(1, -(-n // chunk_size)) if chunk_size else 1
         return [self[i * n // parts : (i + 1) * n // parts] for i in range(parts)]
@@ -47,9 +50,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Plan:
-    """Epochs without replacement over `n` samples in batches of `batch`; the incomplete last batch is dropped.
+    """Sampling plan: epochs without replacement over `num_samples` samples.
 
-    `plan.rows(t)` needs no earlier step: a run resumes anywhere without replaying a loader.
+    Batches have `batch_size` samples. The incomplete last batch of an epoch is dropped. `plan.get_rows(step)`
+    does not depend on earlier steps, so training resumes at any step without replaying a loader.
     """
 
     num_samples: int
@@ -62,14 +66,17 @@ class Plan:
         if self.batch_size > self.num_samples:
             remedy = f"Use --batch-size {self.num_samples} or {'less' if self.num_samples > 1 else 'give more data'}"
             raise UsageError(
-                f"batch {self.batch_size} is larger than the data: {self.num_samples} training sample{'s' * (self.num_samples != 1)}. {remedy}"
+                f"batch {self.batch_size} is larger than the data: "
+                f"{self.num_samples} training sample{'s' * (self.num_samples != 1)}. {remedy}"
             )
 
     @property
     def steps_per_epoch(self) -> int:
+        """Number of complete batches in an epoch."""
         return self.num_samples // self.batch_size
 
     def get_rows(self, step: int) -> Rows:
+        """Return the rows of the whole batch of a step."""
         epoch, k = divmod(step, self.steps_per_epoch)
         place = np.arange(k * self.batch_size, (k + 1) * self.batch_size)
         rng_key = self.rng_key("order", epoch)
@@ -87,10 +94,19 @@ def _order(rng_key: RandomKey, n: int) -> np.ndarray:
 
 
 def permute_indices(rng_key: RandomKey, n: int, indices: np.ndarray, rounds: int = 6) -> np.ndarray:
-    """Entries `index` of a keyed permutation of range(n), computed one by one without a table.
+    """Compute the entries at `indices` of a random permutation of range(n), without a table.
 
-    A Feistel network permutes the next power of four; entries that land outside range(n) walk on along their
-    cycle until they are inside ("cycle walking"), which keeps it a permutation of range(n).
+    A Feistel network permutes the range up to the next power of four. An entry outside range(n) is permuted
+    again until it is inside ("cycle walking"). The result is a permutation of range(n).
+
+    Args:
+        rng_key: Random key of the permutation.
+        n: Length of the permutation.
+        indices: Positions to compute, shape (k,).
+        rounds: Number of rounds of the Feistel network.
+
+    Returns:
+        Entries of the permutation, shape (k,), int64.
     """
     half = np.uint64(max(1, (int(n - 1).bit_length() + 1) // 2))
     mask = (np.uint64(1) << half) - np.uint64(1)

@@ -1,8 +1,8 @@
-"""Progress reports of long work."""
+"""Progress callbacks of long operations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 ProgressCallback = Callable[[int, int], None]
-"""Called with the number of finished units and their total while something is read, encoded or measured."""
+"""Function called with the number of finished units and their total during reading, encoding or measuring."""

@@ -1,13 +1,13 @@
-"""Random numbers that have names instead of a history.
+"""Counter-based random numbers that depend on names instead of a generator's history.
 
-A `Key` names a stream; a *slot* names a row of it. The number at (key, slot, column) is a hash of those
-three, so it does not matter who draws it, in which order, on which device, or whether its neighbours are
-drawn at all. That is what makes resume, worker processes, chunks and ranks exact.
+A `RandomKey` names a stream and a *slot* names a row of the stream. The number at (key, slot, column) is a
+hash of these three. The number does not depend on the process, the order of draws, the device or the other
+numbers drawn. Resume, worker processes, chunks and ranks are therefore exact.
 
-    Key(seed)("views", "crop").uniform(slots, 4)      -> (len(slots), 4) floats in [0, 1)
+    RandomKey(seed)("views", "crop").uniform(slots, 4)      -> (len(slots), 4) floats in [0, 1)
 
-Integers are hashed by splitmix64, which wraps modulo 2^64 alike in numpy (uint64) and in torch (int64), and
-the conversion to floats uses exact operations only: the two agree bit for bit on every device.
+Integers are hashed with splitmix64, which wraps modulo 2^64 both in numpy (uint64) and in torch (int64). The
+conversion to floats uses exact operations only. numpy and torch therefore agree bit for bit on every device.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUANTILES = 1 << 16
 
 
 def _signed(word: int) -> int:
-    """The same 64 bits read as a two's complement integer, as torch.int64 wants them."""
+    """Convert an unsigned 64-bit integer to the signed integer with the same bits, for torch.int64."""
     return word - (1 << 64) if word >= 1 << 63 else word
 
 
@@ -46,7 +46,7 @@ def _mix_numpy(x: np.ndarray) -> np.ndarray:
 
 
 def _shift(x: Tensor, k: int) -> Tensor:
-    """Logical right shift; torch's `>>` on int64 drags the sign bit along."""
+    """Shift right without sign extension; torch's `>>` on int64 copies the sign bit."""
     return (x >> k) & ((1 << (64 - k)) - 1)
 
 
@@ -59,7 +59,7 @@ def _mix_torch(x: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=8)
 def _quantiles(device: str) -> Tensor:
-    """The standard normal's quantiles at the middles of 2^16 equal cells, scaled to variance one."""
+    """Return standard normal quantiles at the centers of 2^16 equal cells, scaled to variance 1."""
     p = (torch.arange(_QUANTILES, dtype=torch.float64) + 0.5) / _QUANTILES
     q = torch.special.ndtri(p)
     return (q / q.square().mean().sqrt()).float().to(device)
@@ -67,7 +67,11 @@ def _quantiles(device: str) -> Tensor:
 
 @functools.cache
 def _kernels(device: str) -> ModuleType | None:
-    """The same hash in one launch, where Triton is installed, finds what it needs to compile, and gives the same numbers there."""
+    """Return the module of Triton kernels for the hash, or None.
+
+    A kernel needs one launch per draw. The kernels are used only if Triton is installed, can compile them,
+    and gives the same numbers as the CPU.
+    """
     try:
         from nearfar.core import gpu_hashing as hashing
 
@@ -76,7 +80,7 @@ def _kernels(device: str) -> ModuleType | None:
             found = getattr(hashing, draw)(slots.to(device), _signed(rng_key.hash_value), 13).cpu()
             if not torch.equal(found, getattr(rng_key, draw)(slots, 13)):
                 raise ValueError("the kernel's numbers are not those of the CPU")
-    except Exception as e:  # whatever is missing, torch's own operations give the same numbers
+    except Exception as e:  # torch's own operations are the fallback, with the same numbers
         logger.info("random numbers on %s are made by many small operations: %s", device, (str(e) or type(e).__name__).splitlines()[0])
         return None
     return hashing
@@ -90,7 +94,13 @@ def _word(seed: int, path: tuple[str | int, ...]) -> int:
 
 @dataclass(frozen=True)
 class RandomKey:
-    """A name for random numbers: `Key(seed)("order", epoch)`. Holds no state; equal names give equal numbers."""
+    """Name of a stream of random numbers: `RandomKey(seed)("order", epoch)`.
+
+    A key has no state. Equal names give equal numbers.
+
+    In the methods below, `slots` is an integer array or tensor of shape (n,). A numpy array gives a numpy
+    array, and a tensor gives a tensor on the same device.
+    """
 
     seed: int
     path: tuple[str | int, ...] = ()
@@ -100,7 +110,7 @@ class RandomKey:
 
     @property
     def hash_value(self) -> int:
-        """64 bits that stand for this name."""
+        """Hash of this name: an unsigned 64-bit integer."""
         return _word(self.seed, self.path)
 
     @overload
@@ -108,7 +118,10 @@ class RandomKey:
     @overload
     def bits(self, slots: Tensor, columns: int = ...) -> Tensor: ...
     def bits(self, slots, columns=1):
-        """`(len(slots), columns)` hashes: uint64 for a numpy array of slots, int64 (same bits) for a tensor."""
+        """Return hashes of shape `(len(slots), columns)`.
+
+        The dtype is uint64 for a numpy array of slots, and int64 with the same bits for a tensor.
+        """
         if isinstance(slots, Tensor):
             if slots.is_cuda and (gpu := _kernels(str(slots.device))):
                 return gpu.bits(slots.long(), _signed(self.hash_value), columns)
@@ -125,7 +138,10 @@ class RandomKey:
     @overload
     def uniform(self, slots: Tensor, *shape: int) -> Tensor: ...
     def uniform(self, slots, *shape):
-        """`(len(slots), *shape)` float32 in [0, 1), multiples of 2^-24 (so the conversion is exact)."""
+        """Draw uniform numbers in [0, 1), float32, shape `(len(slots), *shape)`.
+
+        The numbers are multiples of 2^-24, so the conversion to float32 is exact.
+        """
         if isinstance(slots, Tensor) and slots.is_cuda and (gpu := _kernels(str(slots.device))):
             return gpu.uniform(slots.long(), _signed(self.hash_value), math.prod(shape)).view(len(slots), *shape)
         bits = self.bits(slots, math.prod(shape))
@@ -138,10 +154,11 @@ class RandomKey:
     @overload
     def normal(self, slots: Tensor, *shape: int) -> Tensor: ...
     def normal(self, slots, *shape):
-        """`(len(slots), *shape)` standard normals, by looking 16 bits up in a table of quantiles.
+        """Draw standard normal numbers, float32, shape `(len(slots), *shape)`.
 
-        A table instead of Box-Muller: logarithms and cosines differ in the last bit between libraries, a
-        look-up does not. The price is 65,536 distinct values, the largest 4.3.
+        16 bits of the hash select an entry of a table of quantiles. A table replaces Box-Muller because
+        logarithms and cosines differ in the last bit between libraries. The limit is 65,536 distinct values;
+        the largest is 4.3.
         """
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):
@@ -153,20 +170,23 @@ class RandomKey:
     @overload
     def integers(self, slots: Tensor, high: int, *shape: int) -> Tensor: ...
     def integers(self, slots, high, *shape):
-        """`(len(slots), *shape)` integers in [0, high), high < 2^31; the bias is below high / 2^32."""
+        """Draw integers in [0, high), int64, shape `(len(slots), *shape)`.
+
+        `high` must be below 2^31. The bias is below high / 2^32.
+        """
         bits = self.bits(slots, math.prod(shape))
         if isinstance(bits, Tensor):
             return (_shift(bits, 32) * high >> 32).view(len(bits), *shape)
         return (((bits >> np.uint64(32)) * np.uint64(high)) >> np.uint64(32)).astype(np.int64).reshape(len(bits), *shape)
 
     def permutation(self, n: int) -> np.ndarray:
-        """A permutation of range(n)."""
+        """Draw a permutation of range(n)."""
         return np.argsort(self.bits(np.arange(n))[:, 0], kind="stable")
 
     def seed_torch(self) -> None:
-        """Seed torch's generators (of every device) from this name: for code that draws by itself, such as dropout.
+        """Seed torch's generators, CPU and CUDA, for code that uses them, such as dropout.
 
-        The generator objects are seeded directly: `torch.manual_seed` costs a hundred times as much.
+        The generator objects are seeded directly because `torch.manual_seed` takes a hundred times as long.
         """
         torch.default_generator.manual_seed(self.hash_value >> 1)
         if torch.cuda.is_initialized():
@@ -174,7 +194,7 @@ class RandomKey:
 
     @contextlib.contextmanager
     def fork_torch_rng(self) -> Iterator[None]:
-        """Within the block torch draws from this name; afterwards its generators are as they were."""
+        """Seed torch's generators from this key within the block, then restore their state."""
         devices = [torch.cuda.current_device()] if torch.cuda.is_initialized() else []
         with torch.random.fork_rng(devices):
             torch.default_generator.manual_seed(self.hash_value >> 1)

@@ -1,6 +1,6 @@
-"""Losses whose rows are shared over the ranks: the context that says so, and the check that ranks agree.
+"""Sharing of a loss's rows over the ranks, with checks that the ranks agree.
 
-Outside of `shared_over_ranks` a loss is an ordinary function of this process, inside a process group too.
+Outside of `shared_over_ranks` a loss is an ordinary function of this process, also in a process group.
 """
 
 from __future__ import annotations
@@ -18,25 +18,32 @@ from nearfar.core.errors import UsageError
 from nearfar.core.ranks import concat_rank_rows, describe_tensor, gather_numbers, get_rank, get_world_size, hash_parts, sum_over_ranks
 
 NUM_CONTENT_SUMS = 16
-"""Tensors whose contents are compared one by one; further ones are added to these."""
+"""Number of tensors whose contents are compared one by one. Further tensors are added to these."""
 MAX_CUDA_CONTENT_CHECKS = 16
-"""Shared calls whose contents are compared on CUDA, where each comparison waits for the GPU: the first of a process."""
+"""Number of shared calls on CUDA, the first of a process, whose contents are compared. Each comparison waits
+for the GPU."""
 
 
 @dataclass(frozen=True)
 class RankGroup:
-    """The ranks that compute one loss together: the number of this rank, and of all."""
+    """Group of ranks that compute one loss together.
+
+    `rank` is the number of this rank. `world_size` is the number of ranks.
+    """
 
     rank: int = 0
     world_size: int = 1
 
     def split_own_rows(self, n: int, rows_per_block: int) -> Iterator[slice]:
-        """Yield this rank's share of n rows in blocks; one empty block where it has none, so that shapes are known."""
+        """Yield slices of this rank's share of n rows, in blocks.
+
+        A rank without rows yields one empty block, so that the shapes of results are known.
+        """
         start, stop = self._bounds(n)[self.rank : self.rank + 2]
         return (slice(a, min(a + rows_per_block, stop)) for a in range(start, max(stop, start + 1), rows_per_block))
 
     def gather(self, share: Tensor, n: int) -> Tensor:
-        """Join the ranks' shares of n rows."""
+        """Concatenate the ranks' shares of n rows."""
         if self.world_size == 1:
             return share
         bounds = self._bounds(n)
@@ -57,26 +64,27 @@ _is_sharing: ContextVar[bool] = ContextVar("_is_sharing", default=False)
 def shared_over_ranks() -> contextlib.AbstractContextManager[None]:
     """Share the rows of score tables over the ranks within the block, as `nearfar fit` does.
 
-    Within the block every rank must call the same losses with the same global batch. Each rank computes its share of
-    the rows of large tables and receives the results of all; backward gives every rank the whole gradient, as if
-    there were one process. Values and gradients do not depend on the number of ranks. Without a process group, or
-    with one rank, nothing changes.
+    Within the block every rank must call the same losses with the same global batch. Each rank computes its
+    share of the rows of large tables and receives the results of all ranks. Backward gives every rank the
+    whole gradient, as in a single process. Values and gradients do not depend on the number of ranks. Nothing
+    changes without a process group or with one rank.
 
         z = gather_with_gradient(rows)  # or any other way to the same global batch on every rank
         with shared_over_ranks():
-            loss = info_nce(labelled(z, labels) / tau).mean()
+            loss = info_nce(Scores.from_labels(z, labels) / temperature).mean()
 
-    A loss remembers in forward that it is shared: backward may run after the block.
+    A loss stores in forward that it is shared. Backward may run after the block.
 
-    Before a table is computed the ranks compare what they were given, in one message of 34 numbers over the hosts.
-    Different shapes are an error on every rank, and so are different contents. The comparison of contents reads each
-    tensor twice. On CUDA it waits for the GPU, and is therefore made only in the first 16 calls of a process.
+    Before a table is computed, the ranks compare their arguments in one message of 34 numbers over the hosts.
+    Different shapes or contents raise `UsageError` on every rank. The comparison of contents reads each
+    tensor twice. On CUDA the comparison waits for the GPU, so only the first 16 calls of a process compare
+    contents.
     """
     return _set_sharing(True)
 
 
 def disable_rank_sharing() -> contextlib.AbstractContextManager[None]:
-    """Compute within the block without the other ranks."""
+    """Disable rank sharing within the block, so that this process computes all rows."""
     return _set_sharing(False)
 
 
@@ -90,14 +98,21 @@ def _set_sharing(on: bool) -> Iterator[None]:
 
 
 def get_sharing_ranks() -> RankGroup:
-    """Return the ranks over which losses share their rows at this place: this one alone outside of `shared_over_ranks`."""
+    """Return the ranks that share the rows of losses.
+
+    Outside of `shared_over_ranks` the group holds only this process.
+    """
     return RankGroup(get_rank(), get_world_size()) if _is_sharing.get() else RankGroup()
 
 
 def check_same_on_ranks(operation: str, tensors: Iterable[Tensor | None]) -> None:
-    """Raise `UsageError` on every rank if the ranks that share a table were given different tensors.
+    """Raise `UsageError` on every rank if the ranks that share a table have different tensors.
 
-    Contents are compared by two sums a tensor, up to the rounding of its dtype: ranks may differ in the last bits.
+    Two sums per tensor are compared, up to the rounding of the dtype. The last bits may differ between ranks.
+
+    Args:
+        operation: Name of the operation for the error message.
+        tensors: Tensors of this rank. None is skipped.
     """
     global _calls_on_cuda
     if get_sharing_ranks().world_size == 1:
@@ -118,7 +133,7 @@ def check_same_on_ranks(operation: str, tensors: Iterable[Tensor | None]) -> Non
 
 
 def _difference(everyone: Tensor, tolerance: float) -> str:
-    """Describe how the messages of the ranks differ; empty if they do not."""
+    """Describe the difference between the messages of the ranks; return an empty string if they agree."""
     lengths, signatures, sums, sizes = everyone.split([1, 1, NUM_CONTENT_SUMS, NUM_CONTENT_SUMS], 1)
     if (lengths != lengths[0]).any():
         return f"ranks have {', '.join(str(int(n)) for n in lengths)} rows"
@@ -132,7 +147,10 @@ _calls_on_cuda = 0
 
 
 def _contents(tensors: Sequence[Tensor]) -> list[float]:
-    """Return for each slot a sum in which every row has its own weight, then for each slot the sum of magnitudes."""
+    """Return the weighted sum of rows of each slot, then its sum of magnitudes.
+
+    Each row of a tensor has a different weight.
+    """
     sums, sizes = [0.0] * NUM_CONTENT_SUMS, [0.0] * NUM_CONTENT_SUMS
     for i, t in enumerate(tensors):
         rows = t.detach().reshape(len(t) if t.dim() else 1, -1)
@@ -146,6 +164,9 @@ def _contents(tensors: Sequence[Tensor]) -> list[float]:
 
 
 def _tolerance(tensors: Sequence[Tensor]) -> float:
-    """Return how far sums may differ, as a share of the magnitudes: by the rounding of independent entries, and a little more."""
+    """Return the allowed difference of sums, as a share of the magnitudes.
+
+    It is the rounding error of independent entries plus a small margin.
+    """
     rounding = [torch.finfo(t.dtype).eps / max(1, t.numel()) ** 0.5 for t in tensors if t.is_floating_point()]
     return 1e-6 + 8 * max(rounding, default=0.0)

@@ -1,4 +1,4 @@
-"""Ranks of a process group: their number, and messages between them."""
+"""Ranks of a process group: rank numbers and communication between ranks."""
 
 from __future__ import annotations
 
@@ -15,25 +15,37 @@ from nearfar.core.errors import UsageError
 
 
 def get_world_size() -> int:
-    """Number of ranks; 1 where no process group exists."""
+    """Return the number of ranks; 1 without a process group."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def get_rank() -> int:
-    """This process's number in the group; 0 where there is none."""
+    """Return the rank of this process; 0 without a process group."""
     return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def get_message_device() -> torch.device:
-    """Where small numbers travel between ranks: over the hosts if the group has a way there, so that no GPU is waited for."""
+    """Return the device of small messages between ranks.
+
+    The device is the CPU if the group has a backend for it, so that no message waits for a GPU.
+    """
     return torch.device("cpu" if "cpu" in dist.get_backend_config() else "cuda")
 
 
 def gather_from_ranks(rows: Tensor) -> tuple[Tensor, slice]:
-    """Gather the rows of all ranks, in rank order. Returns them with the place of this rank's rows.
+    """Gather the rows of all ranks, in rank order.
 
-    Ranks may hold different numbers of rows, also none. Different shapes or dtypes of the rows are an error on
-    every rank. Not differentiable: `gather_with_gradient` is.
+    Ranks may have different numbers of rows, also none. The result has no gradient; see
+    `gather_with_gradient`.
+
+    Args:
+        rows: Rows of this rank, shape (n_r, …).
+
+    Returns:
+        Rows of all ranks, shape (sum of n_r, …), and the slice of this rank's rows.
+
+    Raises:
+        UsageError: On every rank, if the rows differ in shape or dtype between ranks.
     """
     if get_world_size() == 1:
         return rows, slice(0, len(rows))
@@ -48,7 +60,7 @@ def gather_from_ranks(rows: Tensor) -> tuple[Tensor, slice]:
 
 
 def concat_rank_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
-    """Join the rows of all ranks, of which rank r has `counts[r]`."""
+    """Concatenate the rows of all ranks, where rank r has `counts[r]` rows."""
     padded = torch.cat([rows, rows.new_zeros(max(counts) - len(rows), *rows.shape[1:])]).contiguous()
     parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
@@ -58,9 +70,9 @@ def concat_rank_rows(rows: Tensor, counts: Sequence[int]) -> Tensor:
 def gather_with_gradient(rows: Tensor) -> Tensor:
     """Gather the rows of all ranks, in rank order, with their gradient.
 
-    For training loops with `DistributedDataParallel`, in which every rank has its own rows and a loss needs all of
-    them. Ranks may hold different numbers of rows. Labels are gathered the same way, without gradient. Without a
-    process group the rows come back unchanged.
+    Use it in training loops with `DistributedDataParallel`, where every rank has its own rows and a loss
+    needs the rows of all ranks. Ranks may have different numbers of rows. Gather labels the same way; they
+    have no gradient. Without a process group the rows are returned unchanged.
 
         model = DistributedDataParallel(encoder)
         for x0, x1 in loader:  # this rank's rows
@@ -68,13 +80,15 @@ def gather_with_gradient(rows: Tensor) -> Tensor:
             nt_xent(gather_with_gradient(z0), gather_with_gradient(z1)).backward()
             optimizer.step()
 
-    Gradient: a row's gradient is the sum over the ranks of the gradients by that row. Every rank above computes the
-    same loss of the global batch, so the gradient at its rows is `world size` times that of one loss; DDP divides by
-    the world size when it takes the mean over the ranks. Parameters therefore get exactly the gradient of one
-    process with the global batch: factor 1. Losses of a rank's own rows against all rows (`local_loss` of
-    open_clip) get the gradient of the mean over ranks of these losses.
+    The gradient of a row is the sum over the ranks of the gradients with respect to that row. Every rank
+    above computes the same loss of the global batch, so the gradient at its rows is `world_size` times the
+    gradient of one loss. DDP takes the mean over the ranks, which divides by the world size. Parameters
+    therefore get exactly the gradient of one process with the global batch (factor 1). Losses of a rank's own
+    rows against all rows (`local_loss` of open_clip) get the gradient of the mean of these losses over the
+    ranks.
 
-    Every rank must call it, and run backward through it, equally often. It can be differentiated once.
+    Every rank must call this function, and run backward through it, equally often. The result is
+    differentiable once.
     """
     return rows if get_world_size() == 1 else _Gather.apply(rows)  # type: ignore[return-value]
 
@@ -94,7 +108,7 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_numbers(numbers: Sequence[float]) -> Tensor:
-    """Return the numbers of all ranks, one row a rank, on the CPU."""
+    """Gather a list of numbers from all ranks, as a CPU tensor (ranks, numbers) in float64."""
     own = torch.tensor(numbers, dtype=torch.float64, device=get_message_device())
     everyone = [torch.empty_like(own) for _ in range(get_world_size())]
     dist.all_gather(everyone, own)
@@ -102,17 +116,17 @@ def gather_numbers(numbers: Sequence[float]) -> Tensor:
 
 
 def hash_parts(*parts: object) -> int:
-    """Return a hash that float64 holds exactly."""
+    """Return a 48-bit hash, which float64 represents exactly."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:6], "big")
 
 
 def describe_tensor(tensor: Tensor) -> str:
-    """Return the shape and dtype in words."""
+    """Return the shape and dtype of a tensor as text."""
     return f"{tuple(tensor.shape)} {str(tensor.dtype).removeprefix('torch.')}"
 
 
 def sum_over_ranks(tensors: list[Tensor]) -> None:
-    """Replace each tensor by its sum over the ranks, in one message."""
+    """Replace each tensor in place by its sum over the ranks, in one message."""
     if get_world_size() == 1 or not tensors:
         return
     flat = torch.cat([t.reshape(-1) for t in tensors])
@@ -124,7 +138,7 @@ def sum_over_ranks(tensors: list[Tensor]) -> None:
 
 
 def is_set_on_any_rank(flag: bool) -> bool:
-    """Whether the flag is set on at least one rank: the same answer on all."""
+    """Return True on all ranks if the flag is set on at least one rank."""
     if get_world_size() == 1:
         return flag
     count = torch.tensor([int(flag)], device=get_message_device())
@@ -133,7 +147,7 @@ def is_set_on_any_rank(flag: bool) -> bool:
 
 
 def broadcast_from_first_rank(tensors: Iterable[Tensor]) -> None:
-    """Replace each tensor by that of rank 0."""
+    """Replace each tensor in place by the tensor of rank 0."""
     for t in tensors if get_world_size() > 1 else ():
         buffer = t.contiguous()
         dist.broadcast(buffer, 0)

@@ -1,4 +1,4 @@
-"""Fields of a settings dataclass: type, default and help text, read from the source."""
+"""Type, default and help text of the fields of a settings dataclass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TYPE_NAMES = {int: "INT", float: "FLOAT", str: "TEXT", bool: "BOOL", types.NoneT
 
 @dataclasses.dataclass(frozen=True)
 class SettingField:
-    """A field of a dataclass as the command line sees it."""
+    """Field of a dataclass as a command-line flag."""
 
     name: str
     kind: Any
@@ -24,18 +24,22 @@ class SettingField:
 
     @property
     def dashed(self) -> str:
+        """Name of the command-line flag."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def full_help(self) -> str:
-        """The help and the default, unless there is none to show or the help speaks of it already."""
+        """Return the help text followed by the default.
+
+        The default is left out if it is empty or if the help text mentions it.
+        """
         if self.default is None or self.default == "" or "default" in self.help.lower():
             return self.help
         return f"{self.help} Default: {format_value(self.default)}.".strip()
 
 
 def list_fields(kind: type) -> list[SettingField]:
-    """The flags of a dataclass, in the order of its fields."""
+    """List the fields of a dataclass as flags, in order."""
     hints, docs = get_type_hints(kind), read_field_docs(kind)
     return [SettingField(f.name, hints[f.name], _default(f), docs.get(f.name, "")) for f in dataclasses.fields(kind) if f.init]
 
@@ -48,12 +52,15 @@ def _default(field: dataclasses.Field) -> Any:
 
 @functools.cache
 def read_field_docs(kind: type) -> dict[str, str]:
-    """The string literals under the fields of a class and of its bases, by field; read from the source."""
+    """Return the string literals below the fields of a class and its bases, by field.
+
+    The literals are read from the source.
+    """
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__[:-1]):
         try:
             source = textwrap.dedent(inspect.getsource(base))
-        except (OSError, TypeError):  # typed into an interpreter: there is no source, hence no help
+        except (OSError, TypeError):  # defined in an interpreter: no source, so no help
             continue
         body = ast.parse(source).body[0]
         assert isinstance(body, ast.ClassDef)
@@ -69,7 +76,7 @@ def _string(node: ast.stmt) -> str | None:
 
 
 def format_value(value: Any) -> str:
-    """A value as a user would type it after its flag."""
+    """Format a value as a user types it after its flag."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple):
@@ -78,7 +85,7 @@ def format_value(value: Any) -> str:
 
 
 def format_type(kind: Any) -> str:
-    """What may stand after the flag: INT, FLOAT, TEXT, {a,b}, INT|none, INT,INT,…"""
+    """Format a type for the help of a flag: INT, FLOAT, TEXT, {a,b}, INT|none, INT,INT,…"""
     origin, args = get_origin(kind), get_args(kind)
     if origin is Literal:
         return "{" + ",".join(str(choice) for choice in args) + "}"
@@ -92,5 +99,5 @@ def format_type(kind: Any) -> str:
 
 
 def get_choices(kind: Any) -> list[Any] | None:
-    """The values a Literal accepts."""
+    """Return the values of a Literal type, or None for other types."""
     return list(get_args(kind)) if get_origin(kind) is Literal else None

@@ -1,4 +1,7 @@
-"""What to learn from: `load_images(spec)` turns a name, a path, an array or a dataset into a training and a test split."""
+"""Datasets for training and evaluation.
+
+`load_images(spec)` turns a name, a path, an array or a dataset into a training and a test split.
+"""
 
 from nearfar.data.common.input_registry import Inputs, build_inputs
 from nearfar.data.common.splits import Splits

@@ -1,6 +1,8 @@
-"""Encoders: from a sample to its representation. `make_encoder("resnet18", sizes)` knows them by name.
+"""Encoders: modules that map samples to representations.
 
-Encoders for a new kind of data are one more row of `FAMILIES` and a file beside this one.
+`make_encoder("resnet18", sizes)` builds an encoder by name.
+
+To add encoders for a new modality, write a module in this package and add its family to `ENCODER_FAMILIES`.
 """
 
 from __future__ import annotations
@@ -20,20 +22,28 @@ from nearfar.encoders.standardize import Standardize
 from nearfar.encoders.text import TEXT_ENCODERS, TEXT_FAMILY, Pooling, TextEncoder
 
 ENCODER_FAMILIES = [FRAME_FAMILY, GRAPH_FAMILY, IMAGE_FAMILY, AUDIO_FAMILY, TEXT_FAMILY, LOOKUP_FAMILY]
-"""For each kind of data its encoders."""
+"""Encoder families, one for each modality."""
 
 
 def make_encoder(spec: str, sizes: Sizes, load_weights: bool = True) -> nn.Module:
-    """The encoder a spec names, with a `dim`; its weights are drawn from torch's generators (seed them around the call).
+    """Build the encoder that a spec names. Its `dim` is the output width.
 
-    `weights=False`: the caller fills them in. A pre-trained model is then built from the architecture that `sizes` holds, and its
-    files are not read.
+    Weights are drawn from torch's generators: seed them before the call.
+
+    Args:
+        spec: name of the encoder, such as "resnet18" or "hf:NAME".
+        sizes: sizes of the data. They decide the encoder family.
+        load_weights: False if the caller fills in the weights. A pre-trained model is then built from the
+            architecture in `sizes`, and its files are not read.
+
+    Raises:
+        UsageError: if the spec is unknown, or if no family matches the sizes.
     """
     return _family(sizes).build(spec, sizes, load_weights)
 
 
 def resolve_encoder(spec: str, sizes: Sizes) -> str:
-    """The spec with `auto` replaced by the name it stands for."""
+    """Replace the spec `auto` by the family's default encoder name. Return other specs unchanged."""
     return _family(sizes).choose_default(sizes) if spec == "auto" else spec
 
 

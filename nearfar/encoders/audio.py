@@ -1,7 +1,8 @@
-"""Encoders of sounds: local features along time, `states`, and one vector for a clip, their mean and deviation.
+"""Audio encoders: frame features along time, and one vector for each clip.
 
-All take clips (n, time), int16 or floats; those with a log-mel front end also spectrograms (n, bands, frames), which views may have
-changed. Silence, with which short clips are filled up, does not count.
+The vector of a clip is the mean and the standard deviation of its frames. All encoders take clips (n, time),
+int16 or floats. Encoders with a log-mel front end also take spectrograms (n, bands, frames), which views may
+have changed. Short clips are padded with silence, and silent frames do not count.
 """
 
 from __future__ import annotations
@@ -21,27 +22,33 @@ from nearfar.encoders.mel import LogMel, find_audible_frames, normalize_loudness
 from nearfar.encoders.pretrained import load_transformers_model
 
 ConvLayers = Sequence[tuple[int, int]]
-"""(kernel, stride) of each convolution."""
+"""Kernel size and stride of each convolution."""
 
 MEL_LAYERS: ConvLayers = ((5, 2), (3, 1), (3, 1))
-"""20 ms apart, each from 150 ms of sound: for methods that predict one from others."""
+"""Frames 20 ms apart, each from 150 ms of sound. For methods that predict frames from other frames."""
 DEEP_MEL_LAYERS: ConvLayers = ((5, 2), (3, 1), (3, 2), (3, 1), (3, 1))
-"""40 ms apart, each from 350 ms."""
+"""Frames 40 ms apart, each computed from 350 ms of sound."""
 CPC_LAYERS: ConvLayers = ((10, 5), (8, 4), (4, 2), (4, 2), (4, 2))
-"""As in CPC's and (nearly) in wav2vec's paper."""
+"""Layers of the CPC paper. The wav2vec paper uses nearly the same."""
 CPC_FRAME_STRIDE = math.prod(stride for _, stride in CPC_LAYERS)
-"""How many samples they are apart."""
+"""Distance of two frames in audio samples."""
 
 
 class FrameNorm(nn.LayerNorm):
-    """Each frame by itself: statistics over time would tell the past of the future."""
+    """Layer norm of each frame alone.
+
+    Statistics over time would leak information from future frames to past ones.
+    """
 
     def forward(self, x: Float[Tensor, "n c t"]) -> Float[Tensor, "n c t"]:  # type: ignore[override]
         return super().forward(x.transpose(1, 2)).transpose(1, 2)
 
 
 def build_convolutions(in_channels: int, width: int, layers: ConvLayers) -> nn.Sequential:
-    """Convolution, norm, ReLU for each layer; the length is divided by the strides and otherwise kept."""
+    """Build convolution, norm and ReLU for each layer.
+
+    The length is divided by the strides and is otherwise kept.
+    """
     parts: list[nn.Module] = []
     for kernel, stride in layers:
         parts += [nn.Conv1d(in_channels, width, kernel, stride, padding=(kernel - 1) // 2), FrameNorm(width), nn.ReLU(inplace=True)]
@@ -50,14 +57,18 @@ def build_convolutions(in_channels: int, width: int, layers: ConvLayers) -> nn.S
 
 
 class FrameEncoder(nn.Module):
-    """What encoders of sounds share: a clip's vector is made from its frames."""
+    """Base class of audio encoders: the vector of a clip is pooled from its frames.
+
+    Subclasses implement `encode_frames`, which maps clips to frames (n, frames, width), and
+    `compute_frame_mask`.
+    """
 
     width: int
-    """Of a frame."""
+    """Width of a frame."""
 
     @property
     def dim(self) -> int:
-        """Of a clip."""
+        """Return the width of a clip's vector."""
         return 2 * self.width
 
     @abstractmethod
@@ -65,7 +76,10 @@ class FrameEncoder(nn.Module):
 
     @abstractmethod
     def compute_frame_mask(self, x: Tensor, num_frames: int) -> Bool[Tensor, "n frames"]:
-        """Which of the frames of `states` are not silent; a clip that is nothing but silence has its first."""
+        """Return True for each frame that is not silent.
+
+        In a clip of silence only, the first frame is True.
+        """
 
     def forward(self, x: Tensor) -> Float[Tensor, "n d"]:
         states = self.encode_frames(x)
@@ -73,7 +87,7 @@ class FrameEncoder(nn.Module):
 
 
 def pool_mean_std(states: Float[Tensor, "n f w"], mask: Bool[Tensor, "n f"]) -> Float[Tensor, "n two_w"]:
-    """The mean and the standard deviation of the frames that count."""
+    """Return the mean and the standard deviation of the frames where `mask` is True."""
     counts = mask[:, :, None].to(states.dtype)
     total = counts.sum(1).clamp_min(1)
     mean = (states * counts).sum(1) / total
@@ -82,7 +96,11 @@ def pool_mean_std(states: Float[Tensor, "n f w"], mask: Bool[Tensor, "n f"]) -> 
 
 
 def downsample_mask(mask: Bool[Tensor, "n t"], num_frames: int) -> Bool[Tensor, "n frames"]:
-    """The same for fewer, longer frames: heard where any of their parts is. The first always counts: nothing is divided by 0."""
+    """Convert a mask to fewer, longer frames.
+
+    A frame is True if any of its parts is True. The first frame is always True, so that pooling never divides
+    by 0.
+    """
     places = torch.arange(num_frames, device=mask.device)
     first, last = places * mask.shape[1] // num_frames, -(-(places + 1) * mask.shape[1] // num_frames)
     before = F.pad(mask.cumsum(1), (1, 0))
@@ -98,6 +116,7 @@ class MelEncoder(FrameEncoder):
         self.body = build_convolutions(self.front.bands, width, layers)
 
     def compute_spectrogram(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n b f"]:
+        """Return the log-mel spectrogram of clips. Spectrograms are returned unchanged."""
         return x if x.ndim == 3 else self.front(x)
 
     def encode_frames(self, x: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n f w"]:
@@ -111,7 +130,7 @@ class MelEncoder(FrameEncoder):
 
 
 class MelTransformer(MelEncoder):
-    """A transformer over the frames of a `MelEncoder`: every frame sees all of the clip."""
+    """Transformer over the frames of a `MelEncoder`. Each frame attends to all frames of its clip."""
 
     def __init__(self, sample_rate: int, width: int = 128, depth: int = 2):
         super().__init__(sample_rate, width)
@@ -125,7 +144,7 @@ class MelTransformer(MelEncoder):
 
 
 class WaveEncoder(FrameEncoder):
-    """Strided convolutions on the samples themselves."""
+    """Strided convolutions on the raw audio samples."""
 
     def __init__(self, width: int = 128, layers: ConvLayers = CPC_LAYERS):
         super().__init__()
@@ -133,7 +152,8 @@ class WaveEncoder(FrameEncoder):
         self.body = build_convolutions(1, width, layers)
 
     def encode_frames(self, x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n f w"]:
-        enough = F.pad(normalize_loudness(x), (0, max(0, CPC_FRAME_STRIDE - x.shape[1])))  # for one frame
+        # Enough samples for one frame.
+        enough = F.pad(normalize_loudness(x), (0, max(0, CPC_FRAME_STRIDE - x.shape[1])))
         return self.body(enough[:, None]).transpose(1, 2)
 
     def compute_frame_mask(self, x: Shaped[Tensor, "n t"], num_frames: int) -> Bool[Tensor, "n frames"]:
@@ -141,7 +161,10 @@ class WaveEncoder(FrameEncoder):
 
 
 class HuggingFaceAudio(WaveEncoder):
-    """A transformers model of speech (wav2vec 2.0, HuBERT, …) from a local folder: its last hidden states. It expects 16 kHz."""
+    """Speech model of transformers (wav2vec 2.0, HuBERT, …) from a local folder.
+
+    The frames are its last hidden states. The model expects 16 kHz.
+    """
 
     def __init__(self, name: str, architecture: Architecture | None = None):
         super().__init__(1, ())
@@ -150,7 +173,8 @@ class HuggingFaceAudio(WaveEncoder):
             raise UsageError(
                 f"--encoder hf:{name}: {type(self.model).__name__} takes {self.model.main_input_name}, not the samples of a sound"
             )
-        self.model.config.apply_spec_augment = False  # its masks are drawn without a key; views are the similarity's to make
+        # The model's own masks are drawn without a random key. Views are generated by the similarity.
+        self.model.config.apply_spec_augment = False
         self.width = int(self.model.config.hidden_size)
 
     def encode_frames(self, x: Shaped[Tensor, "n t"]) -> Float[Tensor, "n f w"]:

@@ -1,4 +1,4 @@
-"""Small image encoders: a plain ConvNet, and ResNets with a stem for small or for large pictures."""
+"""Image encoders: a plain ConvNet, and ResNets with a stem for small or large images."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ NormLayer = Callable[[int], nn.Module]
 
 
 def make_batch_norm(channels: int) -> nn.Module:
+    """Build a batch norm."""
     return nn.BatchNorm2d(channels)
 
 
 def make_group_norm(channels: int) -> nn.Module:
-    """Statistics of one sample alone: training is then exact under chunks and ranks."""
+    """Build a group norm with at most 8 groups.
+
+    Its statistics come from one sample alone. Training is therefore exact when a batch is split into chunks
+    or over ranks.
+    """
     return nn.GroupNorm(min(8, channels), channels)
 
 
 def make_conv(in_channels: int, out_channels: int, kernel_size: int = 3, stride: int = 1) -> nn.Conv2d:
+    """Build a convolution without bias, padded to keep the image size at stride 1."""
     return nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding=kernel_size // 2, bias=False)
 
 
 class ConvNet(nn.Sequential):
-    """Stages of convolution, norm, ReLU that halve the picture down to 4 (or fewer) pixels a side and widen up to 4 times.
+    """Stages of convolution, norm and ReLU for images of 8 to 40 pixels on a CPU.
 
-    For 8 to 40 pixels on a CPU. `dim` is the width of the averaged last stage.
+    The stages halve the image until a side has 4 pixels or fewer. They widen the channels up to 4 times.
+    `dim` is the width of the averaged last stage.
     """
 
     def __init__(self, channels: int, image_size: int, width: int = 32, norm: NormLayer = make_batch_norm):
@@ -46,10 +53,14 @@ class ConvNet(nn.Sequential):
         self.map_channels = tuple(layer.out_channels for layer in layers if isinstance(layer, nn.Conv2d))
 
     def forward(self, x: Float[Tensor, "n c h w"]) -> Float[Tensor, "n d"]:  # type: ignore[override]
-        return super().forward(x)  # torch's compiler passes by what is torch's own, a bare Sequential too: this line is ours
+        # torch.compile skips torch's own modules, such as a plain Sequential. This override is compiled.
+        return super().forward(x)
 
     def extract_feature_maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
-        """What each stage makes of a picture, the finest map first; the places of the last, averaged, are `forward`."""
+        """Return the feature map of each stage, finest first.
+
+        The mean over the positions of the last map is the output of `forward`.
+        """
         found = []
         for layer in list(self)[:-2]:
             x = layer(x)
@@ -58,7 +69,7 @@ class ConvNet(nn.Sequential):
 
 
 class BasicBlock(nn.Module):
-    """Two 3x3 convolutions beside a shortcut (ResNet-18, -34)."""
+    """Two 3x3 convolutions with a shortcut (ResNet-18, -34)."""
 
     expansion = 1
 
@@ -75,7 +86,7 @@ class BasicBlock(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3, 1x1 convolutions beside a shortcut (ResNet-50); the stride is in the 3x3."""
+    """1x1, 3x3 and 1x1 convolutions with a shortcut (ResNet-50). The 3x3 convolution has the stride."""
 
     expansion = 4
 
@@ -100,9 +111,17 @@ def _shortcut(in_channels: int, out_channels: int, stride: int, norm: NormLayer)
 
 
 class ResNet(nn.Module):
-    """He et al. 2016 without the classifier; `dim` is 512 (ResNet-18, -34) or 2048 (ResNet-50).
+    """ResNet of He et al. 2016 without the classifier.
 
-    `stem="small"`: one 3x3 convolution, no pooling, as everybody does on CIFAR; `"imagenet"`: 7x7 stride 2 and a max pool.
+    `dim` is 512 (ResNet-18, -34) or 2048 (ResNet-50).
+
+    Args:
+        channels: number of image channels.
+        blocks_per_stage: number of blocks in each stage.
+        block: type of the blocks.
+        stem: "small" is one 3x3 convolution without pooling, as is usual on CIFAR. "imagenet" is a 7x7
+            convolution with stride 2 and a max pool.
+        norm: function that builds a norm layer for a number of channels.
     """
 
     def __init__(
@@ -139,7 +158,10 @@ class ResNet(nn.Module):
         return self.blocks(self.stem(x)).mean((2, 3))
 
     def extract_feature_maps(self, x: Float[Tensor, "n c h w"]) -> list[Tensor]:
-        """What each stage makes of a picture, the finest map first; the places of the last, averaged, are `forward`."""
+        """Return the feature map of each stage, finest first.
+
+        The mean over the positions of the last map is the output of `forward`.
+        """
         found, ends = [], set(itertools.accumulate(self.blocks_per_stage))
         x = self.stem(x)
         for count, block in enumerate(self.blocks, start=1):

@@ -1,4 +1,4 @@
-"""The encoders of one kind of data: how they are asked for, chosen and built."""
+"""Encoder families: the names, defaults and builders of the encoders for one modality."""
 
 from __future__ import annotations
 
@@ -13,28 +13,45 @@ from nearfar.core import Sizes, UsageError
 from nearfar.core.errors import suggest_similar_names
 
 EncoderBuilder = Callable[..., nn.Module]
-"""An encoder, with a `dim`, from the sizes of the data and the numbers in its name; its weights are drawn from torch's generators."""
+"""Function that builds an encoder with a `dim` from the sizes of the data and the numbers in its name.
+Weights are drawn from torch's generators."""
 Architecture = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class EncoderFamily:
-    """All that is known of the encoders for one kind of data. Each is defined below its encoders, and listed in `FAMILIES`."""
+    """Names, default and builders of the encoders for one modality.
+
+    Each family is defined below its encoders and is listed in `ENCODER_FAMILIES`.
+    """
 
     modality_name: str
-    """The data in a word."""
+    """Name of the modality, in the plural."""
     size_field: str
-    """What data of this kind, and no others, have among their sizes."""
+    """Field that only data of this modality have among their sizes."""
     builders: Mapping[str, EncoderBuilder]
-    """By name. Words in capitals stand for whole numbers: gcn-LAYERSxWIDTH is built from (sizes, layers, width)."""
+    """Builders by name. Words in capitals stand for whole numbers: gcn-LAYERSxWIDTH is built from (sizes,
+    layers, width)."""
     choose_default: Callable[[Sizes], str]
-    """The name that `auto` stands for."""
+    """Function that returns the name that `auto` stands for."""
     build_pretrained: Callable[[str, Sizes, Architecture | None], nn.Module] | None = None
-    """The encoder hf:NAME: with its weights or, of a given architecture, with random ones, and no file is read."""
+    """Builder of the encoder hf:NAME with its weights. If an architecture is given, the weights are random
+    and no file is read."""
     example_spec: str = ""
-    """A name with numbers in it."""
+    """Example of a name with numbers in it."""
 
     def build(self, spec: str, sizes: Sizes, load_weights: bool) -> nn.Module:
+        """Build the encoder that a spec names.
+
+        Args:
+            spec: name of the encoder, or hf:NAME if the family has pre-trained encoders.
+            sizes: sizes of the data.
+            load_weights: False to build a pre-trained encoder from the architecture in `sizes`, with random
+                weights.
+
+        Raises:
+            UsageError: if the family has no such encoder.
+        """
         if self.build_pretrained and spec.startswith("hf:"):
             return self.build_pretrained(spec[3:], sizes, None if load_weights else sizes.get("architecture"))
         for name, build in self.builders.items():

@@ -1,4 +1,7 @@
-"""Encoders of game frames: strided convolutions, whose third layer is the map of local features, and a linear layer on top."""
+"""Encoders of game frames: strided convolutions with a linear layer on top.
+
+The output of the third layer is the map of local features.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,20 @@ _SHAPES = {
     "nature": (((32, 8, 4), (64, 4, 2), (128, 4, 2)), (64, 3, 1), 256),
     "nature-small": (((16, 4, 2), (32, 3, 2), (32, 3, 1)), (32, 3, 1), 64),
 }
-"""By name: (channels, window, stride) of the layers up to the map, of the one after it, and the width of the global feature."""
+"""Layers by encoder name: (channels, window, stride) of the layers up to the map and of the layer after it,
+and the width of the global feature."""
 NATURE_MIN_SIDE_PIXELS = 80
-"""Frames of which a side is shorter than this are small."""
+"""Minimum side length for the encoder "nature". Frames with a shorter side count as small."""
 
 
 class NatureEncoder(nn.Module):
-    """`encoder(x)`: the global feature (n, dim); `encoder.encode_with_map(x)`: also the map (n, places, width) it is computed from.
+    """Convolutional encoder of game frames (Mnih et al. 2015).
 
-    "nature" is the network of Mnih et al. 2015 for 210 x 160 pixels, as in ST-DIM: 11 x 8 places of 128 channels, and 256 features.
+    `encoder(x)` is the global feature (n, dim). `encoder.encode_with_map(x)` also returns the map that the
+    global feature is computed from, (n, positions, width).
+
+    "nature" is the network of Mnih et al. 2015 for 210 x 160 pixels, as in ST-DIM: 11 x 8 positions of 128
+    channels, and 256 features.
     """
 
     def __init__(self, spec: str, sizes: Sizes):
@@ -48,6 +56,7 @@ class NatureEncoder(nn.Module):
                 nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
 
     def encode_with_map(self, x: Shaped[Tensor, "n c h w"]) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n p w2"]]:
+        """Return the global feature (n, dim) and the map (n, positions, width)."""
         if not x.is_floating_point():
             x = x.to(self.local[0].weight.dtype) / 255  # type: ignore[operator, arg-type]
         maps = self.local(x)

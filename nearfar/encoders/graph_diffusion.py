@@ -1,15 +1,21 @@
-r"""Graph diffusion: a node hears from all others, over walks of every length, the shorter the more.
+r"""Graph diffusion: each node receives from all others over walks of every length.
 
-\[ S_\text{PPR} = \alpha \sum_{k=0}^{\infty} (1 - \alpha)^k \hat A^k = \alpha \big(I - (1 - \alpha) \hat A\big)^{-1}, \qquad
+Short walks have more weight.
+
+\[ S_\text{PPR} = \alpha \sum_{k=0}^{\infty} (1 - \alpha)^k \hat A^k
+     = \alpha \big(I - (1 - \alpha) \hat A\big)^{-1}, \qquad
    S_\text{heat} = e^{-t} \sum_{k=0}^{\infty} \frac{t^k}{k!} \hat A^k = e^{t (\hat A - I)} \]
 
-S is full where \(\hat A\) is sparse, so that it is never made: what a convolution wants is S H. All eigenvalues of \(\hat A\) lie in
-[-1, 1], where a series of Chebyshev polynomials converges fastest, and both functions have one in closed form:
+S is dense although \(\hat A\) is sparse, so S is never computed. A convolution only needs S H. All
+eigenvalues of \(\hat A\) lie in [-1, 1], where a series of Chebyshev polynomials converges fastest. Both
+functions have such a series in closed form:
 
-\[ S H = \sum_{k=0}^{K} c_k\, T_k(\hat A) H, \qquad T_0 = I, \quad T_1 = \hat A, \quad T_{k+1} = 2 \hat A\, T_k - T_{k-1} \]
+\[ S H = \sum_{k=0}^{K} c_k\, T_k(\hat A) H, \qquad
+   T_0 = I, \quad T_1 = \hat A, \quad T_{k+1} = 2 \hat A\, T_k - T_{k-1} \]
 
-For \(\alpha = 0.2\) twenty products with \(\hat A\) leave an error of one in a million, for a graph of any size. Nothing is kept
-between steps, and nothing has to be: a diffusion is as quickly there for another graph.
+For \(\alpha = 0.2\) twenty products with \(\hat A\) leave an error of one in a million, for a graph of any
+size. Nothing is cached between steps, and no cache is needed: the diffusion of another graph takes no
+preparation.
 
 Reference: Klicpera, Weißenberger, Günnemann, Diffusion Improves Graph Learning, NeurIPS 2019.
 """
@@ -29,25 +35,33 @@ from torch import Tensor
 from nearfar.encoders.sparse_products import CSRArrays, as_csr, promote_to_float32
 
 SERIES_TOLERANCE = 1e-6
-"""What a series may miss of S, in its largest singular value; that of S itself is 1."""
+"""Maximum error of a series: largest singular value of its difference from S.
+
+The largest singular value of S itself is 1.
+"""
 
 
 @dataclass(frozen=True)
 class GraphDiffusion:
-    """S in place of the links it is made from: a graph encoder multiplies by either."""
+    """Diffusion matrix S of a graph.
+
+    A graph encoder multiplies by S or by the links themselves.
+    """
 
     links: CSRArrays
-    r"""\(\hat A\), symmetric."""
+    r"""Matrix \(\hat A\), symmetric."""
     coefficients: Sequence[float]
-    """c, of Chebyshev polynomials."""
+    """Coefficients c of the Chebyshev polynomials."""
 
     def __call__(self, h: Float[Tensor, "nodes d"]) -> Float[Tensor, "nodes d"]:
-        """S h; the gradient goes to h."""
+        """Return S h. The gradient goes to h."""
         return _Spread.apply(self.links, self.coefficients, h)
 
 
 def compute_pagerank_coefficients(teleport_probability: float) -> list[float]:
-    r"""The series of personalised PageRank, whose walks end at each node with the probability \(\alpha > 0\):
+    r"""Compute the Chebyshev coefficients of personalized PageRank.
+
+    Its walks end at each node with the probability \(\alpha > 0\), the teleport probability:
 
     \[ \frac{\alpha}{1 - b x} = \frac{\alpha}{w} \Big(1 + 2 \sum_{k \ge 1} r^k T_k(x)\Big),
        \qquad b = 1 - \alpha, \quad w = \sqrt{1 - b^2}, \quad r = \frac{b}{1 + w} \]
@@ -60,11 +74,13 @@ def compute_pagerank_coefficients(teleport_probability: float) -> list[float]:
 
 
 def compute_heat_coefficients(diffusion_time: float) -> list[float]:
-    r"""The series of the heat kernel, whose walks have t steps on average, with modified Bessel functions:
+    r"""Compute the Chebyshev coefficients of the heat kernel.
+
+    Its walks have t steps on average, the diffusion time. The coefficients are modified Bessel functions:
 
     \[ e^{t (x - 1)} = e^{-t} \Big(I_0(t) + 2 \sum_{k \ge 1} I_k(t)\, T_k(x)\Big) \]
     """
-    bessel = (float(ive(k, diffusion_time)) for k in itertools.count())  # times e^-t
+    bessel = (float(ive(k, diffusion_time)) for k in itertools.count())  # `ive` is I_k times e^-t
     found = list(itertools.takewhile(lambda value: value > SERIES_TOLERANCE / 10, bessel))
     return [found[0], *(2 * value for value in found[1:])]
 
@@ -81,7 +97,10 @@ class _Spread(torch.autograd.Function):
 
 
 def _series(links: CSRArrays, coefficients: Sequence[float], h: Tensor) -> Tensor:
-    """In place: three tables, whatever the number of terms. New ones for each product would cost more than the products."""
+    """Evaluate the series in place, with three tables for any number of terms.
+
+    To allocate a new table for each product would take longer than the product.
+    """
     exact = promote_to_float32(h)
     total = coefficients[0] * exact
     if len(coefficients) > 1:

@@ -1,7 +1,10 @@
-r"""Graph convolutions: a node's representation is made from its own features and its neighbours'.
+r"""Graph convolutions: encoders of nodes and graphs.
 
-They take graphs packed end to end, as `nearfar.data.graphs.dataset` reads them: {"x": features, "links": \(\hat A\)}. The features may be a
-sparse matrix, with its transpose: products then take as long as it has entries.
+The representation of a node is computed from its own features and its neighbors' features.
+
+The encoders take graphs packed end to end, as `nearfar.data.graphs.dataset` reads them: {"x": features,
+"links": \(\hat A\)}. The features may be a sparse matrix with its transpose. The time of a product then grows
+with the number of its entries.
 """
 
 from __future__ import annotations
@@ -20,7 +23,11 @@ from nearfar.encoders.sparse_products import CSRArrays, multiply
 
 
 class GraphEncoder(nn.Module, ABC):
-    """From packed graphs to a row a node, `dim` wide; in two halves, so that features can be swapped in between: (P X) W = P (X W)."""
+    """Encoder of packed graphs: one row of width `dim` for each node.
+
+    It has two parts, `project` and `convolve`, so that features can be swapped between them:
+    (P X) W = P (X W).
+    """
 
     dim: int
 
@@ -29,15 +36,21 @@ class GraphEncoder(nn.Module, ABC):
 
     @abstractmethod
     def project(self, x: Any) -> Float[Tensor, "nodes w"]:
-        """The first layer's product with the features, which does not see the links."""
+        """Multiply the features by the first layer's weights.
+
+        This part does not use the links.
+        """
 
     @abstractmethod
     def convolve(self, h: Float[Tensor, "nodes w"], links: CSRArrays) -> Float[Tensor, "nodes d"]:
-        """Everything after it."""
+        """Compute the node representations from the projected features and the links."""
 
 
 class GCN(GraphEncoder):
-    r"""\(H^{(l+1)} = \operatorname{PReLU}(\hat A H^{(l)} W^{(l)} + b^{(l)})\), with \(\hat A\) normalised symmetrically, or its diffusion.
+    r"""Graph convolutional network.
+
+    \(H^{(l+1)} = \operatorname{PReLU}(\hat A H^{(l)} W^{(l)} + b^{(l)})\), with \(\hat A\) normalized
+    symmetrically, or with its diffusion.
 
     Reference: Kipf, Welling, Semi-Supervised Classification with Graph Convolutional Networks, ICLR 2017.
     """
@@ -60,10 +73,14 @@ class GCN(GraphEncoder):
 
 
 class GIN(GraphEncoder):
-    r"""\(h_i^{(l+1)} = \operatorname{norm} \operatorname{ReLU} \operatorname{MLP}^{(l)}\big(h_i^{(l)} + \sum_{j \in N(i)} h_j^{(l)}\big)\);
-    a node is represented by all its layers, one after another: small neighbourhoods and large ones.
+    r"""Graph isomorphism network.
 
-    The MLP's first layer is taken before the sum over neighbours: both are linear.
+    \[ h_i^{(l+1)} = \operatorname{norm} \operatorname{ReLU} \operatorname{MLP}^{(l)}
+       \big(h_i^{(l)} + \sum_{j \in N(i)} h_j^{(l)}\big) \]
+
+    The representation of a node concatenates all its layers, so that it describes small and large
+    neighborhoods. The first layer of the MLP is applied before the sum over neighbors. Both are linear, so
+    the result is the same.
 
     Reference: Xu, Hu, Leskovec, Jegelka, How Powerful are Graph Neural Networks?, ICLR 2019 (GIN-0).
     """
@@ -92,13 +109,27 @@ class GIN(GraphEncoder):
 
 
 def sum_nodes(h: Float[Tensor, "nodes d"], graph_sizes: Tensor) -> Float[Tensor, "n d"]:
-    """The sum over each graph's nodes, which stand end to end. Sizes are checked, so that a step that uses it is never recorded as a
-    CUDA graph: its shapes differ from batch to batch."""
+    """Sum the rows of each graph's nodes.
+
+    The graphs are packed end to end. The sizes are checked, which prevents a step that uses this function
+    from being recorded as a CUDA graph. Such a step must not be recorded, because its shapes differ from
+    batch to batch.
+
+    Args:
+        h: rows of all nodes, (nodes, d).
+        graph_sizes: number of nodes of each graph, (n,).
+
+    Returns:
+        One row for each graph, (n, d).
+    """
     return torch.segment_reduce(h, "sum", lengths=graph_sizes)
 
 
 def _times(x: Any, weight: Tensor) -> Tensor:
-    """x @ weight; x dense, or a sparse matrix followed by its transpose."""
+    """Return x @ weight.
+
+    x is dense, or a sparse matrix followed by its transpose.
+    """
     return x @ weight if isinstance(x, Tensor) else multiply(x[:3], x[3:], weight)
 
 
@@ -107,7 +138,7 @@ GRAPH_ENCODERS: dict[str, EncoderBuilder] = {
     "gin-LAYERSxWIDTH": lambda sizes, layers, width: GIN(sizes["node_features"], width, layers),
     "gin-LAYERSxWIDTH-ln": lambda sizes, layers, width: GIN(sizes["node_features"], width, layers, nn.LayerNorm),
 }
-"""With -ln: layer instead of batch norm."""
+"""Graph encoders by name. Names that end in -ln use layer norm instead of batch norm."""
 GRAPH_FAMILY = EncoderFamily(
     modality_name="graphs",
     size_field="node_features",

@@ -1,11 +1,13 @@
-"""Image encoders: ConvNets and ResNets by name, and the image models of transformers, behind a layer that standardises.
+"""Image encoders: ConvNets, ResNets and image models of transformers, after a layer that standardizes.
 
-    convnet                            small, for pictures up to about 40 pixels
-    resnet18, resnet34, resnet50       He et al. 2016, with a stem for small pictures; -imagenet: with that for large ones
-    …-gn                               group instead of batch norm
-    hf:NAME-OR-FOLDER                  any image model of transformers, or the image tower of a CLIP, with its weights
+    convnet                            small, for images up to about 40 pixels
+    resnet18, resnet34, resnet50       He et al. 2016, with a stem for small images
+    …-imagenet                         with the stem for large images
+    …-gn                               group norm instead of batch norm
+    hf:NAME-OR-FOLDER                  any image model of transformers, or the image tower of a CLIP,
+                                       with its weights
 
-Bytes or floats in, one vector a picture out.
+The encoders take bytes or floats and return one vector for each image.
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ from nearfar.encoders.standardize import Standardize
 
 _RESNETS = {"resnet18": ((2, 2, 2, 2), BasicBlock), "resnet34": ((3, 4, 6, 3), BasicBlock), "resnet50": ((3, 4, 6, 3), Bottleneck)}
 CONVNET_MAX_SIDE_PIXELS = 40
-"""Pixels a side up to which a picture is small."""
+"""Maximum side length in pixels of images that count as small."""
 
 
 class HuggingFaceImage(nn.Module):
-    """A transformers image backbone: its pooled output, or the mean of its last hidden states; of CLIP the projected output of its tower.
+    """Image backbone of transformers.
 
-    `dim` is the width of the output. Grey images are shown to a model of colours with equal channels.
+    The output is the model's pooled output, or the mean of its last hidden states. For CLIP it is the
+    projected output of the image tower. `dim` is the width of the output. Gray images are repeated
+    in each channel for a model of color images.
     """
 
     def __init__(self, name: str, architecture: Architecture | None = None):
@@ -54,7 +58,7 @@ class HuggingFaceImage(nn.Module):
             )
         try:
             out = self.model(pixel_values=x)
-        except ValueError as e:  # transformers' word for images of a size that the model does not take
+        except ValueError as e:  # transformers raises it for image sizes that the model does not take
             raise UsageError(f"--encoder hf:{self.name}: {str(e).splitlines()[0]} (--image-size scales them)") from e
         pooled = getattr(out, "pooler_output", None)
         if pooled is None:
@@ -81,7 +85,11 @@ def _pretrained(name: str, sizes: Sizes, architecture: Architecture | None) -> n
 
 
 def _standardising(body: ConvNet | ResNet | HuggingFaceImage, sizes: Sizes) -> nn.Module:
-    """As the model was trained, where its files say how; else by the data's own mean and deviation."""
+    """Put a standardizing layer before an encoder.
+
+    Mean and deviation are those of the model's training, if its files hold them, and otherwise those of the
+    data.
+    """
     standard = sizes.get("standardised", sizes)
     encoder = nn.Sequential(Standardize(standard["mean"], standard["std"]), body)
     encoder.dim, encoder.shared_space = body.dim, getattr(body, "shared_space", None)  # type: ignore[assignment]

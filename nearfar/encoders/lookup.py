@@ -1,4 +1,4 @@
-"""A table of vectors: the encoder of things that have a number."""
+"""Lookup table of vectors: the encoder of samples that are identified by a number."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from torch import Tensor, nn
 from nearfar.encoders.family import EncoderBuilder, EncoderFamily
 
 DEFAULT_EMBEDDING_DIM = 100
-"""As in word2vec; recipes that build their tables themselves choose their own."""
+"""Default width of a table, as in word2vec. Recipes that build their own tables choose their own width."""
 
 
 class LookupTable(nn.Module):
-    """`words` rows of width `dim`, drawn uniformly from ±1/(2·dim) as word2vec does: short at first, so that all scores are near 0."""
+    """Table of `num_embeddings` rows of width `dim`.
+
+    The rows are drawn uniformly from ±1/(2·dim), as in word2vec. They are short at first, so that all scores
+    are near 0.
+    """
 
     def __init__(self, num_embeddings: int, dim: int):
         super().__init__()

@@ -1,6 +1,7 @@
-"""Models of transformers, from local files alone: nothing is downloaded, and no code of a model's is run.
+"""Pre-trained models of transformers, loaded from local files only.
 
-A run remembers the architecture of a model that it began with: with it and its own weights it is loaded without the model's files.
+Nothing is downloaded, and no code that belongs to a model is run. A run stores the architecture of the model
+that it began with. Its trained weights can therefore be loaded without the model's files.
 """
 
 from __future__ import annotations
@@ -15,10 +16,15 @@ from nearfar.core import UsageError
 from nearfar.core.errors import MissingExtra
 
 PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
-"""Where a model says how its images were standardised."""
+"""Files in which a model states how its images were standardized."""
 
 
 def import_transformers(purpose: str) -> Any:
+    """Import transformers.
+
+    Raises:
+        MissingExtra: if it is not installed. The message names the purpose.
+    """
     try:
         import transformers
     except ImportError as e:
@@ -27,7 +33,16 @@ def import_transformers(purpose: str) -> Any:
 
 
 def load_local_files(class_name: str, name: str, **options: Any) -> Any:
-    """What a class of transformers makes of a local folder, or of a name in the local cache."""
+    """Load an object of a transformers class from a local folder or the local cache.
+
+    Args:
+        class_name: transformers class, such as "AutoModel".
+        name: the folder, or a name in the local cache.
+        options: further arguments of `from_pretrained`.
+
+    Raises:
+        UsageError: if there is no such model or it cannot be read.
+    """
     transformers = import_transformers(f"the encoder hf:{name}")
     loud = transformers.utils.logging.is_progress_bar_enabled()
     transformers.utils.logging.disable_progress_bar()
@@ -42,7 +57,11 @@ def load_local_files(class_name: str, name: str, **options: Any) -> Any:
 
 
 def read_pretrained_config(spec: str) -> dict[str, Any]:
-    """What a run must know of a pre-trained encoder: its architecture and, of one for images, how these are standardised."""
+    """Return the facts about a pre-trained encoder that a run stores.
+
+    They are its architecture and, for an image model, the mean and deviation of its images. The dict is empty
+    if the spec does not begin with "hf:".
+    """
     if not spec.startswith("hf:"):
         return {}
     config = load_local_files("AutoConfig", spec[3:])
@@ -50,7 +69,10 @@ def read_pretrained_config(spec: str) -> dict[str, Any]:
 
 
 def load_transformers_model(name: str, architecture: Mapping[str, Any] | None = None) -> Any:
-    """A model with its own weights; of a given architecture, with random ones, and no file is read."""
+    """Load a model with its own weights.
+
+    If `architecture` is given, the model has random weights and no file is read.
+    """
     if architecture is None:
         return load_local_files("AutoModel", name, use_safetensors=True)
     transformers = import_transformers("this encoder")
@@ -58,17 +80,20 @@ def load_transformers_model(name: str, architecture: Mapping[str, Any] | None = 
 
 
 def is_dual_encoder(model: Any) -> bool:
-    """Whether a model has two towers with a space in common, as CLIP has."""
+    """Return True if a model has two towers with a shared space, as CLIP has."""
     return all(hasattr(model, part) for part in ("text_model", "vision_model", "text_projection", "visual_projection", "logit_scale"))
 
 
 def read_temperature(model: Any) -> float:
-    """The temperature that a pair of towers has learned."""
+    """Return the temperature that a model with two towers has learned."""
     return math.exp(-float(model.logit_scale.detach()))
 
 
 def _standardised(name: str) -> dict[str, Any]:
-    """Mean and deviation of the channels that a model of images was trained with, where its files say so."""
+    """Return the channel means and deviations that an image model was trained with.
+
+    The dict is empty if the model's files do not state them.
+    """
     for file in PREPROCESSOR_FILES:
         path = import_transformers(f"the encoder hf:{name}").utils.cached_file(
             name, file, local_files_only=True, _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False

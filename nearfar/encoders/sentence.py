@@ -1,4 +1,4 @@
-"""A finished sentence encoder from a local folder, as sentence-transformers writes them: texts in, vectors out."""
+"""Ready-made sentence encoder from a local folder in the format of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -22,12 +22,14 @@ _POOLING: dict[str, Pooling] = {"pooling_mode_mean_tokens": "mean", "pooling_mod
 
 
 class SentenceEncoder:
-    """The encoder `hf:FOLDER` with its tokenizer, and what sentence-transformers' files say of pooling and unit length.
+    """Encoder `hf:FOLDER` with its tokenizer, pooling and normalization.
 
-        encode = SentenceEncoder("all-MiniLM-L6-v2", device="cpu").encode;  encode(["a text", "another"])  ->  (2, 384)
+        encoder = SentenceEncoder("all-MiniLM-L6-v2", device="cpu")
+        encoder.encode(["a text", "another"])  # (2, 384)
 
-    Pooling, normalisation and the largest number of tokens come from the folder's own settings (1_Pooling/config.json, modules.json,
-    sentence_bert_config.json); a plain transformers folder gets the mean of its tokens, as they are.
+    Pooling, normalization and the maximum number of tokens come from the folder's own settings
+    (1_Pooling/config.json, modules.json, sentence_bert_config.json). A plain transformers folder has no such
+    settings: its texts get the mean of their tokens, without normalization.
     """
 
     def __init__(self, folder: str | Path, device: str | torch.device = "cpu", batch_size: int = 64):
@@ -45,7 +47,14 @@ class SentenceEncoder:
 
     @torch.no_grad()
     def encode(self, texts: list[str], progress: Callable[[int, int], None] | None = None) -> Float[Tensor, "n d"]:
-        """The vectors of the texts, in their order, on the model's device. Texts of like length share a batch: less padding."""
+        """Return the vectors of the texts, in their order, on the model's device.
+
+        Texts of similar length share a batch, which reduces padding.
+
+        Args:
+            texts: the texts.
+            progress: function called after each batch with the number of texts done and in total.
+        """
         out = torch.empty(len(texts), self.dim, device=self.device)
         tokens = self.tokenizer.encode(texts, self.max_length)
         order = np.argsort(-np.diff(tokens.starts), kind="stable")
@@ -59,7 +68,7 @@ class SentenceEncoder:
 
 
 def _settings(path: Path) -> Any:
-    """A settings file's content; {} if there is none."""
+    """Read a settings file. Return {} if there is none."""
     if not path.is_file():
         return {}
     try:

@@ -1,4 +1,7 @@
-"""A sparse matrix times a dense one, with a backward pass that is again a product of rows."""
+"""Product of a sparse and a dense matrix.
+
+The backward pass is a product by rows, too.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 CSRArrays = Sequence[Tensor]
-"""A sparse matrix by rows, as `nearfar.data.graphs.dataset` has it: where each begins, columns, values."""
+"""Sparse matrix by rows, as in `nearfar.data.graphs.dataset`: row starts, columns, values."""
 
 
 def multiply(matrix: CSRArrays, transposed: CSRArrays, dense: Float[Tensor, "m d"]) -> Float[Tensor, "n d"]:
-    """matrix @ dense, (n, m) by (m, d); the gradient goes to `dense` only.
+    """Return matrix @ dense, (n, m) by (m, d). The gradient goes to `dense` only.
 
-    `transposed`: the matrix's transpose, or the matrix itself if it is symmetric. Handed in, because torch would turn rows into
-    columns again in every backward pass, which takes longer than the product.
+    Args:
+        matrix: the sparse matrix.
+        transposed: its transpose, or the matrix itself if it is symmetric. Torch would otherwise convert rows
+            to columns in every backward pass, which takes longer than the product.
+        dense: the dense matrix.
     """
     return _Multiply.apply(matrix, transposed, dense)
 
@@ -40,14 +46,18 @@ def _product(matrix: CSRArrays, dense: Tensor) -> Tensor:
 
 
 def promote_to_float32(dense: Tensor) -> Tensor:
-    """In single precision at least: not every device has sparse products in half."""
+    """Convert half precision to float32.
+
+    Not every device has sparse products in half precision.
+    """
     return dense if dense.dtype == torch.float64 else dense.float()
 
 
 def as_csr(matrix: CSRArrays, dense: Float[Tensor, "m d"]) -> Tensor:
-    """The matrix as torch multiplies `dense` by it."""
+    """Build the torch tensor of the matrix that multiplies `dense`."""
     begins, columns, values = matrix
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")  # products have been right all along
+        # Products are correct despite the warning.
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta")
         shape = (len(begins) - 1, len(dense))
         return torch.sparse_csr_tensor(begins, columns, values.to(dense.dtype), size=shape, check_invariants=False)

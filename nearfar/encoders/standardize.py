@@ -1,4 +1,4 @@
-"""The first layer of every image encoder: bytes or floats in, standardised channels out."""
+"""First layer of every image encoder: converts bytes or floats to standardized channels."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 
 class Standardize(nn.Module):
-    """`(x - mean) / std` by channel; bytes are first divided by 255. Of grey images every mean makes a channel.
+    """Layer that computes `(x - mean) / std` for each channel.
 
-    Being a layer it travels with the weights: whoever loads an encoder needs not know what it was trained on.
+    Bytes are first divided by 255. A gray image gets one channel for each mean. The layer is saved with the
+    weights, so that users of an encoder need not know the statistics of its training data.
     """
 
     mean: Tensor

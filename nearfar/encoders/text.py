@@ -1,11 +1,14 @@
-"""Text encoders: token ids in, padded on the right, one vector a text out.
+"""Text encoders: modules that map token ids to one vector for each text.
 
-    bert-tiny … bert-base    a transformer encoder from its configuration, with random weights
+Token ids are padded on the right.
+
+    bert-tiny … bert-base    a transformer encoder built from its configuration, with random weights
     hf:NAME-OR-FOLDER        any text model of transformers, or the text tower of a CLIP, with its weights
-    gru                      word by word, the state after the last token
-    bag                      the mean of the tokens' vectors: no order
+    gru                      a recurrent network, the state after the last token
+    bag                      the mean of the token vectors, without their order
 
-Rows are independent, and padding does not count: what a text becomes does not depend on its neighbours in the batch.
+Rows are independent, and padding does not count: the vector of a text does not depend on the other texts in
+the batch.
 """
 
 from __future__ import annotations
@@ -23,14 +26,16 @@ from nearfar.encoders.family import Architecture, EncoderBuilder, EncoderFamily
 from nearfar.encoders.pretrained import import_transformers, is_dual_encoder, load_transformers_model, read_temperature
 
 Pooling = Literal["cls", "mean", "first-last"]
-"""How a transformer's token vectors become one: the first token's, the mean, or the mean of the first and last layers' means."""
+"""Pooling of a transformer's token vectors: the first token's vector, the mean, or the mean of the first
+and last layers' means."""
 
 BERT_SHAPES = {"bert-tiny": (2, 128), "bert-mini": (4, 256), "bert-small": (4, 512), "bert-medium": (8, 512), "bert-base": (12, 768)}
-"""Layers and width; a head is 64 wide, the inner layer four times the width (Turc et al. 2019, arXiv:1908.08962)."""
+"""Layers and width. A head is 64 wide, the inner layer four times the width (Turc et al. 2019,
+arXiv:1908.08962)."""
 
 
 class TextEncoder(nn.Module):
-    """What all text encoders have in common. `dim` is the width of the output."""
+    """Base class of text encoders. `dim` is the width of the output."""
 
     dim: int
 
@@ -40,28 +45,37 @@ class TextEncoder(nn.Module):
         self.pooling: Pooling = "mean"
 
     def compute_token_mask(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
-        """Where there is a token and no padding."""
+        """Return True for each token that is not padding."""
         return ids != self.pad_id
 
     @property
     @abstractmethod
     def token_embeddings(self) -> Float[Tensor, "w e"]:
-        """The vectors of all tokens, as they enter."""
+        """Return the embedding vectors of all tokens in the vocabulary."""
 
     def embed_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t e"]:
-        """The tokens' vectors as they enter."""
+        """Look up the embedding vectors of tokens.
+
+        `feature_mask` multiplies the vectors by column.
+        """
         vectors = torch.nn.functional.embedding(ids, self.token_embeddings, self.pad_id)
         return vectors if feature_mask is None else vectors * feature_mask[:, None]
 
     @abstractmethod
     def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n t d"]:
-        """A vector for each token; those of padding mean nothing. `kept` multiplies the token vectors as they enter, by column."""
+        """Compute a vector for each token.
+
+        The vectors of padding are meaningless. `feature_mask` multiplies the embedding vectors by column.
+        """
 
     @abstractmethod
     def forward(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]: ...
 
     def configure(self, pooling: Pooling, dropout: float) -> TextEncoder:
-        """Choose the pooling (transformers only) and the share of values that every dropout layer drops in training."""
+        """Set the pooling and the dropout rate of all layers.
+
+        The pooling has an effect on transformers only. Returns the encoder itself.
+        """
         self.pooling = pooling
         for module in self.modules():
             if isinstance(module, nn.Dropout):
@@ -72,7 +86,7 @@ class TextEncoder(nn.Module):
 
 
 class HuggingFaceText(TextEncoder):
-    """A model of transformers, without its own pooling layer."""
+    """Text model of transformers, without its own pooling layer."""
 
     def __init__(self, model: Any, sizes: Sizes):
         super().__init__(sizes)
@@ -84,7 +98,7 @@ class HuggingFaceText(TextEncoder):
         return self.model.get_input_embeddings().weight
 
     def _outputs(self, ids: Tensor, feature_mask: Tensor | None, hidden: bool = False) -> Any:
-        # A row of nothing but padding would make attention divide zero by zero: its first token counts as there.
+        # A row of padding only would make attention divide zero by zero, so its first token always counts.
         mask = self.compute_token_mask(ids)
         mask = torch.cat([torch.ones_like(mask[:, :1]), mask[:, 1:]], 1)
         enter = {"input_ids": ids} if feature_mask is None else {"inputs_embeds": self.embed_tokens(ids, feature_mask)}
@@ -93,7 +107,7 @@ class HuggingFaceText(TextEncoder):
     def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
         return self._outputs(
             ids[:, : self.max_length], feature_mask
-        ).last_hidden_state  # widths are rounded up, and only padding lies beyond
+        ).last_hidden_state  # widths are rounded up, and only padding is cut off
 
     def forward(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n d"]:
         ids = ids[:, : self.max_length]
@@ -106,9 +120,10 @@ class HuggingFaceText(TextEncoder):
 
 
 class CLIPTextEncoder(TextEncoder):
-    """The text tower of CLIP with its projection: a text is the state of its first end token. Pooling is its own.
+    """Text tower of CLIP with its projection.
 
-    Tokens see only those before them, so that what follows the end does not count: no mask is needed.
+    A text is represented by the state of its first end token. `configure` does not change this pooling.
+    Tokens attend only to earlier tokens, so that tokens after the end have no effect. No mask is needed.
     """
 
     def __init__(self, model: Any, name: str, sizes: Sizes):
@@ -124,7 +139,7 @@ class CLIPTextEncoder(TextEncoder):
     def _outputs(self, ids: Tensor, feature_mask: Tensor | None) -> Any:
         if feature_mask is not None:
             raise UsageError(f"--encoder hf:{self.shared_space} takes token vectors as they are: these views need another encoder")
-        return self.model(input_ids=ids[:, : self.max_length])  # widths are rounded up, and only padding lies beyond
+        return self.model(input_ids=ids[:, : self.max_length])  # only padding is cut off
 
     def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
         return self._outputs(ids, feature_mask).last_hidden_state
@@ -134,7 +149,10 @@ class CLIPTextEncoder(TextEncoder):
 
 
 class GRUEncoder(TextEncoder):
-    """Token vectors through a gated recurrent unit; a text is the state after its last token."""
+    """Gated recurrent unit over token vectors.
+
+    A text is represented by the state after its last token.
+    """
 
     def __init__(self, sizes: Sizes, embedding_dim: int = 128, dim: int = 256):
         super().__init__(sizes)
@@ -157,7 +175,7 @@ class GRUEncoder(TextEncoder):
 
 
 class BagOfTokens(TextEncoder):
-    """The mean of token vectors: what a text is without its order."""
+    """Mean of the token vectors. The order of the tokens has no effect."""
 
     def __init__(self, sizes: Sizes, dim: int = 256):
         super().__init__(sizes)
@@ -177,13 +195,19 @@ class BagOfTokens(TextEncoder):
 
 
 def pool_mean(states: Float[Tensor, "n t d"], mask: Bool[Tensor, "n t"]) -> Float[Tensor, "n d"]:
-    """The mean over the tokens that are there; zero for a text without any."""
+    """Return the mean of the tokens where `mask` is True.
+
+    The mean is zero for a text without tokens.
+    """
     weight = mask.to(states.dtype)[:, :, None]
     return (states * weight).sum(1) / weight.sum(1).clamp_min(1)
 
 
 def get_max_length(model: Any) -> int | None:
-    """How many tokens a model has places for; None: any number. RoBERTa's begin to count after the number of its padding."""
+    """Return the maximum number of tokens that a model takes. None means no maximum.
+
+    The positions of RoBERTa begin after the id of its padding token.
+    """
     places = getattr(model.config.get_text_config(), "max_position_embeddings", None)
     table = getattr(getattr(model, "embeddings", None), "position_embeddings", None)
     first = getattr(table, "padding_idx", None)
@@ -200,7 +224,16 @@ def _bert(layers: int, width: int, sizes: Sizes) -> HuggingFaceText:
 
 
 def load_text_encoder(name: str, sizes: Sizes, architecture: Architecture | None = None) -> TextEncoder:
-    """A text model of transformers, or the text tower of a pair: with its weights or, of a given architecture, with random ones."""
+    """Load a text model of transformers, or the text tower of a CLIP.
+
+    Args:
+        name: local folder, or name in the local cache.
+        sizes: sizes of the data. "max_length" and "vocab_size" must fit the model.
+        architecture: architecture to build with random weights, without reading files.
+
+    Raises:
+        UsageError: if the model takes fewer tokens or has a smaller vocabulary than the data.
+    """
     model = load_transformers_model(name, architecture)
     config = model.config.get_text_config()
     reach = config.max_position_embeddings if is_dual_encoder(model) else get_max_length(model)

@@ -1,4 +1,4 @@
-"""How good is a representation: probes, neighbours, few labels, geometry, maps, and the table that compares them."""
+"""Evaluation of representations: probes, neighbors, few labels, geometry, maps and result tables."""
 
 from nearfar.evaluate.feature_comparison import Features, build_pixel_baselines, compare_features
 from nearfar.evaluate.few_labels import FewLabelsResult, few_label_probe

@@ -1,8 +1,13 @@
-"""Linear probes as the Atari benchmark trains them: by Adam, on features as they are, until a validation split stops them.
+"""Linear probes trained with the protocol of the AtariARI benchmark.
 
-Such probes are far from converged where features are small: what they measure is how easily a variable is told, not only whether it can
-be. Published figures are of these. Reference: Anand et al., "Unsupervised State Representation Learning in Atari", arXiv:1906.08226, and
-its code.
+Adam trains the probes on features that are not standardized. Early stopping on a validation split ends the
+training.
+
+Such probes are far from converged where features are small. They measure how easily a variable can be
+predicted, and not only if it can be predicted. The published figures come from these probes.
+
+Reference: Anand et al., "Unsupervised State Representation Learning in Atari", arXiv:1906.08226, and its
+code.
 """
 
 from __future__ import annotations
@@ -16,14 +21,23 @@ from nearfar.core import RandomKey
 from nearfar.evaluate.input_checks import check_features
 
 LEARNING_RATE, MIN_LEARNING_RATE, LEARNING_RATE_FACTOR, LEARNING_RATE_PATIENCE_EPOCHS = 5e-4, 1e-5, 0.2, 5
-"""The learning rate falls by a factor when the validation accuracy has not risen for more than 5 epochs …"""
+"""Schedule of the learning rate: start, minimum, factor and patience.
+
+The learning rate falls by the factor when the validation accuracy has not risen for more than 5 epochs.
+"""
 PROBE_BATCH_SIZE, MAX_EPOCHS, EARLY_STOPPING_EPOCHS = 64, 100, 15
-"""… and a probe stops when it has not for 15."""
+"""Batch size, maximum number of epochs and patience of early stopping.
+
+A probe stops when its validation accuracy has not risen for 15 epochs.
+"""
 ADAM_BETAS, ADAM_EPSILON = (0.9, 0.999), 1e-5
 
 
 class AtariProbes:
-    """v probes side by side, each with its own weights, learning rate and end."""
+    """Linear probes trained in parallel.
+
+    Each of the v probes has its own weights, learning rate and stop.
+    """
 
     def __init__(self, num_variables: int, dim: int, num_values: int, device: torch.device, rng_key: RandomKey):
         slots = torch.arange(num_variables * dim, device=device)
@@ -34,10 +48,14 @@ class AtariProbes:
         self.steps = 0
 
     def compute_scores(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "v n c"]:
+        """Compute the scores of all classes for every probe and sample."""
         return torch.baddbmm(self.bias[:, None], x.expand(len(self.weight), -1, -1), self.weight)
 
     def step(self, x: Float[Tensor, "n d"], y: Int[Tensor, "v n"]) -> None:
-        """One step of Adam on the mean cross-entropy of each probe, whose gradient is the softmax less the truth."""
+        """Take one Adam step on the mean cross-entropy of each probe.
+
+        The gradient with respect to the scores is the softmax minus the one-hot label.
+        """
         wrong = self.compute_scores(x).softmax(2)
         wrong.scatter_add_(2, y[..., None], -torch.ones_like(wrong[..., :1]))
         wrong /= len(x)
@@ -58,7 +76,18 @@ def fit_atari_probes(
     test_x: Float[Tensor, "m d"],
     rng_key: RandomKey,
 ) -> Int64[np.ndarray, "m v"]:
-    """Probes of all columns of `y`, trained on the rows that are not `apart` and stopped by those; their answers to `asked`."""
+    """Train one probe per variable and predict the test samples.
+
+    Args:
+        x: Training and validation features (n, d).
+        y: Values of the v variables for each sample (n, v).
+        is_validation: True for rows that are not trained on and that stop the probes (n,).
+        test_x: Test features (m, d).
+        rng_key: Random key for initial weights and batch order.
+
+    Returns:
+        Predicted values (m, v).
+    """
     x, test_x = check_features(x, "training features"), check_features(test_x, "test features")
     values, coded = np.unique(y, return_inverse=True)
     target = torch.from_numpy(coded.reshape(y.shape).T.copy()).to(x.device)

@@ -1,4 +1,4 @@
-"""The standard table: raw pixels, an untrained encoder and the trained one under the same protocol."""
+"""Comparison of representations: raw pixels, an untrained and the trained encoder under one protocol."""
 
 from __future__ import annotations
 
@@ -22,10 +22,17 @@ from nearfar.losses import alignment, uniformity
 
 @dataclass(frozen=True)
 class Features:
-    """One representation of the same samples as every other in a comparison.
+    """Features of one representation in a comparison.
 
-    `views`: features of two views of some test samples, row by row, for the alignment. `scale`: probes standardise
-    it. `baseline`: it was not trained, so that the table can say where training did not pay.
+    All representations of a comparison describe the same samples.
+
+    Attributes:
+        train: Features of the training split (n, d).
+        test: Features of the test split (m, d).
+        views: Features of two views of some test samples, row by row, for the alignment.
+        standardize: True if probes standardize the features.
+        baseline: True if the representation was not trained. The table then reports where a baseline beats
+            training.
     """
 
     train: Tensor | np.ndarray
@@ -36,7 +43,10 @@ class Features:
 
 
 def build_pixel_baselines(train: Tensor, test: Tensor, views: tuple[Tensor, Tensor] | None = None) -> dict[str, Features]:
-    """The simplest baselines: images as they are, flattened, and with each pixel standardised over the training split."""
+    """Build the simplest baselines: flattened images, raw and standardized.
+
+    The second one standardizes each pixel over the training split.
+    """
     flat = [x.flatten(1).float() for x in (train, test, *(views or ()))]
     scaled = standardize_columns(*flat)
     return {
@@ -50,9 +60,23 @@ def compare_features(
     k: int = 20, temperature: float = 0.07, per_class: int = 5, draws: int = 10, C: float = 1.0,
     split: str = "test", checkpoint: str = "last epoch",
 ) -> ResultTable:  # fmt: skip
-    """Every representation measured alike. Without labels only the geometry remains; without views no alignment.
+    """Measure every representation with the same protocol.
 
-    `split` and `checkpoint` say what the features were taken from; nothing is chosen by the numbers of the table.
+    Without labels, only the geometry is measured. Without views, the alignment is left out.
+
+    Args:
+        representations: Features by name.
+        train_y: Labels of the training split (n,).
+        test_y: Labels of the test split (m,).
+        rng_key: Random key for drawn subsets.
+        k: Number of neighbors of kNN.
+        temperature: Temperature of the kNN weights.
+        per_class: Labeled samples per class of the few-label probe.
+        draws: Number of draws of the few-label probe.
+        C: Inverse penalty of the linear probes.
+        split: Name of the evaluated split, for the protocol.
+        checkpoint: Name of the checkpoint that gave the features, for the protocol. Nothing is chosen by the
+            numbers of the table.
     """
     for name, value in {"k": k, "temperature": temperature, "per_class": per_class, "draws": draws, "C": C}.items():
         if not value > 0:

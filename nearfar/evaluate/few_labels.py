@@ -1,4 +1,4 @@
-"""Few labels: the linear probe on a handful of labelled samples a class, over several draws."""
+"""Few-label evaluation: the linear probe on a few labeled samples per class, over several draws."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from nearfar.evaluate.probe import fit_linear
 
 @dataclass(frozen=True)
 class FewLabelsResult:
-    """Mean and standard deviation of the accuracy over the draws, and the protocol.
+    """Accuracy over several draws of labels, and the protocol.
 
-    `short_classes` counts the classes that have fewer than `per_class` training samples; all they have are used.
+    `mean` and `std` are over the draws.
+    `short_classes` is the number of classes with fewer than `per_class` training samples. All samples of such
+    a class are used.
     """
 
     mean: float
@@ -30,19 +32,26 @@ class FewLabelsResult:
 
 
 def draw_labeled_rows(labels: np.ndarray, per_class: int, rng_key: RandomKey) -> np.ndarray:
-    """Indices of `per_class` samples of each class, in rising order. A function of labels and key only: equal for all representations."""
+    """Draw the indices of `per_class` samples of each class, in ascending order.
+
+    The result depends only on labels and random key, so it is the same for all representations.
+    """
     order = rng_key.permutation(len(labels))
     shuffled = labels[order]
     return np.sort(np.concatenate([order[shuffled == c][:per_class] for c in np.unique(labels)]))
 
 
 def few_label_probe(
-    train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, per_class: int = 5, draws: int = 10, C: float = 1.0, standardize: bool = True,
-    *, rng_key: RandomKey,
+    train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, per_class: int = 5, draws: int = 10,
+    C: float = 1.0, standardize: bool = True, *, rng_key: RandomKey,
 ) -> FewLabelsResult:  # fmt: skip
-    """Fit on `per_class` labelled samples a class, count on the whole test split; repeat for `draws` keyed draws.
+    """Fit linear probes on `per_class` labeled samples per class.
 
-    `scale` standardises by all training features: they are at hand without labels.
+    Each of the `draws` fits draws its samples with the random key. The accuracy is measured on the whole test
+    split.
+
+    `standardize` uses the mean and deviation of all training features, because they are available without
+    labels.
     """
     for name, count in (("per_class", per_class), ("draws", draws)):
         if count < 1:

@@ -1,6 +1,7 @@
-"""The shape of a cloud of features: is it collapsed, how many directions does it use, how even is it on the sphere.
+"""Geometry of features: collapse, number of used directions and evenness on the sphere.
 
-Alignment and uniformity (Wang & Isola, 2020) are in `nearfar.losses`: there they are trained on, in `compare` they are measured.
+Alignment and uniformity (Wang & Isola, 2020) are in `nearfar.losses`. Training can minimize them there;
+`compare` measures them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from nearfar.core.argument_checks import check_rows
 from nearfar.evaluate.input_checks import require_finite
 
 MAX_GEOMETRY_SAMPLES = 4096
-"""Geometry is measured on at most this many samples; pairwise distances grow with their square."""
+"""Maximum number of samples for geometry. The number of pairwise distances grows with its square."""
 
 
 def spectrum(x: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
-    """Singular values of the centred features, falling, divided by the largest: how fast the used directions run out.
+    """Compute the singular values of centered features, relative to the largest.
 
-    A steep fall or a floor of zeros is dimensional collapse (Jing et al., 2022). All zeros if all rows are equal.
+    The values are in descending order. The spectrum shows how many directions the features use. A steep fall
+    or a floor of zeros is dimensional collapse (Jing et al., 2022). All values are zero if all rows are
+    equal.
     """
     check_rows(x=x)
     require_finite(x, "features")
@@ -29,10 +32,14 @@ def spectrum(x: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
 
 
 def effective_rank(x: Float[Tensor, "n d"]) -> float:
-    r"""\( \exp(-\sum_k p_k \log p_k) \) with \( p_k = \sigma_k / \sum_j \sigma_j \), the singular values of the features as they are.
+    r"""Compute the exponential of the entropy of the normalized singular values.
 
-    Between 1 (all rows on a line: collapse) and min(n, d) (all directions alike). Not centred, so that features
-    collapsed to one point count as 1, not as the rank of their rounding errors.
+    The effective rank is \( \exp(-\sum_k p_k \log p_k) \) with \( p_k = \sigma_k / \sum_j \sigma_j \), the
+    singular values of the features.
+
+    The value lies between 1 (all rows on a line: collapse) and min(n, d) (all directions alike). The features
+    are not centered, so features collapsed to one point count as 1, and not as the rank of their rounding
+    errors.
 
     Reference: Roy & Vetterli, The effective rank, 2007; Garrido et al., RankMe, 2023.
     """
@@ -43,9 +50,11 @@ def effective_rank(x: Float[Tensor, "n d"]) -> float:
 
 
 def spread(x: Float[Tensor, "n d"]) -> float:
-    """Standard deviation of each coordinate of the L2-normalised rows, averaged and times sqrt(d).
+    """Compute the spread of the directions of the rows.
 
-    About 1 if directions are spread evenly over the sphere, near 0 if the encoder maps everything to one point.
+    The spread is the standard deviation of the coordinates of L2-normalized rows, averaged and times sqrt(d).
+    It is about 1 if directions are spread evenly over the sphere, and near 0 if the encoder maps everything
+    to one point.
 
     Reference: Chen & He, Exploring Simple Siamese Representation Learning, 2021, figure 2.
     """
@@ -55,7 +64,11 @@ def spread(x: Float[Tensor, "n d"]) -> float:
 
 
 def singular_values(x: Float[Tensor, "n d"]) -> Float[Tensor, " k"]:
-    """Falling, float64, by the eigenvalues of the smaller Gram matrix: much faster than an SVD and exact to about 1e-8 of the largest."""
+    """Compute the singular values in float64, in descending order.
+
+    They come from the eigenvalues of the smaller Gram matrix. This is much faster than an SVD and exact to
+    about 1e-8 of the largest value.
+    """
     require_finite(x, "features")
     x = x.double()
     gram = x @ x.T if len(x) < x.shape[1] else x.T @ x

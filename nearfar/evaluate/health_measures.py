@@ -1,7 +1,7 @@
-"""Numbers that tell a sick representation from a healthy one; what they mean is said by `nearfar.api.diagnose`.
+"""Measures that tell a collapsed or damaged representation from a healthy one.
 
-Each is a function of tensors and has a scale of its own that depends neither on the method nor on the width: shares,
-cosines, ratios.
+`nearfar.api.diagnose` explains their values. Each measure is a function of tensors. Its scale depends neither
+on the method nor on the width: shares, cosines and ratios.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from nearfar.evaluate.geometry import effective_rank
 from nearfar.evaluate.input_checks import require_finite
 
 NEAR_DUPLICATE_DISTANCE = 0.003
-"""Two samples closer than this (`relative_distances`) count as one: a correlation above 0.997 at equal contrast. Of 1,000 test images of
-digits, MNIST, Fashion-MNIST and CIFAR-10 none lies so near to a training image; within 0.01 there are 13 of Fashion-MNIST."""
+"""Distance (`relative_distances`) below which two samples count as the same sample.
+
+It corresponds to a correlation above 0.997 at equal contrast. Of 1,000 test images each of digits, MNIST,
+Fashion-MNIST and CIFAR-10, none is this near to a training image. Within 0.01 there are 13 images of
+Fashion-MNIST.
+"""
 
 
 def relative_effective_rank(x: Float[Tensor, "n d"]) -> float:
-    r"""The effective rank of the centred rows as a share of the largest it could be, \(\min(n - 1, d)\).
+    r"""Return the effective rank of the centered rows divided by its maximum.
 
-    1 if all directions vary alike, near 0 if a few hold everything: dimensional collapse (Jing et al., 2022). Rows that are all
-    equal have no direction: 0.
+    The maximum is \(\min(n - 1, d)\). The value is 1 if all directions vary alike. It is near 0 if a few
+    directions hold all variation: dimensional collapse (Jing et al., 2022). Equal rows have no direction and
+    give 0.
     """
     require_finite(x, "features")
     centred = x.double() - x.double().mean(0)
@@ -36,9 +41,11 @@ def relative_effective_rank(x: Float[Tensor, "n d"]) -> float:
 
 
 def view_match_rate(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> float:
-    """How often the row of `b` that is nearest to a row of `a`, by cosine of the centred rows, is its own partner. Ties count as misses.
+    """Compute the share of views whose nearest neighbor is their partner.
 
-    Chance is 1 / n. It is the task of instance discrimination, taken as a measure of how hard the views make it.
+    Each row of `a` is compared with all rows of `b`. Nearest means largest cosine of the centered rows. Ties
+    count as misses. Chance is 1 / n. The measure is the task of instance discrimination and shows how
+    difficult the views make this task.
     """
     require_finite(a, "features of the first views")
     require_finite(b, "features of the second views")
@@ -52,11 +59,14 @@ def view_match_rate(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"]) -> float:
 def effective_negative_share(
     a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], temperature: float, score: Literal["cosine", "dot"] = "cosine"
 ) -> float:
-    r"""The share of its negatives that an anchor's loss looks at: \( \exp(H(w)) / (n - 1) \), mean over anchors, with the
-    softmax weights \( w_{ij} \propto \exp(s(a_i, b_j) / \tau) \), \( j \neq i \), that negatives have in the gradient of InfoNCE. The
-    score s is the cosine, or the dot product as it is.
+    r"""Compute the share of negatives that effectively act on an anchor.
 
-    Near 1: all are pushed alike, whether near or far (temperature too high). Near 1 / (n - 1): only the nearest one is.
+    The share is \( \exp(H(w)) / (n - 1) \), averaged over anchors. The softmax weights
+    \( w_{ij} \propto \exp(s(a_i, b_j) / \tau) \), \( j \neq i \), are the weights of the negatives in the
+    gradient of InfoNCE. The score s is the cosine, or the dot product of the vectors without normalization.
+
+    Near 1, all negatives are pushed away alike, near or far: the temperature is too high. Near 1 / (n - 1),
+    only the nearest negative is pushed away.
     """
     require_finite(a, "anchors")
     require_finite(b, "candidates")
@@ -67,9 +77,10 @@ def effective_negative_share(
 
 
 def relative_distances(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"], mean: Float[Tensor, " d"]) -> Float[Tensor, "n m"]:
-    r"""\( \lVert x - y \rVert^2 / (\lVert x - \mu \rVert^2 + \lVert y - \mu \rVert^2) \): 0 for equal samples, about 1 for unrelated ones.
+    r"""Compute squared distances relative to the squared distances from the mean.
 
-    Two samples that both equal the mean count as equal.
+    The value is \( \lVert x - y \rVert^2 / (\lVert x - \mu \rVert^2 + \lVert y - \mu \rVert^2) \): 0 for
+    equal samples, about 1 for unrelated samples. Two samples that both equal the mean count as equal.
     """
     require_finite(x, "first samples")
     require_finite(y, "second samples")
@@ -84,7 +95,7 @@ def count_near_duplicates(
     mean: Float[Tensor, " d"],
     max_distance: float = NEAR_DUPLICATE_DISTANCE,
 ) -> Int[Tensor, " n"]:
-    """For each row of `x`, how many rows of the chunks are the same sample or nearly so."""
+    """Count the near duplicates of each row of `x` in the chunks."""
     counts = torch.zeros(len(x), dtype=torch.long, device=x.device)
     for chunk in chunks:
         counts += (relative_distances(x, chunk, mean) < max_distance).sum(1)
@@ -92,12 +103,20 @@ def count_near_duplicates(
 
 
 def in_batch_duplicate_rate(duplicate_counts: Int[Tensor, " n"], batch_size: int, dataset_size: int) -> float:
-    r"""The share of anchors that find a twin of theirs among the other rows of a batch: the mean of \( 1 - (1 - t/(N-1))^{B-1} \)."""
+    r"""Compute the share of anchors with a duplicate in their batch.
+
+    The share is the mean of \( 1 - (1 - t/(N-1))^{B-1} \), with t duplicates of the anchor in a dataset of N
+    samples and batch size B.
+    """
     chance = (duplicate_counts.double() / max(dataset_size - 1, 1)).clamp_max(1)
     return float((1 - (1 - chance) ** (batch_size - 1)).mean())
 
 
 def same_label_rate(labels: Int[Tensor, " n"]) -> float:
-    r"""The share of pairs of different samples that share their label: \( \sum_c n_c (n_c - 1) / (n (n - 1)) \)."""
+    r"""Compute the share of pairs with the same label.
+
+    A pair consists of two different samples.
+    The share is \( \sum_c n_c (n_c - 1) / (n (n - 1)) \).
+    """
     counts = labels.unique(return_counts=True)[1].double()
     return float((counts * (counts - 1)).sum() / max(len(labels) * (len(labels) - 1), 1))

@@ -1,4 +1,4 @@
-"""What evaluations take: features (n d) and integer labels (n,), as tensors or arrays, checked once at the door."""
+"""Checks of evaluation inputs: features (n, d) and integer labels (n,), as tensors or arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ TestY = Integer[Tensor, " m"] | Integer[np.ndarray, " m"]
 
 
 def check_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tensor, "n d"]:
-    """Detached float32 rows on the device of the input; empty or non-finite ones are an error that names them."""
+    """Convert features to detached float32 rows.
+
+    The rows stay on the device of the input.
+    Raises `DataError` with the name of the argument if the features are empty or not finite.
+    """
     rows = torch.as_tensor(x).detach().float()
     if rows.ndim != 2 or not rows.numel():
         raise DataError(f"{name}: expected a table of samples x width with at least one of each, got the shape {tuple(rows.shape)}")
@@ -25,7 +29,7 @@ def check_features(x: Tensor | np.ndarray, name: str = "features") -> Float[Tens
 
 
 def require_finite(x: Float[Tensor, "n ..."], name: str) -> None:
-    """Raise an error that names the argument and its first row with NaN or infinity, if there is one."""
+    """Raise an error that names the argument and its first row with NaN or infinity."""
     finite = torch.isfinite(x)
     if finite.all():
         return
@@ -37,7 +41,10 @@ def require_finite(x: Float[Tensor, "n ..."], name: str) -> None:
 
 
 def check_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> Integer[Tensor, " n"]:
-    """int64 labels on the device of `rows`, one for each of them."""
+    """Convert labels to int64 on the device of `rows`.
+
+    Raises `DataError` if they are not one integer for each row.
+    """
     labels = _check_integers(y, name).to(rows.device).long()
     if labels.shape != (len(rows),):
         raise DataError(f"{name}: {len(rows)} samples need {len(rows)} labels, got the shape {tuple(labels.shape)}")
@@ -45,7 +52,10 @@ def check_labels(y: Tensor | np.ndarray, rows: Tensor, name: str = "labels") -> 
 
 
 def check_label_matrix(labels: Tensor | np.ndarray, rows: Tensor, name: str = "groups") -> Bool[Tensor, "n g"]:
-    """Which of `rows` is in which group, on their device."""
+    """Convert a table of samples x groups to bool.
+
+    The result is on the device of `rows`.
+    """
     found = _check_integers(labels, name).to(rows.device).bool()
     if found.ndim != 2 or len(found) != len(rows) or not found.shape[1]:
         raise DataError(f"{name}: expected a table of {len(rows)} samples x groups, got the shape {tuple(found.shape)}")
@@ -55,7 +65,7 @@ def check_label_matrix(labels: Tensor | np.ndarray, rows: Tensor, name: str = "g
 def _check_integers(y: Tensor | np.ndarray, name: str) -> Tensor:
     try:
         found = torch.as_tensor(y)
-    except (TypeError, ValueError):  # texts, or lists of different lengths
+    except (TypeError, ValueError):  # strings, or lists of different lengths
         found = None
     if found is None or found.is_floating_point() or found.is_complex():
         kind = getattr(y, "dtype", type(y).__name__)
@@ -64,9 +74,14 @@ def _check_integers(y: Tensor | np.ndarray, name: str) -> Tensor:
 
 
 def standardize_columns(train: Float[Tensor, "n d"], *others: Float[Tensor, "_ d"]) -> tuple[Tensor, ...]:
-    """All tables shifted and scaled by the training rows' mean and standard deviation; constant columns are only shifted."""
+    """Standardize the columns of all tables by the training rows.
+
+    All tables are shifted and scaled by the mean and standard deviation of `train`. Constant columns are only
+    shifted.
+    """
     variance, mean = torch.var_mean(train, dim=0, correction=0)
     std = variance.sqrt()
-    # A constant column's deviation is the rounding error of its mean; dividing by it would blow noise up to signal.
+    # The deviation of a constant column is the rounding error of its mean.
+    # A division by it would amplify noise.
     std = torch.where(std > 10 * torch.finfo(train.dtype).eps * mean.abs(), std, torch.ones_like(std))
     return tuple((x - mean) / std for x in (train, *others))

@@ -1,6 +1,8 @@
-"""Do embeddings point everywhere, or into a narrow cone? Vectors of language models do the latter (anisotropy).
+"""Isotropy of embeddings: even directions or a narrow cone.
 
-`spectrum` and `effective_rank` in `nearfar.evaluate.geometry` say how many directions are used; here is how evenly.
+Vectors of language models often point into a narrow cone (anisotropy). `spectrum` and `effective_rank` in
+`nearfar.evaluate.geometry` measure how many directions are used. This module measures how evenly they are
+used.
 """
 
 from __future__ import annotations
@@ -19,8 +21,15 @@ from nearfar.evaluate.input_checks import check_features, require_finite
 
 @dataclass(frozen=True)
 class Isotropy:
-    """`mean_cosine` and `std_cosine`: of all pairs of different rows, 0 and 1/sqrt(d) if isotropic; `partition`: see
-    `partition_isotropy`, 1 if isotropic; `first_share`: of the variance along the first principal direction, 1/d if isotropic."""
+    """Isotropy measures of a set of embeddings.
+
+    Attributes:
+        mean_cosine: Mean cosine of all pairs of different rows; 0 if isotropic.
+        std_cosine: Standard deviation of these cosines; 1/sqrt(d) if isotropic.
+        partition_isotropy: Result of `partition_isotropy`; 1 if isotropic.
+        first_component_share: Share of the variance along the first principal direction; 1/d if isotropic.
+        effective_rank: Result of `effective_rank`.
+    """
 
     mean_cosine: float
     std_cosine: float
@@ -30,7 +39,7 @@ class Isotropy:
 
 
 def measure_isotropy(x: Float[Tensor, "n d"]) -> Isotropy:
-    """All measures of a set of embeddings."""
+    """Compute all isotropy measures of a set of embeddings."""
     x = check_features(x, "embeddings")
     mean, std = cosine_moments(x)
     variance = singular_values(x - x.mean(0)).square()
@@ -39,12 +48,15 @@ def measure_isotropy(x: Float[Tensor, "n d"]) -> Isotropy:
 
 
 def cosine_moments(x: Float[Tensor, "n d"]) -> tuple[float, float]:
-    r"""Mean and standard deviation of the cosine over all pairs of different rows, exactly and without forming them:
+    r"""Compute mean and standard deviation of all pairwise cosines.
+
+    The pairs are those of different rows. The result is exact, and the pairs are never formed:
 
     \[ \sum_{i \ne j} u_i^\top u_j = \lVert \textstyle\sum_i u_i \rVert^2 - \sum_i \lVert u_i \rVert^2, \qquad
        \sum_{i \ne j} (u_i^\top u_j)^2 = \lVert U^\top U \rVert_F^2 - \sum_i \lVert u_i \rVert^4 \]
 
-    with unit rows \(u_i\) (a zero row stays zero). What is otherwise estimated from random pairs.
+    with unit rows \(u_i\) (a zero row stays zero). Other implementations estimate these values from random
+    pairs.
 
     Reference: Ethayarajh, How Contextual are Contextualized Word Representations?, EMNLP 2019.
     """
@@ -61,13 +73,16 @@ def cosine_moments(x: Float[Tensor, "n d"]) -> tuple[float, float]:
 
 
 def partition_isotropy(x: Float[Tensor, "n d"]) -> float:
-    r"""\[ I(X) = \frac{\min_c Z(c)}{\max_c Z(c)}, \qquad Z(c) = \sum_i \exp(c^\top x_i) \]
+    r"""Compute the ratio of the smallest to the largest partition function over directions:
 
-    over the eigenvectors c of \(X^\top X\) and their opposites (neither sign is the right one). Between 0 and 1, where 1
-    means that no direction is preferred. Depends on the rows' lengths: compare embeddings of one scale, such as normalised ones.
+    \[ I(X) = \frac{\min_c Z(c)}{\max_c Z(c)}, \qquad Z(c) = \sum_i \exp(c^\top x_i) \]
 
-    Reference: Mu & Viswanath, All-but-the-Top, ICLR 2018; Arora et al., A Latent Variable Model Approach to PMI-based
-    Word Embeddings, 2016.
+    The directions c are the eigenvectors of \(X^\top X\) and their negatives, because their sign is
+    arbitrary. The value lies between 0 and 1, where 1 means that no direction is preferred. It depends on the
+    lengths of the rows: compare embeddings of one scale, such as normalized ones.
+
+    Reference: Mu & Viswanath, All-but-the-Top, ICLR 2018; Arora et al., A Latent Variable Model Approach to
+    PMI-based Word Embeddings, 2016.
     """
     require_finite(x, "embeddings")
     x = x.double()

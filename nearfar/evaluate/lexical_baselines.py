@@ -1,4 +1,4 @@
-"""Floors of sentence similarity: what counting words or letters achieves, without a model and without training."""
+"""Lexical baselines of sentence similarity: word and letter counts, without model and training."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _WORD = re.compile(r"\w+")
 
 
 def tf_idf_cosine(first: list[str], second: list[str]) -> Float[Tensor, " n"]:
-    """The cosine of tf-idf vectors of words (sublinear counts); document frequencies are those of the texts themselves."""
+    """Compute the cosine of tf-idf vectors, row by row.
+
+    Word counts are sublinear. Document frequencies come from the texts themselves.
+    """
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     counter = TfidfVectorizer(token_pattern=_WORD.pattern, sublinear_tf=True).fit(list(dict.fromkeys(first + second)))
@@ -24,7 +27,11 @@ def tf_idf_cosine(first: list[str], second: list[str]) -> Float[Tensor, " n"]:
 
 
 def ngram_jaccard(first: list[str], second: list[str], n: int = 3) -> Float[Tensor, " n"]:
-    """Shared character n-grams over all character n-grams of both texts, as sets, in lower case."""
+    """Compute the Jaccard similarity of character n-grams, row by row.
+
+    The similarity is the number of shared n-grams divided by the number of all n-grams of both texts. The
+    n-grams are sets, in lower case.
+    """
     pairs = ((_ngrams(a, n), _ngrams(b, n)) for a, b in zip(first, second, strict=True))
     return torch.tensor([len(a & b) / len(a | b) for a, b in pairs], dtype=torch.float64)
 
@@ -35,12 +42,14 @@ def _ngrams(text: str, n: int) -> set[str]:
 
 
 def build_random_word_encoder(rng_key: RandomKey, dim: int = 300) -> EncodeSentences:
-    """Each word a random vector, a text the mean of its words' vectors: word overlap as an encoder of any width would see it.
+    """Build an encoder that averages one random vector per word.
 
-    The vectors depend on the key and on the order in which words first occur in a call. A text without words is zero.
+    It measures word overlap as an encoder of width `dim` would see it. The vectors depend on the random key
+    and on the order in which words first occur in a call. A text without words is zero.
     """
 
     def encode(texts: list[str]) -> Float[Tensor, "n d"]:
+        """Encode each text as the mean of the vectors of its words."""
         words = [_WORD.findall(text.lower()) for text in texts]
         number = {word: i for i, word in enumerate(dict.fromkeys(w for text in words for w in text))}
         table = rng_key("words").normal(torch.arange(len(number)), dim)

@@ -1,9 +1,12 @@
-r"""Samples that are in several groups at once: one logistic regression a group, and F1 under the protocol of DeepWalk and node2vec.
+"""Multilabel classification: one logistic regression per group, and F1 as in DeepWalk and node2vec.
 
-A share of the labelled samples is drawn to learn from, the rest is asked about. Of a sample that is in k groups the k best-scored ones
-are the answer (the number is given, which group is not). Macro-F1 is the mean over groups, micro-F1 that of all answers together.
+A sample may be in several groups. A share of the labeled samples is drawn for training, and the other labeled
+samples are for testing. For a sample in k groups, the prediction is its k groups with the best scores: the
+number of groups is given, and the groups are not. Macro-F1 is the mean over groups, micro-F1 the F1 of all
+predictions together.
 
-Reference: Tang & Liu, Relational Learning via Latent Social Dimensions, KDD 2009; Perozzi et al., DeepWalk, KDD 2014.
+Reference: Tang & Liu, Relational Learning via Latent Social Dimensions, KDD 2009; Perozzi et al., DeepWalk,
+KDD 2014.
 """
 
 from __future__ import annotations
@@ -21,12 +24,15 @@ from nearfar.core.argument_checks import check_positive
 from nearfar.evaluate.input_checks import check_features, check_label_matrix
 
 MAX_LBFGS_STEPS, LBFGS_TOLERANCE = 300, 1e-4
-"""Steps of the search, at most, and the largest entry of the gradient, in the coordinates of the search, at which it ends."""
+"""Stopping rule of L-BFGS: maximum number of steps and tolerance of the gradient.
+
+The tolerance is the largest entry of the gradient, in the coordinates of the search.
+"""
 
 
 @dataclass(frozen=True)
 class MultilabelF1:
-    """Means over the draws, and standard deviations."""
+    """Means and standard deviations of F1 over the draws."""
 
     macro: float
     micro: float
@@ -45,7 +51,16 @@ def multilabel_f1(
     draws: int = 10,
     C: float = 1.0,
 ) -> MultilabelF1:
-    """F1 on what is left when a share of the samples that are in a group is drawn to learn from, `draws` times."""
+    """Compute F1 over `draws` random splits of the labeled samples.
+
+    Args:
+        x: Features (n, d).
+        labels: Groups of each sample (n, g). Samples without a group are left out.
+        rng_key: Random key of the splits.
+        train_fraction: Share of the labeled samples for training. The rest is for testing.
+        draws: Number of splits.
+        C: Inverse penalty of the logistic regressions.
+    """
     x = check_features(x)
     labels = check_label_matrix(labels, x)
     if draws < 1:
@@ -54,7 +69,7 @@ def multilabel_f1(
     count = round(train_fraction * len(labelled))
     if not 0 < count < len(labelled):
         raise DataError(
-            f"a share of {train_fraction:g} of {len(labelled)} labelled samples leaves nothing to learn from, or nothing to ask about"
+            f"a share of {train_fraction:g} of {len(labelled)} labeled samples leaves nothing to learn from, or nothing to ask about"
         )
     found = []
     for draw in range(draws):
@@ -68,7 +83,11 @@ def multilabel_f1(
 
 
 def top_k_f1(scores: Float[Tensor, "n g"], truth: Bool[Tensor, "n g"]) -> tuple[float, float]:
-    """(macro, micro): each sample's best-scored groups are its answer, as many as it is in. A group nobody is in or assigned to has 0."""
+    """Return macro-F1 and micro-F1 of the best-scored groups of each sample.
+
+    The number of predicted groups of a sample is its number of true groups. A group without samples and
+    predictions has F1 = 0.
+    """
     check_features(scores, "scores of groups")
     place = scores.argsort(dim=1, descending=True, stable=True).argsort(dim=1)
     answer = place < truth.sum(1, keepdim=True)
@@ -80,11 +99,18 @@ def top_k_f1(scores: Float[Tensor, "n g"], truth: Bool[Tensor, "n g"]) -> tuple[
 def fit_one_vs_rest(
     x: Float[Tensor, "n d"], labels: Bool[Tensor, "n g"], C: float = 1.0
 ) -> tuple[Float64[Tensor, "g d"], Float64[Tensor, " g"]]:
-    r"""All groups at once by L-BFGS: the minimisers of \(\sum_i \mathrm{softplus}(\mp (w^\top x_i + b)) + \lVert w \rVert^2 / 2C\),
+    r"""Fit a logistic regression for each group.
+
+    L-BFGS fits all groups at once. The weights minimize
+    \(\sum_i \mathrm{softplus}(\mp (w^\top x_i + b)) + \lVert w \rVert^2 / 2C\), the objective of
     scikit-learn's `LogisticRegression(C)` for each group.
 
-    The search runs along the principal directions of x, each scaled by the curvature that a group of that size has along it at first:
-    so nearly round is the problem there that some tens of steps do. Products with `x` are float32, all else is float64.
+    The search runs along the principal directions of x. Each direction is scaled by the initial curvature
+    along it for a group of that size. This makes the problem so well conditioned that some tens of steps are
+    enough. Products with `x` are float32, everything else is float64.
+
+    Returns:
+        Weights (g, d) and biases (g,).
     """
     check_positive(C=C)
     x = check_features(x)

@@ -1,4 +1,4 @@
-"""A linear probe that learns along with the training: a cheap curve to watch, not a result to report."""
+"""Linear probe that trains together with the encoder, for monitoring and not for reporting."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from nearfar.scores.candidate_roles import as_ids
 
 
 class OnlineProbe(nn.Module):
-    """A linear layer on detached, batch-standardised features, trained by plain SGD; its state is its state_dict.
+    """Linear layer on detached, batch-standardized features, trained by plain SGD.
 
-    It starts at zero, so nothing random is drawn, and no gradient reaches the encoder.
+    Its state is its state_dict. It starts at zero, so it draws no random numbers. No gradient reaches the
+    encoder.
     """
 
     def __init__(self, dim: int, num_classes: int, lr: float = 0.1):
@@ -26,10 +27,11 @@ class OnlineProbe(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n c"]:
+        """Compute class scores of detached features."""
         return self.linear(self.norm(x.detach().float()))
 
     def learn(self, x: Float[Tensor, "n d"], y: Int[Tensor, " n"]) -> dict[str, Tensor]:
-        """One step on a batch; loss and accuracy are those before the step."""
+        """Take one SGD step on a batch. Returns loss and accuracy before the step."""
         check_rows(x=x)
         y = as_ids(y, len(x), "`y`")
         self.train()

@@ -1,4 +1,7 @@
-"""The linear probe: multinomial logistic regression on frozen features, to convergence, with a fixed penalty."""
+"""Linear probe: multinomial logistic regression on frozen features.
+
+The fit runs to convergence with a fixed penalty.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,29 @@ from nearfar.core.argument_checks import check_positive
 from nearfar.evaluate.input_checks import TestX, TestY, TrainX, TrainY, check_features, check_labels, standardize_columns
 
 GRADIENT_TOLERANCE = 1e-6
-"""Largest entry of the gradient, in the coordinates of the search, at which a search stops. float32 products end most before: near 1e-5."""
+"""Gradient tolerance of a search: largest entry of the gradient at which it stops.
+
+The gradient is in the coordinates of the search. The precision of float32 products ends most searches
+earlier, near 1e-5.
+"""
 CONVERGENCE_TOLERANCE = 1e-3
-"""Largest entry of the gradient, where the Hessian is about 1 and in units of the root of the loss, at which a fit counts as converged:
-each of the weights then adds at most about 5e-7 of the loss to it."""
+"""Gradient tolerance for convergence: largest entry of the gradient in a converged fit.
+
+The gradient is in coordinates where the Hessian is about 1 and in units of the square root of the loss. Each
+weight then adds at most about 5e-7 of the loss to it.
+"""
 MAX_ROUNDS, ITERATIONS_PER_ROUND, EVALUATIONS_PER_ITERATION = 40, 25, 25
-"""Rounds of a fit, iterations of a round and evaluations of an iteration, at most."""
+"""Maximum rounds per fit, iterations per round and evaluations per iteration."""
 PENALTY_CANDIDATES = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
-"""What `chosen_penalty` tries."""
+"""Values of C that `choose_penalty` tries."""
 
 
 @dataclass(frozen=True)
 class LinearClassifier:
-    """A fitted classifier: scores = x weight^T + bias; column c of the scores stands for `classes[c]`."""
+    """Fitted linear classifier with scores = x weight^T + bias.
+
+    Column c of the scores stands for `classes[c]`.
+    """
 
     weight: Float[Tensor, "c d"]
     bias: Float[Tensor, " c"]
@@ -37,13 +50,18 @@ class LinearClassifier:
     converged: bool
 
     def predict(self, x: Float[Tensor, "m d"]) -> Int[Tensor, " m"]:
+        """Predict the class of each sample."""
         x = check_features(x, "features to be classified")
         return self.classes[(x @ self.weight.T + self.bias).argmax(1)]
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Accuracy on both splits and the protocol: penalty `C` (as in scikit-learn) and whether features were scaled."""
+    """Accuracy of a linear probe on both splits, and the protocol.
+
+    The protocol is the inverse penalty `C` (as in scikit-learn) and `standardize`: True if features were
+    standardized.
+    """
 
     accuracy: float
     train_accuracy: float
@@ -54,9 +72,10 @@ class ProbeResult:
 
 
 def linear_probe(train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY, C: float = 1.0, standardize: bool = True) -> ProbeResult:
-    """Fit on the training split, count on the test split; `scale` standardises by the training split's mean and deviation.
+    """Fit a linear probe and measure its test accuracy.
 
-    The penalty is fixed beforehand or chosen on training rows (`chosen_penalty`), never on the test split.
+    `standardize` scales features with the mean and deviation of the training split. The penalty is fixed
+    beforehand or chosen on training rows (`choose_penalty`), never on the test split.
     """
     train, test = check_features(train_x, "training features"), check_features(test_x, "test features")
     y, truth = check_labels(train_y, train, "training labels"), check_labels(test_y, test, "test labels")
@@ -76,7 +95,11 @@ def linear_probe(train_x: TrainX, train_y: TrainY, test_x: TestX, test_y: TestY,
 def choose_penalty(
     x: TrainX, y: TrainY, rng_key: RandomKey, candidates: Sequence[float] = PENALTY_CANDIDATES, standardize: bool = True
 ) -> float:
-    """The C that is best on a keyed fifth of the training rows after fitting the others; of equals the strongest penalty."""
+    """Choose the C with the best accuracy on held-out training rows.
+
+    A random fifth of the training rows, drawn by `rng_key`, is held out. The other rows are for fitting. Ties
+    go to the strongest penalty.
+    """
     rows = check_features(x, "training features")
     labels = check_labels(y, rows, "training labels")
     order = torch.as_tensor(rng_key("held out").permutation(len(rows)), device=rows.device)
@@ -91,21 +114,26 @@ def _compute_accuracy(hits: Tensor) -> float:
 
 
 def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, tolerance: float = GRADIENT_TOLERANCE) -> LinearClassifier:
-    r"""The minimiser, by L-BFGS on all rows at once, of scikit-learn's `LogisticRegression` objective divided by C n:
+    r"""Fit a multinomial logistic regression.
+
+    L-BFGS runs on all rows at once. The result minimizes the objective of scikit-learn's `LogisticRegression`
+    divided by C n:
 
     \[ \frac{1}{n} \sum_i -\log \mathrm{softmax}(W x_i + b)_{y_i} + \frac{1}{2 C n} \lVert W \rVert^2 \]
 
-    Features of one encoder are strongly correlated, which makes plain L-BFGS crawl. So it runs on V = W L, where
-    L L^T is nearly the Hessian, in which the problem is nearly round: tens of iterations instead of thousands. L is
-    renewed every few iterations, because the Hessian shrinks as rows become certain.
-    Products with `x` are float32, all else is float64.
+    Features of one encoder are strongly correlated, so plain L-BFGS is slow. The search therefore runs on
+    V = W L, where L L^T is nearly the Hessian. In these coordinates the problem is well conditioned: tens of
+    iterations instead of thousands. L is recomputed every few iterations, because the Hessian shrinks as rows
+    become certain.
+
+    Products with `x` are float32, everything else is float64.
     """
     check_positive(C=C)
     x = check_features(x, "training features")
     y = check_labels(y, x, "training labels")
     classes, target = y.unique(return_inverse=True)
     mean = x.mean(0)
-    # The bias is not penalised, so centring changes nothing but the conditioning.
+    # The bias is not penalized, so centering changes only the conditioning.
     rows, basis = _project_to_row_span(x - mean)
     w = torch.zeros(len(classes), rows.shape[1], dtype=torch.float64, device=x.device)
     b = torch.zeros(len(classes), dtype=torch.float64, device=x.device)
@@ -121,7 +149,10 @@ def fit_linear(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], C: float = 1.0, to
 
 @dataclass(frozen=True, eq=False)
 class _Round:
-    """Where a round of the search ended: weights, bias and loss there, the loss at its start, the largest entry of the gradient."""
+    """State at the end of one round of the search.
+
+    It holds weights, bias and loss at the end, the loss at the start, and the largest entry of the gradient.
+    """
 
     w: Tensor
     b: Tensor
@@ -132,18 +163,25 @@ class _Round:
 
     @property
     def converged(self) -> bool:
-        """The coordinates are those of the start. The Hessian shrinks about as the loss does, its root as the root: in coordinates of the
-        end the gradient is larger by sqrt(before / loss), and that is compared with sqrt(loss)."""
+        """Return True if the gradient is small enough.
+
+        The coordinates are those of the start of the round. The Hessian shrinks about as the loss does, and
+        its square root as the square root of the loss. In the coordinates of the end, the gradient is larger
+        by sqrt(before / loss), and that value is compared with sqrt(loss).
+        """
         return self.steepest * self.before**0.5 <= CONVERGENCE_TOLERANCE * self.loss
 
     @property
     def stalled(self) -> bool:
-        """Less was gained than float32 can tell apart."""
+        """Return True if the loss fell by less than the precision of float32."""
         return self.before - self.loss <= torch.finfo(torch.float32).eps * self.loss
 
 
 def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, tolerance: float) -> _Round:
-    """One round of L-BFGS from (w, b) in the coordinates that suit the curvature there."""
+    """Run one round of L-BFGS from (w, b).
+
+    Its coordinates fit the curvature at the start.
+    """
     factor, unit = _factor_curvature(rows, w, b, C)
     v, u = (w @ factor).requires_grad_(), (b * unit).requires_grad_()
     optimizer = torch.optim.LBFGS(
@@ -177,7 +215,10 @@ def _descend(rows: Tensor, target: Tensor, w: Tensor, b: Tensor, C: float, toler
 
 
 def _project_to_row_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:
-    """More columns than rows: the solution lies in the span of the rows, so n coordinates in it say all that d do."""
+    """Project rows with more columns than rows onto their span.
+
+    The solution lies in this span, so n coordinates describe it as well as d.
+    """
     if rows.shape[1] <= len(rows):
         return rows, None
     basis = torch.linalg.qr(rows.T).Q
@@ -185,9 +226,10 @@ def _project_to_row_span(rows: Tensor) -> tuple[Tensor, Tensor | None]:
 
 
 def _factor_curvature(rows: Tensor, w: Tensor, b: Tensor, C: float) -> tuple[Tensor, Tensor]:
-    """Cholesky factor of one class's share of the Hessian, averaged over the classes, and the square root of the bias's.
+    """Compute the Cholesky factor of the Hessian of one class, averaged over classes.
 
-    A trace of ridge covers the rounding of the float32 product.
+    Also returns the square root of the curvature of the bias. A small ridge, proportional to the trace,
+    covers the rounding error of the float32 product.
     """
     p = ((rows @ w.float().T).double() + b).softmax(1)
     uncertain = (p * (1 - p)).sum(1) / 2

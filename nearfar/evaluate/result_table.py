@@ -1,4 +1,4 @@
-"""A comparison's numbers with the protocol they were measured under: as data, as JSON, as text."""
+"""Results of a comparison with their protocol: as data, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -19,9 +19,14 @@ GEOMETRY_COLUMNS = {"alignment": "alignment", "uniformity": "uniformity", "effec
 
 @dataclass(frozen=True)
 class ResultTable:
-    """`results`: one dict a representation; `protocol`: what all of them share. `rows` joins both: each row stands alone.
+    """Table of results and the protocol they were measured with.
 
-    A protocol may bring columns of its own ("accuracies": title by key) and say itself what was measured ("notes": lines).
+    A protocol may add custom columns ("accuracies": title by key) and describe the measurement itself
+    ("notes": lines).
+
+    Attributes:
+        results: One dict per representation.
+        protocol: Values that all results share.
     """
 
     results: list[dict[str, Any]]
@@ -29,13 +34,16 @@ class ResultTable:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
+        """Return one dict per representation with its results and the protocol."""
         return [result | self.protocol for result in self.results]
 
     def to_json(self) -> str:
+        """Return protocol and results as JSON."""
         return json.dumps({"protocol": self.protocol, "results": self.results}, indent=2) + "\n"
 
     @staticmethod
     def from_json(text: str) -> ResultTable:
+        """Read a table from JSON."""
         try:
             value = json.loads(text)
             return ResultTable(list(value["results"]), dict(value["protocol"]))
@@ -44,23 +52,29 @@ class ResultTable:
 
     @property
     def accuracy_columns(self) -> dict[str, str]:
-        """Columns that have a best value, measured or not."""
+        """Return the columns that have a best value, measured or not."""
         return ACCURACY_COLUMNS | self.protocol.get("accuracies", {})
 
     @property
     def columns(self) -> dict[str, str]:
-        """Measured columns, by key and heading, in the order they are shown."""
+        """Return the measured columns, by key and heading, in display order."""
         return {key: title for key, title in (self.accuracy_columns | GEOMETRY_COLUMNS).items() if any(key in r for r in self.results)}
 
     def find_best_rows(self, column: str) -> list[int]:
-        """Rows that show the best value of an accuracy column (several on a tie); none for geometry."""
+        """Return the rows with the best displayed value of an accuracy column.
+
+        Several rows may tie. Geometry columns have no best row.
+        """
         if column not in self.accuracy_columns:
             return []
         shown = [round(r[column], 4) if column in r else -1.0 for r in self.results]
         return [i for i, value in enumerate(shown) if value == max(shown)]
 
     def format_cell(self, row: int, column: str) -> str:
-        """A value as it is shown: accuracies in per cent, with their deviation over draws where there were several."""
+        """Format a value for display.
+
+        Accuracies are percentages, with their standard deviation over draws where there were several.
+        """
         result = self.results[row]
         if column not in result:
             return "–"
@@ -70,7 +84,10 @@ class ResultTable:
 
     @property
     def verdict(self) -> str:
-        """One line where training did not pay: a baseline is best in some column. Empty if it is in none."""
+        """Return one line that names the columns in which a baseline is best.
+
+        The line is empty if no baseline is best in any column.
+        """
         trained = [i for i, r in enumerate(self.results) if not r["baseline"]]
         lost = []
         for column in self.columns:
@@ -80,13 +97,14 @@ class ResultTable:
             ours = max(trained, key=lambda i: self.results[i].get(column, -1.0))
             winner, loser = self.results[winners[0]]["representation"], self.results[ours]["representation"]
             lost.append(
-                f"{winner} beat {loser} on {self.accuracy_columns[column]} ({self.format_cell(winners[0], column)} against {self.format_cell(ours, column)})"
+                f"{winner} beat {loser} on {self.accuracy_columns[column]} "
+                f"({self.format_cell(winners[0], column)} against {self.format_cell(ours, column)})"
             )
         return f"Training did not pay everywhere: {'; '.join(lost)}." if lost else ""
 
     @property
     def notes(self) -> list[str]:
-        """The protocol in words."""
+        """Return the protocol as sentences."""
         p = self.protocol
         if "notes" in p:
             return list(p["notes"])
@@ -97,10 +115,10 @@ class ResultTable:
             clipped = f" (clipped from {p['k_asked']})" if p["k"] != p["k_asked"] else ""
             lines += [
                 "Accuracies in per cent.",
-                f"Few labels: linear probe on {p['per_class']} labelled samples a class{short}; "
+                f"Few labels: linear probe on {p['per_class']} labeled samples a class{short}; "
                 f"mean ± standard deviation over {p['draws']} draws, the same for every row.",
                 f"All labels: linear probe on the training split. Probes: offline logistic regression, C = {p['C']:g}, "
-                f"{'' if converged else 'NOT all '}to convergence; features standardised over the training split, baselines as named.",
+                f"{'' if converged else 'NOT all '}to convergence; features standardized over the training split, baselines as named.",
                 f"kNN: cosine, k = {p['k']}{clipped}, weights exp(s / {p['temperature']:g}).",
             ]
         lines.append(
@@ -110,7 +128,10 @@ class ResultTable:
         return lines
 
     def render(self) -> str:
-        """The table as text; an asterisk marks the best of a column, the verdict and the protocol follow."""
+        """Format the table as text.
+
+        An asterisk marks the best value of a column. Verdict and protocol follow the table.
+        """
         rows = [["representation", *(f"{title} " for title in self.columns.values()), ""]]
         for i, result in enumerate(self.results):
             rows.append(

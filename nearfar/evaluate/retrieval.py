@@ -1,6 +1,8 @@
-"""How well questions find their passages: top-k accuracy, mean reciprocal rank, mean average precision, and whether a gain is one.
+"""Retrieval metrics for passages, and a test of their differences.
 
-All take `found` (q, k): for each question, whether the first, second, … passage that a search gave answers it.
+The metrics are top-k accuracy, mean reciprocal rank and mean average precision. A paired bootstrap tests
+differences. The metrics take `is_relevant` (q, k): for each question, True where the first, second, …
+retrieved passage answers it.
 """
 
 from __future__ import annotations
@@ -19,22 +21,33 @@ RESAMPLES_PER_BLOCK = 500
 
 
 def top_k_accuracy(is_relevant: Bool[Tensor, "q k"], k: int) -> Float64[Tensor, " q"]:
-    """1 for a question with an answering passage among its first `at`, else 0. The mean is the top-k accuracy."""
+    """Compute the top-k hits of each question.
+
+    The value is 1 for a question with a relevant passage among its first `k`, else 0. The mean is the top-k
+    accuracy.
+    """
     if not 1 <= k <= is_relevant.shape[1]:
         raise DataError(f"top-{k} accuracy needs a search of at least {max(k, 1)} passages, this one gave {is_relevant.shape[1]}")
     return is_relevant[:, :k].any(1).double()
 
 
 def reciprocal_rank(is_relevant: Bool[Tensor, "q k"]) -> Float64[Tensor, " q"]:
-    """1 / rank of the first answering passage; 0 where none was found. The mean is the MRR."""
+    """Compute the reciprocal rank of each question.
+
+    The value is 1 / rank of the first relevant passage, and 0 if no relevant passage was found. The mean is
+    the MRR.
+    """
     rank = 1 + is_relevant.double().argmax(1)
     return torch.where(is_relevant.any(1), 1 / rank.double(), 0.0)
 
 
 def average_precision(is_relevant: Bool[Tensor, "q k"], relevant_counts: Int64[Tensor, " q"]) -> Float64[Tensor, " q"]:
-    r"""\( \frac1R \sum_{r: \text{found}} \text{precision at } r \), R the number of `relevant` passages there are (trec_eval's map).
+    r"""Compute the average precision of each question (`map` in trec_eval).
 
-    0 for a question that nothing answers: leave such questions out before taking the mean.
+    The value is \( \frac1R \sum_{r: \text{found}} \text{precision at } r \), where R is the number of
+    relevant passages in the corpus (`relevant_counts`).
+
+    A question without a relevant passage gets 0. Leave such questions out of the mean.
     """
     hits = is_relevant.double()
     precision = hits.cumsum(1) / torch.arange(1, is_relevant.shape[1] + 1, dtype=torch.float64, device=is_relevant.device)
@@ -44,7 +57,7 @@ def average_precision(is_relevant: Bool[Tensor, "q k"], relevant_counts: Int64[T
 def summarize_retrieval(
     is_relevant: Bool[Tensor, "q k"], relevant_counts: Int64[Tensor, " q"], ks: Sequence[int] = (1, 5, 20)
 ) -> dict[str, float]:
-    """The means over questions."""
+    """Compute the means of all metrics over questions."""
     measured = {f"top-{k}": top_k_accuracy(is_relevant, k) for k in ks if k <= is_relevant.shape[1]}
     measured |= {"MRR": reciprocal_rank(is_relevant), "MAP": average_precision(is_relevant, relevant_counts)}
     return {name: float(values.mean()) for name, values in measured.items()}
@@ -57,10 +70,22 @@ def paired_bootstrap(
     draws: int = 10_000,
     groups: Int64[Tensor, " q"] | None = None,
 ) -> BootstrapDifference:
-    """How much better one measure is than another on the same questions, with its error and 95 % interval.
+    """Estimate the difference of two metrics on the same questions by bootstrap.
 
-    Questions are drawn with replacement, the same for both. `groups`: whole groups are drawn instead (questions about one
-    article are not independent). Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
+    Questions are drawn with replacement, the same ones for both metrics.
+
+    Args:
+        ours: First metric of each question (q,).
+        theirs: Second metric of each question (q,).
+        rng_key: Random key.
+        draws: Number of bootstrap samples.
+        groups: Group of each question (q,). Whole groups are drawn instead of questions, because questions
+            about one article are not independent.
+
+    Returns:
+        Difference `ours - theirs` with its standard error and 95 % interval.
+
+    Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
     """
     if ours.shape != theirs.shape or not len(ours):
         raise DataError(f"paired_bootstrap: measures of the same questions are needed, got {len(ours)} and {len(theirs)}")

@@ -1,10 +1,12 @@
-"""SentEval's transfer tasks: logistic regression on frozen sentence vectors, its penalty chosen without the test rows.
+"""SentEval's transfer tasks: logistic regression on frozen sentence vectors.
 
-    MR CR SUBJ MPQA    no official split: 10 folds; in each, the penalty is chosen by 10 folds of the other nine
-    TREC MRPC          official test split; the penalty is chosen by 10 folds of the training split
-    SST                official training, development and test splits; the penalty is chosen on the development split
+The penalty is chosen without the test rows:
 
-A pair (u, v) of MRPC becomes (|u - v|, u * v). Vectors are used as they are, not standardised, as in SentEval.
+    MR CR SUBJ MPQA    no official split: 10 folds; in each, 10 folds of the other nine choose the penalty
+    TREC MRPC          official test split; 10 folds of the training split choose the penalty
+    SST                official train, development and test splits; the development split chooses the penalty
+
+A pair (u, v) of MRPC becomes (|u - v|, u * v). Vectors are not standardized, as in SentEval.
 
 Reference: Conneau & Kiela, SentEval: An Evaluation Toolkit for Universal Sentence Representations, LREC 2018.
 """
@@ -29,14 +31,23 @@ from nearfar.evaluate.sts import EncodeSentences
 TRANSFER_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC")
 FOLDS = 10
 SENTEVAL_PENALTIES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Inverse strengths C that are tried: SentEval's for tasks without a test split, and for SST."""
+"""Candidates for the inverse penalty C for SST and tasks without a test split, as in SentEval."""
 TREC_MRPC_PENALTIES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""SentEval's for TREC and MRPC."""
+"""Candidates for the inverse penalty C for TREC and MRPC, as in SentEval."""
 
 
 @dataclass(frozen=True)
 class TransferResult:
-    """Accuracy on test rows; `f1` of class 1 for MRPC; `std` over outer folds where there are such; the C chosen in each fit."""
+    """Result of one transfer task, measured on test rows.
+
+    Attributes:
+        task: Name of the task.
+        accuracy: Accuracy on test rows.
+        f1: F1 of class 1 for MRPC, None for other tasks.
+        fold_std: Standard deviation over the outer folds, None for tasks with an official split.
+        penalties: The C chosen in each fit.
+        majority_accuracy: Accuracy of the majority class.
+    """
 
     task: str
     accuracy: float
@@ -44,13 +55,16 @@ class TransferResult:
     fold_std: float | None
     penalties: tuple[float, ...]
     majority_accuracy: float
-    """Accuracy of always guessing the most frequent class: the floor."""
+    """Accuracy of always predicting the most frequent class: the lowest baseline."""
 
 
 def measure_transfer(
     folder: str | Path, encode: EncodeSentences, rng_key: RandomKey, tasks: Sequence[str] = TRANSFER_TASKS, folds: int = FOLDS
 ) -> list[TransferResult]:
-    """The tasks of SentEval's folder, in the order asked for. `folds` is used for the outer and for the inner folds."""
+    """Measure transfer tasks of SentEval's folder, in the given order.
+
+    `folds` is the number of outer and of inner folds.
+    """
     unknown = [task for task in tasks if task not in TRANSFER_TASKS]
     if unknown:
         raise UsageError(f"there is no transfer task {unknown[0]!r}: use {', '.join(TRANSFER_TASKS)}")
@@ -83,7 +97,10 @@ def cross_validate_task(
     folds: int = FOLDS,
     penalties: Sequence[float] = SENTEVAL_PENALTIES,
 ) -> TransferResult:
-    """Every row is a test row once; of each outer fold the penalty is chosen within its training rows."""
+    """Measure a task by nested cross-validation.
+
+    Every row is a test row once. The penalty of each outer fold is chosen within its training rows.
+    """
     fold = assign_stratified_folds(y, rng_key("outer"), folds)
     accuracies, chosen = [], []
     for i in range(folds):
@@ -97,7 +114,10 @@ def cross_validate_task(
 def cross_validate_penalty(
     x: Float[Tensor, "n d"], y: Int[Tensor, " n"], penalties: Sequence[float], rng_key: RandomKey, folds: int = FOLDS
 ) -> float:
-    """The C with the best mean accuracy over folds of these rows; of equals the first."""
+    """Choose the C with the best mean accuracy over folds of the rows.
+
+    Ties go to the first candidate.
+    """
     fold = assign_stratified_folds(y, rng_key, folds)
     mean_accuracies = []
     for C in penalties:
@@ -107,7 +127,11 @@ def cross_validate_penalty(
 
 
 def assign_stratified_folds(y: Int[Tensor, " n"], rng_key: RandomKey, folds: int) -> Int[Tensor, " n"]:
-    """The fold of every row, keyed: fold sizes and the number of each class in a fold differ by one at most."""
+    """Assign each row to a fold at random, with balanced classes.
+
+    The fold sizes differ by at most one. The number of samples of a class also differs by at most one between
+    folds.
+    """
     if not 2 <= folds <= len(y):
         raise NearfarError(f"{len(y)} rows cannot be cut into {folds} folds")
     shuffled = torch.from_numpy(rng_key.permutation(len(y))).to(y.device)
@@ -118,19 +142,25 @@ def assign_stratified_folds(y: Int[Tensor, " n"], rng_key: RandomKey, folds: int
 
 
 def build_pair_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
-    """(|u - v|, u * v): the same for (u, v) and (v, u), as a paraphrase is."""
+    """Build symmetric features of pairs of vectors.
+
+    The features (|u - v|, u * v) are the same for (u, v) and (v, u), like the label of a paraphrase.
+    """
     return torch.cat([(u - v).abs(), u * v], dim=1)
 
 
 def binary_f1(predicted: Int[Tensor, " n"], truth: Int[Tensor, " n"]) -> float:
-    """Harmonic mean of precision and recall of class 1; 0 if it is neither predicted nor there."""
+    """Compute the harmonic mean of precision and recall of class 1.
+
+    The value is 0 if class 1 is neither predicted nor present.
+    """
     hits = ((predicted == 1) & (truth == 1)).sum()
     named = (predicted == 1).sum() + (truth == 1).sum()
     return float(2 * hits / named.clamp_min(1))
 
 
 def _encode_task(data: LabeledSentences | LabeledPairs, encode: EncodeSentences) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-    """Features and labels of a task; each distinct text is encoded once."""
+    """Return features and labels of a task. Each distinct text is encoded once."""
     sides = [data.texts] if isinstance(data, LabeledSentences) else [data.first, data.second]
     texts = list(dict.fromkeys(text for side in sides for text in side))
     row = {text: i for i, text in enumerate(texts)}

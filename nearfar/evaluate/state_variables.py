@@ -1,7 +1,9 @@
-"""How well a representation tells the state variables of a game: a linear probe for each, scored by F1 (AtariARI).
+"""Prediction of a game's state variables from features: one linear probe per variable (AtariARI).
 
-Variables of an entropy below 0.6 nats hardly change, and are left out. F1 is that of each value of a variable, weighted by how often
-the value occurs. Reference: Anand et al., "Unsupervised State Representation Learning in Atari", arXiv:1906.08226.
+F1 is computed for each value of a variable and weighted by the frequency of the value. Variables with an
+entropy below 0.6 nats hardly change and are left out.
+
+Reference: Anand et al., "Unsupervised State Representation Learning in Atari", arXiv:1906.08226.
 """
 
 from __future__ import annotations
@@ -21,7 +23,10 @@ from nearfar.evaluate.probe import fit_linear
 
 MIN_ENTROPY_NATS = 0.6
 PROBE_TOLERANCE = 1e-4
-"""At which a probe counts as fitted: variables have up to 256 values, and the F1 of a closer fit is the same."""
+"""Gradient tolerance at which a probe stops.
+
+Variables have up to 256 values, and a closer fit gives the same F1.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,12 @@ class StateVariableScores:
 
 
 def select_informative(values: Int64[np.ndarray, "n v"], variables: tuple[str, ...], min_entropy: float = MIN_ENTROPY_NATS) -> list[int]:
-    """The columns that change enough to be asked for."""
+    """Return the columns whose entropy is at least `min_entropy`."""
     return [i for i in range(len(variables)) if entropy(values[:, i]) >= min_entropy]
 
 
 def entropy(values: Int64[np.ndarray, " n"]) -> float:
-    """In nats."""
+    """Compute the entropy of a variable in nats."""
     share = np.unique(values, return_counts=True)[1] / len(values)
     return float(-(share * np.log(share)).sum())
 
@@ -48,7 +53,10 @@ def evaluate_converged_probes(
     train_x: Float[Tensor, "n d"], train_y: Int64[np.ndarray, "n v"], test_x: Float[Tensor, "m d"], test_y: Int64[np.ndarray, "m v"],
     variables: tuple[str, ...], C: float = 1.0,
 ) -> StateVariableScores:  # fmt: skip
-    """A logistic regression for each variable on standardised features, to convergence, on the device that these are on."""
+    """Fit and score a logistic regression for each variable.
+
+    The fit runs to convergence. Features are standardized. The fit runs on the device of the features.
+    """
     x, asked = standardize_columns(train_x, test_x)
     answers, converged = [], True
     for column in train_y.T:
@@ -62,14 +70,17 @@ def evaluate_atari_probes(
     train_x: Float[Tensor, "n d"], train_y: Int64[np.ndarray, "n v"], is_validation: Bool[np.ndarray, " n"], test_x: Float[Tensor, "m d"],
     test_y: Int64[np.ndarray, "m v"], variables: tuple[str, ...], rng_key: RandomKey,
 ) -> StateVariableScores:  # fmt: skip
-    """By the benchmark's own probes (see `atari_probe`), which the rows `apart` stop."""
+    """Score the benchmark's own probes (see `atari_probe`).
+
+    The validation rows (`is_validation`) stop their training.
+    """
     return _score_answers(fit_atari_probes(train_x, train_y, is_validation, test_x, rng_key), test_y, variables)
 
 
 def evaluate_majority_baseline(
     train_y: Int64[np.ndarray, "n v"], test_y: Int64[np.ndarray, "m v"], variables: tuple[str, ...]
 ) -> StateVariableScores:
-    """The most frequent value of each variable, always."""
+    """Score the baseline that always predicts the most frequent value."""
     most = [values[counts.argmax()] for values, counts in (np.unique(column, return_counts=True) for column in train_y.T)]
     return _score_answers(np.tile(most, (len(test_y), 1)), test_y, variables)
 

@@ -1,7 +1,7 @@
-"""Results of an evaluation, stored in the run's folder as results.json, so that a run is measured once.
+"""Results of an evaluation, stored as results.json in the run folder.
 
-The file names the configuration and the step that it belongs to: results of an earlier state of the run are never taken for
-those of the present one.
+A stored result means that a run is measured only once. The file names its configuration and training step, so
+results of an earlier state of the run are never used for the present one.
 """
 
 from __future__ import annotations
@@ -28,19 +28,26 @@ RESULTS_FILE_NAME = "results.json"
 
 @dataclass(frozen=True)
 class StoredResults:
-    """One run's results. `table` is None where `problem` says why it cannot be measured."""
+    """Stored results of one run.
+
+    `table` is None if the run cannot be measured. `problem` then gives the reason.
+    """
 
     step: int
     parameters: int
-    """Trained ones: copies that only follow others are not counted."""
+    """Number of trained parameters, without copies such as momentum encoders."""
     encoder_parameters: int
     table: ResultTable | None
     problem: str = ""
 
 
 def store_results(model: Model, table: ResultTable | None, problem: str = "") -> StoredResults:
-    """Write what was measured of a run on its own data into its folder, if it has one."""
-    names = {"encoder", *get_encoder_names(model.recipe)}  # DPR has two towers; tables make their encoder themselves
+    """Store the results of a run in its folder.
+
+    The results are those on the run's own data. Nothing is written if the model has no run folder.
+    """
+    # DPR has two towers; recipes on tables build their own encoder.
+    names = {"encoder", *get_encoder_names(model.recipe)}
     encoders = [part for name, part in model.net.named_children() if name in names]
     found = StoredResults(model.step, _count_parameters(model.net), _count_parameters(*encoders), table, problem)
     if model.run_folder is not None:
@@ -52,7 +59,10 @@ def store_results(model: Model, table: ResultTable | None, problem: str = "") ->
 
 
 def read_stored_results(folder: RunFolder) -> StoredResults | None:
-    """The results in a run's folder, if they are of its newest checkpoint."""
+    """Read the results in a run folder.
+
+    Returns None if there are none, or if they do not belong to the newest checkpoint.
+    """
     path = folder.path / RESULTS_FILE_NAME
     if not path.exists():
         return None

@@ -1,13 +1,14 @@
-"""Semantic textual similarity: does an encoder order pairs of sentences as people do? Spearman's correlation on seven sets.
+"""Semantic textual similarity: Spearman's correlation of predicted and human scores on seven sets.
 
-Each of STS12 to STS16 is several files, and papers turn them into one number in three ways that differ by points:
+Each of STS12 to STS16 consists of several files. Papers turn them into one number in three ways, and the
+results differ by points:
 
-    all     Spearman of the pairs of all files together (SBERT, SimCSE and after them nearly everybody)
+    all     Spearman of the pairs of all files together (SBERT, SimCSE and nearly all later papers)
     mean    the mean of the files' Spearman correlations (SentEval's own output)
     wmean   the same, weighted by the files' numbers of pairs (also SentEval's)
 
-STS-B and SICK-R (test splits) are one file each: there the three agree. Nothing is trained: the score of a pair is the
-cosine of its vectors.
+STS-B and SICK-R (test splits) are one file each, so all three agree. Nothing is trained: the score of a pair
+is the cosine of its vectors.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from nearfar.evaluate.correlation import spearman
 from nearfar.evaluate.input_checks import check_features, require_finite
 
 EncodeSentences = Callable[[list[str]], Tensor]
-"""An encoder of sentences: a list of n texts to (n, d)."""
+"""Encoder of sentences: maps a list of n texts to vectors (n, d)."""
 PairScorer = Callable[[list[str], list[str]], Tensor]
-"""How alike the texts of two equally long lists are, row by row: (n,)."""
+"""Function that scores the similarity of two equally long lists of texts, row by row: (n,)."""
 StsData = Mapping[str, Mapping[str, GradedPairs]]
 StsProtocol = Literal["all", "mean", "wmean"]
 
@@ -40,13 +41,13 @@ STS_RESAMPLES_PER_BLOCK = 64
 
 @dataclass(frozen=True)
 class StsResult:
-    """What was measured: the gold scores and the predicted ones, by set and by file."""
+    """Gold and predicted scores, by set and by file."""
 
     data: StsData
     predicted: Mapping[str, Mapping[str, Float[Tensor, " n"]]]
 
     def compute_correlation(self, name: str, protocol: StsProtocol = "all") -> float:
-        """Spearman's correlation on one set."""
+        """Compute Spearman's correlation on one set."""
         if protocol == "all":
             return float(spearman(*self.concatenate_scores(name)))
         parts = self.compute_file_correlations(name)
@@ -54,20 +55,24 @@ class StsResult:
         return float(np.average(list(parts.values()), weights=weights))
 
     def compute_average(self, protocol: StsProtocol = "all") -> float:
-        """The mean over the sets, each counting alike."""
+        """Compute the mean over the sets, with equal weights."""
         return float(np.mean([self.compute_correlation(name, protocol) for name in self.data]))
 
     def compute_file_correlations(self, name: str) -> dict[str, float]:
-        """Spearman's correlation on each file of a set."""
+        """Compute Spearman's correlation on each file of a set."""
         return {part: float(spearman(p, _get_gold_scores(self.data[name][part], p))) for part, p in self.predicted[name].items()}
 
     def concatenate_scores(self, name: str) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-        """Predicted and gold scores of all files of a set together."""
+        """Return predicted and gold scores of all files of a set together."""
         predicted = torch.cat(list(self.predicted[name].values()))
         return predicted, torch.cat([_get_gold_scores(pairs, predicted) for pairs in self.data[name].values()])
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: by set its pairs, its number under each protocol and its files'; the averages."""
+        """Return the results as a dict for JSON.
+
+        It holds, for each set, the number of pairs, the correlation under each protocol and the correlations
+        of the files, and then the averages.
+        """
         protocols: tuple[StsProtocol, ...] = ("all", "mean", "wmean")
         sets = {
             name: {"pairs": sum(map(len, parts.values()))}
@@ -79,12 +84,15 @@ class StsResult:
 
 
 def read_sts_sets(folder: str | Path) -> dict[str, dict[str, GradedPairs]]:
-    """The seven sets from SentEval's folder."""
+    """Read the seven sets from SentEval's folder."""
     return {name: read_sts(folder, name) for name in STS_SETS}
 
 
 def measure_sts(data: StsData, score: PairScorer) -> StsResult:
-    """Score all pairs of all sets in one call; `cosine_of(encode)` makes an encoder a score."""
+    """Score all pairs of all sets in one call.
+
+    `build_cosine_scorer(encode)` turns an encoder into a scorer.
+    """
     parts = [(name, part, pairs) for name, files in data.items() for part, pairs in files.items()]
     first, second = ([text for *_, pairs in parts for text in side(pairs)] for side in (lambda p: p.first, lambda p: p.second))
     scores = score(first, second).double()
@@ -99,9 +107,13 @@ def measure_sts(data: StsData, score: PairScorer) -> StsResult:
 
 
 def build_cosine_scorer(encode: EncodeSentences) -> PairScorer:
-    """The cosine of two texts' vectors; each distinct text is encoded once. A zero vector has cosine 0 with everything."""
+    """Build a scorer from an encoder by cosine similarity.
+
+    Each distinct text is encoded once. A zero vector has cosine 0 with every vector.
+    """
 
     def score(first: list[str], second: list[str]) -> Float[Tensor, " n"]:
+        """Compute the cosine of each pair of texts."""
         texts = list(dict.fromkeys(first + second))
         row = {text: i for i, text in enumerate(texts)}
         x = check_features(encode(texts), "embeddings")
@@ -116,7 +128,10 @@ def build_cosine_scorer(encode: EncodeSentences) -> PairScorer:
 
 @dataclass(frozen=True)
 class BootstrapDifference:
-    """How much better one score is than another (Spearman, "all"), with its bootstrap error and 95 % interval."""
+    """Difference of two scores with its bootstrap standard error and 95 % interval.
+
+    For STS the score is Spearman's correlation with the protocol "all".
+    """
 
     difference: float
     standard_error: float
@@ -125,7 +140,12 @@ class BootstrapDifference:
 
 
 def compare_sts(ours: StsResult, theirs: StsResult, rng_key: RandomKey, draws: int = 1000) -> dict[str, BootstrapDifference]:
-    """Paired bootstrap of `ours - theirs`: pairs of each set are drawn with replacement, the same for both. By set, and "average".
+    """Compare two results by a paired bootstrap of `ours - theirs`.
+
+    The pairs of each set are drawn with replacement, the same pairs for both results.
+
+    Returns:
+        The difference for each set, and for "average".
 
     Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
     """
@@ -166,7 +186,10 @@ def _get_gold_scores(pairs: GradedPairs, like: Tensor) -> Float[Tensor, " n"]:
 
 
 def render_sts(results: Mapping[str, StsResult], protocol: StsProtocol = "all") -> str:
-    """A table as text: one row an encoder, the seven sets and their average, times 100."""
+    """Format results as a table of text.
+
+    The table has one row per encoder, with the seven sets and their average, times 100.
+    """
     names = list(next(iter(results.values())).data)
     rows = [["", *names, "average"]]
     for title, sts in results.items():

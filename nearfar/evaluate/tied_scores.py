@@ -7,14 +7,22 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 TieCounts = tuple[Int64[Tensor, " n"], Int64[Tensor, " n"], Int64[Tensor, " n"]]
-"""For each query: wrong keys above its best right key, wrong keys tied with that key, right keys tied with it (itself included)."""
+"""Counts of candidates for each query, relative to its best correct candidate.
+
+They are the wrong candidates above it, the wrong ones tied with it, and the correct ones tied with it (itself
+included).
+"""
 
 
 def count_above_and_tied(scores: Float[Tensor, "n m"], correct_pairs: Int64[Tensor, "p 2"]) -> TieCounts:
-    """Count, for each query, the keys above and next to its best right key.
+    """Count candidates above and tied with the best correct candidate.
 
-    Larger scores are better. `right` holds pairs (query, key); every query needs at least one. A score of -inf is below every
-    finite one and stands for a key that is not a candidate. NaN must be rejected before: no comparison with it is true.
+    The counts are for each query. Larger scores are better. A score of -inf is below every finite score and
+    marks a column that is not a candidate. Reject NaN first: no comparison with NaN is true.
+
+    Args:
+        scores: Scores of all candidates (n, m).
+        correct_pairs: Pairs (query, candidate) (p, 2), at least one for every query.
     """
     row, own = correct_pairs[:, 0], scores[correct_pairs[:, 0], correct_pairs[:, 1]]
     best = torch.full((len(scores),), -torch.inf, dtype=scores.dtype, device=scores.device).scatter_reduce(0, row, own, "amax")
@@ -24,10 +32,11 @@ def count_above_and_tied(scores: Float[Tensor, "n m"], correct_pairs: Int64[Tens
 
 
 def compute_hit_probability(tie_counts: TieCounts, k: int) -> Float64[Tensor, " n"]:
-    r"""Return the probability that a right key is among the first k, if all orders of equal scores are equally likely.
+    r"""Return the probability that a correct candidate is among the first k.
 
-    With g wrong keys above the best right one, and e wrong and o right ones equal to it, it is
-    \( 1 - \binom{e}{t} / \binom{e + o}{t} \) with t = k - g places left.
+    All orders of equal scores are equally likely. With g wrong candidates above the best correct one, and e
+    wrong and o correct ones tied with it, the probability is \( 1 - \binom{e}{t} / \binom{e + o}{t} \) with
+    t = k - g places left.
     """
     above, wrong_equal, right_equal = tie_counts
     left = (k - above).clamp_min(0).double()

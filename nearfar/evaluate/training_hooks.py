@@ -1,4 +1,4 @@
-"""Hooks that look at a training while it runs: is it collapsing, and how good is it so far."""
+"""Training hooks that watch a training for collapse and measure its kNN accuracy."""
 
 from __future__ import annotations
 
@@ -17,15 +17,19 @@ from nearfar.train.training_loop import Hook
 logger = logging.getLogger("nearfar")
 
 MIN_HEALTHY_SPREAD = 0.1
-"""Below this the rows point nearly the same way; an even sphere has 1."""
+"""Spread below which the rows point nearly the same way. An even sphere has 1."""
 MIN_HEALTHY_RANK = 1.5
-"""Below this effective rank nearly all variation lies along one line."""
+"""Effective rank below which nearly all variation lies along one line."""
 MAX_INSPECTED_ROWS = 256
-"""How many rows of the batch are looked at."""
+"""Number of rows of the batch that are inspected."""
 
 
 class CollapseWatch(Hook):
-    """Warns once when the embeddings at the cut fall together, and records spread and effective rank every `every` steps."""
+    """Hook that warns once when the embeddings of the training collapse.
+
+    It inspects the embeddings that the loss receives. It records their spread and effective rank every
+    `every_n_steps` steps.
+    """
 
     def __init__(self, every_n_steps: int = 50):
         self.every_n_steps = every_n_steps
@@ -33,11 +37,13 @@ class CollapseWatch(Hook):
 
     @torch.no_grad()
     def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
+        """Record spread and effective rank, and warn at the first collapse."""
         tables = [v for v in z.values() if v.ndim == 2 and v.is_floating_point() and len(v) > 1 and v.shape[1] > 1]
         if not tables or not (session.step % self.every_n_steps == 0 or session.step == session.steps):
             return
         rows = tables[0][:MAX_INSPECTED_ROWS]
-        if not bool(torch.isfinite(rows).all()):  # LossGuard ends the run; on CUDA it learns of it a few steps later
+        # LossGuard stops a training with a non-finite loss. On CUDA it acts a few steps later.
+        if not bool(torch.isfinite(rows).all()):
             return
         found = {"spread": spread(rows), "effective_rank": effective_rank(rows)}
         session.record_metrics(found)
@@ -51,12 +57,16 @@ class CollapseWatch(Hook):
 
 
 class KnnWatch(Hook):
-    """kNN accuracy on the test split every so many steps. Looks only: nothing is chosen by it."""
+    """Hook that measures kNN accuracy on the test split every `every_n_steps` steps.
+
+    It only reports: nothing is chosen by this accuracy.
+    """
 
     def __init__(self, every_n_steps: int, train, test, k: int = 20, temperature: float = 0.07):
         self.every_n_steps, self.train, self.test, self.k, self.temperature = every_n_steps, train, test, k, temperature
 
     def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
+        """Measure and record the kNN accuracy."""
         if session.step % self.every_n_steps and session.step != session.steps:
             return
         features = [encode_all(session.recipe, session.net, data, session.device) for data in (self.train, self.test)]

@@ -1,4 +1,8 @@
-"""How well distances tell apart classes that nobody was trained on: by the nearest neighbour, and by one threshold for all pairs."""
+"""Verification metrics for classes that were not in the training set.
+
+They measure distances by the nearest neighbor (recall at 1) and by one threshold for all pairs (equal error
+rate).
+"""
 
 from __future__ import annotations
 
@@ -13,13 +17,15 @@ from nearfar.evaluate.tied_scores import compute_hit_probability, count_above_an
 from nearfar.scores import Score, cosine
 
 QUERIES_PER_BLOCK = 1024
-"""Queries compared at a time."""
+"""Number of queries that are compared at once."""
 
 
 def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = cosine) -> float:
-    """Return the share of samples whose nearest neighbor among all others is of their class (leave one out).
+    """Compute recall at 1 over all samples.
 
-    A sample that is alone in its class asks for nobody, but may be found. Equal scores count by the expectation over their orders.
+    Recall at 1 is the share of samples whose nearest neighbor is of the same class. Each sample is compared
+    with all others (leave one out). A sample that is alone in its class is not a query, but may be a
+    neighbor. Ties count by their expectation over all orders.
     """
     check_rows(x=x)
     require_finite(x, "features")
@@ -39,10 +45,12 @@ def recall_at_1(x: Float[Tensor, "n d"], y: Int[Tensor, " n"], score: Score = co
 
 
 def equal_error_rate(scores: Float[Tensor, " n"], same_class: Bool[Tensor, " n"]) -> float:
-    """Return the error rate at the threshold where both kinds of error are equally frequent.
+    """Compute the equal error rate of pairs.
 
-    Pairs whose score reaches the threshold are taken for the same class. At the threshold as large a share of the different pairs
-    is accepted as of the same pairs is rejected. Between two thresholds it is interpolated; 0 is perfect, 1/2 is chance.
+    It is the error rate at the threshold where both kinds of error are equally frequent. Pairs whose score
+    reaches the threshold are accepted as the same class. At the threshold, the share of accepted different
+    pairs equals the share of rejected same pairs. The rate is interpolated between two thresholds. 0 is
+    perfect, 1/2 is chance.
     """
     check_rows(1, scores=scores)
     check_masks(scores.shape, same_class=same_class)
@@ -50,7 +58,8 @@ def equal_error_rate(scores: Float[Tensor, " n"], same_class: Bool[Tensor, " n"]
     if not same_class.any() or same_class.all():
         raise UsageError("equal error rate: pairs of the same class and pairs of different ones are needed")
     ordered, order = scores.sort(descending=True)
-    last = torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool)])  # equal scores are accepted together
+    # Equal scores are accepted together.
+    last = torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool)])
     hits, accepted = same_class[order].double().cumsum(0)[last], torch.arange(1, len(scores) + 1)[last]
     nothing = torch.zeros(1, dtype=torch.float64)
     refused = 1 - torch.cat([nothing, hits / same_class.sum()])

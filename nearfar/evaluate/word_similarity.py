@@ -1,7 +1,7 @@
-r"""What people say about words: how alike two are (WordSim-353, SimLex-999), and a : b as c : ? (Google's analogies).
+"""Word similarity (WordSim-353, SimLex-999) and word analogies (Google's a : b as c : ?).
 
-Every measure says how much of its file the vocabulary covers: a pair or question with an unknown word is left out, never guessed.
-Words are compared in lower case.
+Human judgments are the reference. Every measure reports how much of its file the vocabulary covers. A pair or
+question with an unknown word is left out, never guessed. Words are compared in lower case.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from nearfar.evaluate.correlation import spearman
 from nearfar.evaluate.input_checks import check_features
 
 QUESTIONS_PER_BLOCK = 256
-"""Questions that are compared with the whole vocabulary at a time."""
+"""Number of questions that are compared with the whole vocabulary at once."""
 
 
 @dataclass(frozen=True)
 class RatedWordPairs:
-    """Pairs of words, and how alike people found them."""
+    """Pairs of words and their human similarity scores."""
 
     pairs: tuple[tuple[str, str], ...]
     scores: tuple[float, ...]
@@ -35,7 +35,7 @@ class RatedWordPairs:
 
 @dataclass(frozen=True)
 class WordSimilarityResult:
-    """Spearman's correlation with people's judgements, and how many of the pairs it is about."""
+    """Spearman's correlation with human scores, and the number of covered pairs."""
 
     spearman: float
     covered: int
@@ -44,7 +44,7 @@ class WordSimilarityResult:
 
 @dataclass(frozen=True)
 class AnalogyResult:
-    """Right answers among the covered questions of a section."""
+    """Number of correct answers among the covered questions of a section."""
 
     correct: int
     covered: int
@@ -52,6 +52,7 @@ class AnalogyResult:
 
     @property
     def accuracy(self) -> float:
+        """Return the share of correct answers, NaN if no question is covered."""
         return self.correct / self.covered if self.covered else math.nan
 
     def __add__(self, other: AnalogyResult) -> AnalogyResult:
@@ -59,9 +60,10 @@ class AnalogyResult:
 
 
 def read_rated_pairs(path: str | os.PathLike) -> RatedWordPairs:
-    """WordSim-353 or SimLex-999, as their authors lay them out: columns by tabs (or commas), remarks behind '#'.
+    """Read WordSim-353 or SimLex-999 in the layout of their authors.
 
-    Where the first row is a header that names a column SimLex999, that is the score; else it is the third.
+    Columns are separated by tabs (or commas). Comments begin with '#'. If the first row is a header with a
+    column SimLex999, this column is the score. Otherwise it is the third column.
     """
     rows = list(_read_lines(path))
     if not rows:
@@ -84,7 +86,10 @@ def read_rated_pairs(path: str | os.PathLike) -> RatedWordPairs:
 
 
 def read_analogies(path: str | os.PathLike) -> dict[str, list[tuple[str, ...]]]:
-    """Google's questions by section: ': name' opens one, 'a b c d' asks a : b as c : ?, to be answered by d."""
+    """Read Google's analogy questions by section.
+
+    ': name' opens a section. 'a b c d' asks a : b as c : ?, with the answer d.
+    """
     sections: dict[str, list[tuple[str, ...]]] = {}
     section: list[tuple[str, ...]] | None = None
     for line, text in _read_lines(path):
@@ -103,7 +108,15 @@ def read_analogies(path: str | os.PathLike) -> dict[str, list[tuple[str, ...]]]:
 
 
 def score_word_similarity(vectors: Float[Tensor, "n d"], word_ids: Mapping[str, int], rated_pairs: RatedWordPairs) -> WordSimilarityResult:
-    """Spearman's correlation between cosines and judgements, over the pairs of known words."""
+    """Compute Spearman's correlation between cosines and human scores.
+
+    Only pairs of known words count.
+
+    Args:
+        vectors: Word vectors (n, d).
+        word_ids: Row of each word in `vectors`.
+        rated_pairs: Pairs with human scores.
+    """
     check_features(vectors, "word vectors")
     known = [i for i, (a, b) in enumerate(rated_pairs.pairs) if a in word_ids and b in word_ids]
     if len(known) < 2:
@@ -120,9 +133,16 @@ def score_analogies(
     sections: Mapping[str, Sequence[tuple[str, ...]]],
     max_words: int | None = None,
 ) -> dict[str, AnalogyResult]:
-    r"""3CosAdd by section: the word nearest to \(\hat b - \hat a + \hat c\) by cosine, a, b and c themselves excluded.
+    r"""Answer analogies by 3CosAdd and count the correct answers by section.
 
-    `among`: only the first so many words (of a list in the order of frequency) are known, as candidates and in questions.
+    The answer is the word nearest to \(\hat b - \hat a + \hat c\) by cosine, with a, b and c excluded.
+
+    Args:
+        vectors: Word vectors (n, d).
+        word_ids: Row of each word in `vectors`.
+        sections: Questions by section.
+        max_words: Number of words that are known, as candidates and in questions: the first ones of a list in
+            the order of frequency.
     """
     if max_words is not None and max_words < 1:
         raise UsageError(f"analogies: max_words must be at least 1, got {max_words}")
@@ -145,7 +165,7 @@ def _answer_analogies(table: Float[Tensor, "n d"], questions: Int[Tensor, "q 4"]
 
 
 def _read_lines(path: str | os.PathLike) -> Iterator[tuple[int, str]]:
-    """Numbered lines that are neither empty nor remarks."""
+    """Yield numbered lines that are neither empty nor comments."""
     try:
         raw = Path(path).read_bytes()
     except OSError as e:

@@ -1,12 +1,13 @@
-"""Going home with the model: a run's encoder as a folder that another library loads, without nearfar.
+"""Export of a run's encoder into a folder that another library loads without nearfar.
 
-    onnx                    model.onnx for onnxruntime and its relatives
+    onnx                    model.onnx for onnxruntime and compatible runtimes
     torch                   model.pt2, a program of torch.export: graph and weights, no code, no pickle
-    transformers            what AutoModel and AutoTokenizer load
-    sentence-transformers   what SentenceTransformer loads: from strings to vectors
+    transformers            a folder for AutoModel and AutoTokenizer
+    sentence-transformers   a folder for SentenceTransformer: from strings to vectors
 
-The first two take every encoder of images, texts, words, sounds and frames, the last two those that are models of transformers. A run with
-two encoders becomes two files, or two folders within the one. A new target is one more row of `TARGETS` and a file beside this one.
+The first two targets accept every encoder of images, texts, words, sounds and frames. The last two accept
+encoders that are models of transformers. A run with two encoders becomes two files, or two subfolders. To add
+a target, add an entry to `TARGETS` and a file to this folder.
 """
 
 from __future__ import annotations
@@ -29,7 +30,17 @@ __all__ = ["TARGETS", "Target", "export_encoder"]
 
 
 def export_encoder(model: Model, target: str, out: str | os.PathLike) -> Path:
-    """Write the encoder into a new folder, in the form that `to` names. Returns the folder."""
+    """Write the encoder into a new folder and return the folder.
+
+    Args:
+        model: a trained model.
+        target: "onnx", "torch", "transformers" or "sentence-transformers".
+        out: a folder that does not exist yet or is empty. Its parent must exist.
+
+    Raises:
+        UsageError: if the target is unknown, if it cannot hold the encoder, or if the folder cannot be
+            written.
+    """
     if target not in TARGETS:
         raise UsageError(f"--to {target!r} is unknown: use one of {', '.join(TARGETS)}.{suggest_similar_names(target, TARGETS)}")
     if hasattr(model.recipe, "score_spans"):
@@ -43,7 +54,7 @@ def export_encoder(model: Model, target: str, out: str | os.PathLike) -> Path:
     try:
         unfinished.mkdir()
         import_module(TARGETS[target]).write_encoder(model, unfinished)
-        unfinished.replace(folder)  # a folder of that name is whole
+        unfinished.replace(folder)  # a folder of the final name is always complete
         flush_folder(folder.absolute().parent)
     except PermissionError as e:
         raise UsageError(f"cannot write {folder}: {e.strerror}") from e

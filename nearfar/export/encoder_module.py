@@ -1,4 +1,4 @@
-"""What all targets need: the encoder as one module from an input to vectors, an example of its input, and words about both."""
+"""Encoder as one module with an example input and a description, for all export targets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nearfar.core import Net, UsageError
 from nearfar.train.model import Model
 
 MIN_TOKENS = 3
-"""Tokens of the shortest text that an exported program takes; attention over fewer is a special case of its own."""
+"""Fewest tokens of a text for an exported program. Attention over fewer tokens is a special case."""
 
 
 class EncoderModule(nn.Module):
-    """From what the run's data read to vectors, as `Trained.encode` computes them, in fp32 on the CPU."""
+    """Module from raw inputs to vectors in fp32 on the CPU, equal to `Model.encode`."""
 
     def __init__(self, model: Model, signature: Signature):
         super().__init__()
@@ -28,11 +28,12 @@ class EncoderModule(nn.Module):
         self.net = _copy_used_parts(model, signature)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the vectors of a batch, (n, d)."""
         return self.recipe.encode(self.net, x, self.tower).float()
 
 
 def _copy_used_parts(model: Model, signature: Signature) -> Net:
-    """The net without the parts that encoding does not use."""
+    """Return a copy of the net without the parts that encoding does not use."""
     net, example, tower = copy.deepcopy(model.net).cpu().eval().requires_grad_(False), signature.example, signature.tower
     vectors = model.recipe.encode(net, example, tower)
     for name, part in list(net.named_children()):
@@ -48,22 +49,22 @@ def _copy_used_parts(model: Model, signature: Signature) -> Net:
 
 @dataclass(frozen=True)
 class Signature:
-    """The input of an encoder."""
+    """Input of an encoder."""
 
     name: str
     example: Tensor
     dynamic_axes: dict[int, str]
-    """Axes of any length, by their names."""
+    """Axes of variable length, with their names."""
     max_length: int | None
-    """The largest length of the axis t, if there is one."""
+    """Largest length of the axis t, or None."""
     preprocessing: dict[str, Any]
-    """What preprocessing.json says."""
+    """Content of preprocessing.json."""
     tower: str = "encoder"
-    """Which of the run's encoders it is, as `Trained.encode` names them."""
+    """Name of the encoder, as in `Model.encode`."""
 
 
 def build_signatures(model: Model) -> dict[str, Signature]:
-    """The inputs of all encoders of a run, by the names of the files they are written to."""
+    """Return the inputs of all encoders of a run, by output file name."""
     if model.recipe.card.modality == "image-text":
         return {"image": _images(model.net.sizes), "text": _texts(model.net.sizes["text"])}
     signature, towers = build_signature(model), get_text_towers(model)
@@ -71,12 +72,15 @@ def build_signatures(model: Model) -> dict[str, Signature]:
 
 
 def get_text_towers(model: Model) -> tuple[str, ...]:
-    """The parts of the net that take texts: two of them where questions and passages have an encoder each."""
+    """Return the names of the text encoders in the net.
+
+    There are two if questions and passages have separate encoders.
+    """
     return ("question", "passage") if hasattr(model.net, "question") and hasattr(model.net, "passage") else ("encoder",)
 
 
 def build_signature(model: Model) -> Signature:
-    """The input of a run's only encoder, or of either where two take the same."""
+    """Return the input of a run's only encoder, or of two encoders with equal inputs."""
     modality, sizes = model.recipe.card.modality, model.net.sizes
     if modality == "image":
         return _images(sizes)
@@ -146,7 +150,7 @@ def _texts(sizes: Any) -> Signature:
 
 
 def write_preprocessing(model: Model, signatures: dict[str, Signature], folder: Path, loading_code: str) -> None:
-    """preprocessing.json, the tokenizer, and a README with the lines that load the model, or both of them."""
+    """Write preprocessing.json, the tokenizer and a README with loading code."""
     output = {"output": {"name": "vectors", "dtype": "float32", "shape": ["n", "d"]}}
     words = {name: signature.preprocessing | output for name, signature in signatures.items()}
     (folder / "preprocessing.json").write_text(json.dumps(words.get("model", words), indent=2) + "\n")
@@ -160,10 +164,12 @@ def write_preprocessing(model: Model, signatures: dict[str, Signature], folder: 
 
 
 def describe_shared_space(first: str, second: str) -> str:
+    """Return a sentence that two encoders share one vector space."""
     return f"`{first}` and `{second}` lead into one space: a vector of the one is compared with a vector of the other by their dot product."
 
 
 def write_readme(model: Model, folder: Path, text: str, subject: str = "An encoder") -> None:
+    """Write a README.md with a title, the paper and the given text."""
     card = model.recipe.card
     title = f"# {card.title}, {model.config.encoder}, {model.step:,} steps on {Path(model.config.data).name or 'an array'}"
     (folder / "README.md").write_text(f"{title}\n\n{subject} trained with nearfar ({card.paper}).\n\n{text}\n", encoding="utf-8")

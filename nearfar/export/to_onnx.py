@@ -1,4 +1,4 @@
-"""An ONNX graph: for onnxruntime, on servers, telephones and in browsers."""
+"""Export to an ONNX graph for onnxruntime, on servers, on phones and in browsers."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ session = onnxruntime.InferenceSession("{file}.onnx")
 
 
 def write_encoder(model: Model, folder: Path) -> None:
+    """Write one .onnx file for each encoder."""
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package, "export", "--to onnx")

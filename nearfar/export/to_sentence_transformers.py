@@ -1,4 +1,4 @@
-"""A folder that SentenceTransformer loads: tokenizer, transformer, pooling, and the layer after it where there is one."""
+"""Export to a SentenceTransformer folder: tokenizer, transformer, pooling and an optional dense layer."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ MODULE_PACKAGE = "sentence_transformers.models"
 
 
 def write_encoder(model: Model, folder: Path) -> None:
+    """Write a SentenceTransformer folder for each text encoder."""
     write_towers(model, folder, _write_tower)
 
 

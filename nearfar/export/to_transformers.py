@@ -1,4 +1,4 @@
-"""A folder that AutoModel loads: encoders that are models of transformers, with their tokenizer."""
+"""Export of encoders that are models of transformers, with their tokenizer, for AutoModel."""
 
 from __future__ import annotations
 
@@ -26,11 +26,15 @@ POOLING_CODE = {
 
 
 def write_encoder(model: Model, folder: Path) -> None:
+    """Write a transformers folder for each encoder."""
     write_towers(model, folder, _write_tower)
 
 
 def write_towers(model: Model, folder: Path, write_tower: Callable[[Model, str, Path], None]) -> None:
-    """The run's encoder into the folder; where questions and passages have one each, into folders of these names within it."""
+    """Write the encoder of the run, or two encoders into subfolders.
+
+    The subfolders have the names of the encoders: question and passage.
+    """
     towers = get_text_towers(model)
     if len(towers) == 1:
         return write_tower(model, towers[0], folder)
@@ -42,6 +46,7 @@ def write_towers(model: Model, folder: Path, write_tower: Callable[[Model, str, 
 
 
 def describe_text_encoder(tower: str) -> str:
+    """Return the subject of the README sentence."""
     return "An encoder" if tower == "encoder" else f"An encoder of {tower}s,"
 
 
@@ -67,7 +72,7 @@ def _write_tower(model: Model, tower: str, folder: Path) -> None:
 
 
 def write_text_model(model: Model, tower: str, folder: Path) -> None:
-    """Weights as safetensors, the configuration, and the tokenizer."""
+    """Write the weights as safetensors, the configuration and the tokenizer."""
     copy.deepcopy(getattr(model.net, tower).model).cpu().save_pretrained(folder)
     assert model.tokenizer is not None
     _fast_tokenizer(model.tokenizer, model.net.sizes["max_length"]).save_pretrained(folder)
@@ -90,7 +95,13 @@ def _fast_tokenizer(tokenizer: Tokenizer, max_length: int) -> Any:
 
 @torch.no_grad()
 def find_head_layer(model: Model, tower: str) -> nn.Linear | None:
-    """The layer that this run's vectors come from, before a tanh; None where they are the encoder's own. Another way is refused."""
+    """Return the linear layer before a tanh that gives this run's vectors.
+
+    Returns None if the vectors are those of the encoder itself.
+
+    Raises:
+        UsageError: if other layers follow the encoder.
+    """
     net, ids = model.net, build_signature(model).example.to(model.device)
     plain, vectors = getattr(net, tower)(ids), model.recipe.encode(net, ids, tower)
     if plain.shape == vectors.shape and torch.equal(plain, vectors):

@@ -1,4 +1,4 @@
-"""Transform heads between the representation and the loss."""
+"""Heads: modules that transform representations before the loss."""
 
 from nearfar.heads.projection import HeadNorm, Normalize, mlp
 from nearfar.heads.split_batch_norm import split_batch_norm

@@ -1,4 +1,7 @@
-"""From local features along time to features that know what is around them: of the past alone, or of all but what is hidden."""
+"""Context networks: features along time that depend on the features around them.
+
+`GRUContext` uses the past only. `MaskedTransformer` uses all frames but the hidden ones.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,10 @@ from torch import Tensor, nn
 
 
 class GRUContext(nn.Module):
-    r"""\(c_t\) from \(z_{\le t}\): nothing of the future."""
+    r"""Recurrent context \(c_t\) of \(z_{\le t}\).
+
+    It does not depend on the future.
+    """
 
     def __init__(self, width: int, dim: int):
         super().__init__()
@@ -20,10 +26,11 @@ class GRUContext(nn.Module):
 
 
 class MaskedTransformer(nn.Module):
-    """Every frame sees all others, in both directions; frames that are hidden are replaced by one learned vector.
+    """Masked transformer over frames.
 
-    Where a frame stands is told by a convolution over its neighbourhood, which knows distances but no absolute places: clips may
-    be longer than those of the training.
+    Each frame attends to all others, in both directions. One learned vector replaces the hidden
+    frames. A convolution over the neighborhood encodes the positions. It encodes distances but no absolute
+    positions, so clips may be longer than those of the training.
 
     Reference: Baevski et al., wav2vec 2.0, arXiv:2006.11477.
     """
@@ -40,7 +47,16 @@ class MaskedTransformer(nn.Module):
     def forward(
         self, z: Float[Tensor, "n t w"], frame_mask: Bool[Tensor, "n t"], hidden_mask: Bool[Tensor, "n t"] | None = None
     ) -> Float[Tensor, "n t d"]:
-        """`heard`: frames that count at all; `hidden`: those among them that it must not see."""
+        """Compute the context of each frame.
+
+        Args:
+            z: frames, (n, t, w).
+            frame_mask: True for each frame that counts, (n, t).
+            hidden_mask: True for each of those frames that is hidden from the transformer, (n, t).
+
+        Returns:
+            The contexts, (n, t, dim).
+        """
         if hidden_mask is not None:
             z = torch.where(hidden_mask[:, :, None], self.hidden.to(z.dtype), z)
         x = self.project(z) * frame_mask[:, :, None]

@@ -1,4 +1,7 @@
-"""From a grid of features to features that know what stands beside and above them, and nothing of what is below."""
+"""Context network over a grid of features.
+
+Each context depends on the rows above and on its own row. It does not depend on the rows below.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,11 @@ from torch.nn import functional as F
 
 
 class PixelCNNContext(nn.Module):
-    r"""\(c_{ij}\) from \(z_{i'j'}\) of the rows \(i' \le i\), as in PixelCNN: residual convolutions that see a row and the one above.
+    r"""Context \(c_{ij}\) of \(z_{i'j'}\) in the rows \(i' \le i\), as in PixelCNN.
 
-    `depth` of them reach as many rows up and as many columns to both sides.
+    It consists of `depth` residual convolutions. Each of them sees a row and the row above, so the context
+    reaches `depth` rows up and `depth` columns to both sides.
+
     Reference: van den Oord et al., Conditional Image Generation with PixelCNN Decoders, arXiv:1606.05328.
     """
 

@@ -1,4 +1,4 @@
-"""Projection and prediction heads: from a representation to where the loss compares it."""
+"""Projection and prediction heads: map representations to the space in which the loss compares them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,16 @@ HeadNorm = Literal["batch", "layer", "none"]
 
 
 def mlp(*dims: int, norm: HeadNorm = "none", last_norm: bool = False) -> nn.Sequential:
-    """Linear layers of the given widths with ReLU between them: `mlp(512, 2048, 128)`; two widths: one linear map.
+    """Build linear layers of the given widths with ReLU between them.
 
-    `norm` stands before each ReLU and, with `last_norm`, after the last layer, there without scale and shift (as
-    in SimCLR's and Barlow Twins' code). "batch" uses statistics of the rows embedded together; "layer" of one row.
+    `mlp(512, 2048, 128)` has two layers. Two widths give one linear map.
+
+    Args:
+        dims: widths of the input, the hidden layers and the output.
+        norm: norm before each ReLU. "batch" uses statistics of all rows that are embedded together, "layer"
+            of one row, "none" adds no norm.
+        last_norm: add a norm after the last layer too, without scale and shift, as in the code of SimCLR and
+            Barlow Twins.
     """
     layers: list[nn.Module] = []
     for i, (inward, outward) in enumerate(itertools.pairwise(dims)):
@@ -35,7 +41,7 @@ def _norm(norm: HeadNorm, width: int, affine: bool) -> nn.Module:
 
 
 class Normalize(nn.Module):
-    """Rows to unit length; a zero row stays zero."""
+    """Layer that scales rows to unit length. A zero row stays zero."""
 
     def forward(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         return F.normalize(x, dim=1)

@@ -1,4 +1,4 @@
-"""Discrete codes that gradients pass through: one entry of each of several small codebooks."""
+"""Quantization with gradients: one entry from each of several small codebooks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,30 @@ from torch.nn import functional as F
 from nearfar.core import RandomKey
 
 INITIAL_LOGIT_STD = 3.0
-"""Deviation of the logits at the beginning; the noise has 1.3, so that codes say something of the frames from the first step on."""
+"""Standard deviation of the initial logits. The noise has 1.3, so codes carry information about the
+frames from the first step on."""
 FEATURE_STD_FLOOR = 0.1
-"""Features that deviate less than this count less: one that hardly ever speaks would otherwise drown the others when it does."""
+"""Floor of a feature's standard deviation. Features that deviate less count less. Otherwise a feature
+that is rarely active would dominate all others when it is."""
 MOVING_AVERAGE_STEPS = 10
-"""Steps that the mean and the deviation of the frames are taken over, about."""
+"""Approximate number of steps in the moving averages of the frames' mean and deviation."""
 
 
 class GumbelQuantizer(nn.Module):
-    r"""For each of `groups` codebooks g the entry of the largest \(l_{gv} + n_v\), with Gumbel noise
-    \(n = -\log(-\log u)\); the entries are joined and mapped linearly. The gradient is that of
+    r"""Quantizer that picks one entry of each of `num_codebooks` codebooks.
+
+    For each codebook g it picks the entry of the largest \(l_{gv} + n_v\), with Gumbel noise
+    \(n = -\log(-\log u)\). The entries are concatenated and mapped linearly. The gradient is that of
 
     \[ p_{gv} = \frac{\exp((l_{gv} + n_v)/\tau)}{\sum_k \exp((l_{gk} + n_k)/\tau)} \]
 
-    The logits l are linear in frames that are first standardised, feature by feature: what all frames have in common would give them
-    all the same code. The mean and the deviation are those of the steps before, `follow` moves them; the temperature is a buffer too,
-    `cool` sets it. Both belong into `Recipe.update`. Without a key there is no noise.
+    The logits l are linear in frames that are first standardized, feature by feature. Without this, the parts
+    that all frames share would give all frames the same code. The mean and the deviation are those of the
+    previous steps. `update_statistics` moves them. The temperature is a buffer, too. `anneal_temperature`
+    sets it. Call both methods in `Recipe.update`. Without a random key there is no noise.
 
-    References: Jang, Gu & Poole, Categorical Reparameterization with Gumbel-Softmax, arXiv:1611.01144; Baevski et al.,
-    vq-wav2vec, arXiv:1910.05453.
+    References: Jang, Gu & Poole, Categorical Reparameterization with Gumbel-Softmax, arXiv:1611.01144;
+    Baevski et al., vq-wav2vec, arXiv:1910.05453.
     """
 
     temperature: Tensor
@@ -61,7 +66,17 @@ class GumbelQuantizer(nn.Module):
     def forward(
         self, z: Float[Tensor, "n t w"], slots: Int[Tensor, " n"] | None = None, rng_key: RandomKey | None = None
     ) -> tuple[Float[Tensor, "n t d"], Float[Tensor, "n t g v"]]:
-        """The quantised frames, and how likely each code was without noise."""
+        """Quantize frames.
+
+        Args:
+            z: frames, (n, t, w).
+            slots: slots of the samples, (n,). The noise of a sample depends on its slot.
+            rng_key: random key of the noise. None means no noise.
+
+        Returns:
+            The quantized frames (n, t, dim), and the probability of each code without noise
+            (n, t, num_codebooks, codebook_size).
+        """
         groups, codes, _ = self.book.shape
         deviation = (self.square - self.mean.square()).clamp_min(0).add(FEATURE_STD_FLOOR**2).sqrt()
         logits = self.logits((z - self.mean) / deviation).unflatten(2, (groups, codes))
@@ -69,7 +84,8 @@ class GumbelQuantizer(nn.Module):
         noisy = logits
         if rng_key is not None and slots is not None:
             u = rng_key("gumbel").uniform(slots, z.shape[1], groups, codes)
-            noisy = logits - (-u.clamp_min(2.0**-25).log()).log()  # u is a multiple of 2^-24 below 1: only 0 has no logarithm
+            # `u` is a multiple of 2^-24 below 1; only log 0 fails.
+            noisy = logits - (-u.clamp_min(2.0**-25).log()).log()
         soft = (noisy / self.temperature).softmax(3)
         hard = F.one_hot(noisy.argmax(3), codes).to(soft.dtype)
         picked = torch.einsum("ntgv,gvd->ntgd", hard - soft.detach() + soft, self.book)
@@ -77,12 +93,19 @@ class GumbelQuantizer(nn.Module):
 
     @torch.no_grad()
     def anneal_temperature(self, progress: float) -> None:
-        """From the hottest temperature at 0 to the coldest at 1, by equal factors."""
+        """Decrease the temperature by equal factors.
+
+        It is the maximum at progress 0 and the minimum at progress 1.
+        """
         self.temperature.fill_(self.max_temperature * (self.min_temperature / self.max_temperature) ** progress)
 
     @torch.no_grad()
     def update_statistics(self, mean: Float[Tensor, " w"], square: Float[Tensor, " w"]) -> None:
-        """Move towards the mean of the frames and of their squares in this step: all the way at first, then by a share."""
+        """Update the running statistics.
+
+        `mean` and `square` are the means of this step's frames and of their squares. The first
+        call sets the statistics. Later calls move them by a fraction of the distance.
+        """
         self.followed += 1
         share = 1 / self.followed.clamp_max(MOVING_AVERAGE_STEPS)
         self.mean.lerp_(mean, share)
@@ -90,12 +113,16 @@ class GumbelQuantizer(nn.Module):
 
 
 def compute_unused_code_share(code_frequencies: Float[Tensor, "g v"]) -> Float[Tensor, ""]:
-    r"""The share of the codebooks that is not used, from how often each code is: with the entropy \(H\) of each codebook,
+    r"""Compute the share of unused codes.
+
+    `code_frequencies` are the frequencies of the codes in each codebook. With the entropy
+    \(H\) of each codebook,
 
     \[ 1 - \frac{1}{GV} \sum_g \exp H(\bar p_g) \]
 
-    0 when all codes are equally frequent, nearly 1 when a single one is. This is how the authors of wav2vec 2.0 compute their
-    diversity loss; the paper prints its logarithm's relative, the mean negative entropy.
+    The share is 0 if all codes are equally frequent and almost 1 if only one code is used. The authors of
+    wav2vec 2.0 compute their diversity loss in this way. The paper prints a relative of its logarithm, the
+    mean negative entropy.
     """
     entropy = -torch.special.xlogy(code_frequencies, code_frequencies).sum(1)
     return 1 - entropy.exp().sum() / code_frequencies.numel()

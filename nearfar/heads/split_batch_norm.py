@@ -1,13 +1,16 @@
-r"""Batch normalisation by groups: every group of the batch has statistics of its own, as if it lay on a device of its own.
+r"""Batch normalization by groups of the batch.
+
+Each group has its own statistics, as if it were on its own device.
 
 $$y_i = \gamma\,\frac{x_i - \mu_{g(i)}}{\sqrt{\sigma_{g(i)}^2 + \epsilon}} + \beta,
 \qquad g(i) = \lfloor i\,G/n \rfloor$$
 
-Why: whoever is normalised with the rest of a batch tells of it. A method that compares two passes over the same images, with
-negatives of other passes, could tell the pairs by their company alone; over groups that differ between the passes it cannot.
+Why: batch statistics leak information about the other rows of a batch. A method may compare two passes over
+the same images, with negatives from other passes. It could then find the pairs from the shared statistics
+alone. If the groups differ between the passes, it cannot.
 
-Shapes: x (n, c, ...) with n a multiple of G; the running statistics move by the mean over the groups, and evaluation is that of
-any BatchNorm.
+Shapes: x (n, c, ...) with n a multiple of G. The running statistics move by the mean over the groups.
+Evaluation is the same as in any BatchNorm.
 
 Reference: shuffled batch norm in He et al., "Momentum Contrast", section 3.3, arXiv:1911.05722.
 """
@@ -26,7 +29,7 @@ BATCH_NORM_TYPES = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 class BatchNormBase(_BatchNorm):
-    """A BatchNorm of any number of axes that computes its statistics itself."""
+    """BatchNorm with any number of axes that computes its own statistics."""
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() < 2:
@@ -34,7 +37,11 @@ class BatchNormBase(_BatchNorm):
 
     @torch.no_grad()
     def update_running_stats(self, mean: Tensor, variance: Tensor) -> None:
-        """Running statistics as torch keeps them: the variance without bias; with momentum None the plain average of all steps."""
+        """Update the running statistics in the same way as torch.
+
+        The variance is the unbiased one. With momentum None, the statistics are the plain average of all
+        steps.
+        """
         if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
@@ -45,7 +52,11 @@ class BatchNormBase(_BatchNorm):
 
 
 class SplitBatchNorm(BatchNormBase):
-    """BatchNorm1d, 2d or 3d whose statistics in training are those of `groups` equal parts of the batch, in its order."""
+    """BatchNorm1d, 2d or 3d with separate statistics by group.
+
+    In training, each of `num_groups` parts of the batch has its own statistics. The parts are
+    equal in size and follow the order of the batch.
+    """
 
     num_groups: int
 
@@ -70,8 +81,11 @@ class SplitBatchNorm(BatchNormBase):
 
 
 def split_batch_norm(module: nn.Module, num_groups: int) -> None:
-    """Let every BatchNorm within normalise by groups. Parameters, buffers and their names stay as they are."""
+    """Make every BatchNorm in a module normalize by groups.
+
+    Parameters, buffers and their names stay as they are.
+    """
     for part in module.modules():
         if type(part) in BATCH_NORM_TYPES:
-            part.__class__ = SplitBatchNorm  # the object stays the one that parents and hooks hold
+            part.__class__ = SplitBatchNorm  # keeps the object that parents and hooks refer to
             cast(SplitBatchNorm, part).num_groups = num_groups

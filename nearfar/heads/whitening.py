@@ -1,4 +1,7 @@
-"""Whitening of finished embeddings: a linear map, fitted in closed form, after which no direction is preferred."""
+"""Whitening of finished embeddings: a linear map, fitted in closed form.
+
+The whitened embeddings have the same variance in every direction.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,34 @@ from torch import Tensor, nn
 from nearfar.core import UsageError
 
 MIN_VARIANCE_RATIO = 1e-10
-"""Directions whose variance is below this share of the largest are rounding errors of float32 and carry nothing."""
+"""Minimum variance of a direction, relative to the largest. Directions below it are rounding errors of
+float32 and carry no information."""
 
 
 def fit_whitening(x: Float[Tensor, "n d"], num_components: int | None = None) -> tuple[Float[Tensor, " d"], Float[Tensor, "d k"]]:
-    r"""Mean \(\mu\) and \(W = U_k \Lambda_k^{-1/2}\) of the k largest eigenvalues of the covariance \(\Sigma = U \Lambda U^\top\).
+    r"""Compute the mean and the whitening map of rows.
 
-    \((x - \mu) W\) then has mean 0 and covariance I. \(\Sigma\) is only semi-definite: with n <= d rows, constant or
-    dependent columns some eigenvalues are 0. Their columns of W are 0 too: where fewer than k directions vary, the last
-    outputs are constantly 0 and cosines are those of the directions that do.
+    The mean is \(\mu\), and the map is \(W = U_k \Lambda_k^{-1/2}\). \(W\) belongs to the k largest
+    eigenvalues of the covariance \(\Sigma = U \Lambda U^\top\). Then \((x - \mu) W\) has mean 0 and
+    covariance I.
 
-    Eigenvectors are turned so that their largest entry is positive: one W for one set of rows.
+    \(\Sigma\) is only semi-definite: with n <= d rows, or with constant or dependent columns, some
+    eigenvalues are 0. Their columns of W are 0, too. If fewer than k directions vary, the last outputs are
+    constantly 0, and cosines depend only on the directions that vary.
+
+    The sign of each eigenvector is set so that its largest entry is positive. The same rows therefore always
+    give the same W.
+
+    Args:
+        x: rows, (n, d), with n >= 2.
+        num_components: number k of directions to keep. None keeps all d.
+
+    Returns:
+        The mean (d,) and W (d, k), in float32 or more.
+
+    Raises:
+        UsageError: if there are fewer than 2 rows, k is not between 1 and d, or x has values that are not
+            finite.
     """
     n, d = x.shape
     num_components = d if num_components is None else num_components
@@ -34,20 +54,22 @@ def fit_whitening(x: Float[Tensor, "n d"], num_components: int | None = None) ->
     values, vectors = torch.linalg.eigh(centred.T @ centred / (n - 1))
     values, vectors = values.flip(0)[:num_components], vectors.flip(1)[:, :num_components]
     vectors = vectors * vectors.gather(0, vectors.abs().argmax(0, keepdim=True)).sign()
-    # A column that is constant up to the rounding of its mean must not count as the largest direction of all.
+    # A column that is constant up to the rounding of its mean must not become the largest direction.
     floor = torch.maximum(MIN_VARIANCE_RATIO * values[0], (torch.finfo(values.dtype).eps * mean.abs().max()) ** 2 * d)
     scale = torch.where(values > floor, values.clamp_min(torch.finfo(values.dtype).tiny).rsqrt(), 0.0)
-    dtype = torch.promote_types(x.dtype, torch.float32)  # bf16 has not the digits that a mean far from 0 needs
+    dtype = torch.promote_types(x.dtype, torch.float32)  # bf16 is too coarse for a mean far from 0
     return mean.to(dtype), (vectors * scale).to(dtype)
 
 
 class Whiten(nn.Module):
-    """\\((x - \\mu) W\\), the first `k` whitened directions; `fit` sets both. They are buffers and travel with the net.
+    r"""Whitening layer.
 
-    Before the first `fit` it passes the first k coordinates on as they are.
+    It computes \((x - \mu) W\), the first `num_components` whitened directions. `fit` sets \(\mu\)
+    and \(W\). They are buffers and are saved with the net. Before the first `fit`, the layer returns the first
+    coordinates unchanged.
 
-    Reference: Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, 2021; Huang et al.,
-    WhiteningBERT, 2021.
+    Reference: Su et al., Whitening Sentence Representations for Better Semantics and Faster Retrieval, 2021;
+    Huang et al., WhiteningBERT, 2021.
     """
 
     mean: Tensor
@@ -63,6 +85,7 @@ class Whiten(nn.Module):
 
     @torch.no_grad()
     def fit(self, x: Float[Tensor, "n d"]) -> None:
+        """Fit the mean and the whitening map to the rows of `x`."""
         if x.shape[1] != len(self.mean):
             raise UsageError(f"whitening: built for embeddings of width {len(self.mean)}, got {x.shape[1]}")
         mean, weight = fit_whitening(x, self.dim)

@@ -1,9 +1,9 @@
-"""From vectors to neighbours: build an index, open it again, search it, add to it and delete from it.
+"""Search indexes of vectors: build, open, search, add and delete.
 
-index = build(vectors, names, "INDEX")              a folder, FAISS inside
-index = build(vectors, names, "file.db")            a Milvus file; "http://host:19530" is a Milvus server
+index = build_index(vectors, names, "INDEX")        a folder, FAISS inside
+index = build_index(vectors, names, "file.db")      a Milvus file; "http://host:19530" is a Milvus server
 hits = open_index("INDEX").search(queries, k=10)    hits.scores and hits.rows, (q, k), the nearest first
-index.items(hits.rows[0])                           what those rows are called
+index.describe_rows(hits.rows[0])                   names, labels, texts and paths of these rows
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every index promises, wherever it is kept."""
+"""Interface of all indexes, for every kind of storage."""
 
 from __future__ import annotations
 
@@ -21,37 +21,50 @@ from nearfar.train.user_recipes import TrustedRecipes
 
 ROW_PATTERN = re.compile(r"(?:row:)?(\d+)")
 NAME_PREFIX = "name:"
-"""Before a name that could be taken for something else."""
+"""Prefix of a name that could be mistaken for something else."""
 
 
 @dataclass(frozen=True)
 class Hits:
-    """The nearest rows of each query, the nearest first. Cosine and dot: larger scores are nearer; l2: smaller ones."""
+    """Nearest rows of each query, the nearest first.
+
+    With cosine and dot, larger scores are nearer. With l2, smaller scores are nearer.
+    """
 
     scores: Float32[np.ndarray, "q k"]
     rows: Int64[np.ndarray, "q k"]
 
 
 class Index(ABC):
-    """Vectors with names. A row keeps its number for ever; the number of a deleted one is never given again."""
+    """Collection of vectors with names.
+
+    A row keeps its number forever. The number of a deleted row is never used again.
+    """
 
     location: str
-    """The folder or the store, as it was named."""
+    """Folder or store, as the user named it."""
     index_type: str
-    """exact, hnsw or ivf."""
+    """Type of the index: exact, hnsw or ivf."""
     metric: Metric
     dim: int
     model_identity: ModelIdentity | None
-    """What made the vectors; None where nobody said."""
+    """Model that encoded the vectors, None if unknown."""
     next_row: int
-    """Rows there ever were: numbers are below this."""
+    """Number of rows ever added, deleted ones included. All row numbers are smaller."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Rows that can be found."""
+        """Return the number of rows that are not deleted."""
 
     def search(self, queries: Float[np.ndarray, "q d"], k: int = 10) -> Hits:
-        """The k nearest rows of each query; all of them where there are fewer."""
+        """Return the k nearest rows of each query.
+
+        Returns all rows if there are fewer than k.
+
+        Args:
+            queries: Query vectors (q, d).
+            k: Number of neighbors.
+        """
         if k < 1:
             raise UsageError(f"--k must be at least 1, got {k}")
         return self._search(prepare_vectors(queries, self.metric, self.dim, "queries"), min(k, len(self)))
@@ -61,18 +74,26 @@ class Index(ABC):
 
     @abstractmethod
     def describe_rows(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
-        """What rows are: dict(name, row, label), with text or path where there is one."""
+        """Describe rows as dict(name, row, label).
+
+        The dict also holds the text or path of a row that has one.
+        """
 
     @abstractmethod
     def read_thumbnails(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[bytes | None]:
-        """PNG files of rows that are images without a file of their own."""
+        """Return PNG files of rows that are images without a file."""
 
     @abstractmethod
     def read_vectors(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
-        """The vectors of rows; of length 1 where the metric is cosine."""
+        """Return the vectors of rows. They have length 1 if the metric is cosine."""
 
     def add(self, vectors: Float[np.ndarray, "n d"], row_table: RowTable | Sequence[str] | None = None) -> Int64[np.ndarray, " n"]:
-        """Add vectors and keep them. Returns their rows."""
+        """Add vectors and store them. Returns their rows.
+
+        Args:
+            vectors: Vectors (n, d).
+            row_table: `RowTable` or names of the rows. None names them by their numbers.
+        """
         fresh = prepare_vectors(vectors, self.metric, self.dim)
         rows = np.arange(self.next_row, self.next_row + len(fresh))
         named = RowTable.resolve(row_table, len(fresh), self.next_row)
@@ -84,7 +105,10 @@ class Index(ABC):
     def _add(self, vectors: Float32[np.ndarray, "n d"], row_table: RowTable, rows: Int64[np.ndarray, " n"]) -> None: ...
 
     def delete(self, rows_or_names: int | str | Sequence[int | str] | Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " m"]:
-        """Delete rows by number (17, "17", "row:17") or by name ("cat.png", "name:17"). Returns their numbers."""
+        """Delete rows by number or name. Returns their numbers.
+
+        Numbers are 17, "17" or "row:17". Names are "cat.png" or "name:17".
+        """
         asked = [rows_or_names] if isinstance(rows_or_names, (int, str)) else list(rows_or_names)
         rows = np.unique(np.array([self.resolve_row(one) for one in asked], dtype=np.int64))
         if len(rows):
@@ -95,14 +119,19 @@ class Index(ABC):
     def _delete(self, rows: Int64[np.ndarray, " n"]) -> None: ...
 
     def resolve_row(self, row_or_name: int | str | np.integer) -> int:
-        """The row that a number or a name means, if it can be found. Digits that are the name of another row are neither."""
+        """Return the row of a number or a name.
+
+        Raises `UsageError` if the row does not exist or was deleted. Also raises it for digits that are both
+        a number and the name of another row.
+        """
         number = ROW_PATTERN.fullmatch(row_or_name) if isinstance(row_or_name, str) else None
         if isinstance(row_or_name, str) and not number:
             return self._find_row_by_name(row_or_name.removeprefix(NAME_PREFIX))
         row = int(number[1]) if number else int(row_or_name)
         if number and number[0] == number[1] and (others := [called for called in self._find_rows_by_name(number[1]) if called != row]):
             raise UsageError(
-                f"{row_or_name} can mean row {row} of {self.location} or the item of that name, row {others[0]}: say row:{row_or_name} or {NAME_PREFIX}{row_or_name}"
+                f"{row_or_name} can mean row {row} of {self.location} or the item of that name, row {others[0]}: "
+                f"say row:{row_or_name} or {NAME_PREFIX}{row_or_name}"
             )
         if not self._has_row(row):
             gone = "was deleted" if 0 <= row < self.next_row else f"is not there: rows are 0 to {self.next_row - 1}"
@@ -123,14 +152,20 @@ class Index(ABC):
 
     @abstractmethod
     def _has_row(self, row: int) -> bool:
-        """Whether a row can be found."""
+        """Return True if the row exists and is not deleted."""
 
     @abstractmethod
     def _find_rows_by_name(self, name: str) -> list[int]:
-        """Rows of this name that can be found."""
+        """Return the rows with this name that are not deleted."""
 
     def load_model(self, run: str | os.PathLike | None = None, *, device: str = "auto", recipe: TrustedRecipes = None) -> Model:
-        """The model that made the vectors, loaded. `run`: where its folder lies now, if it was moved."""
+        """Load the model that encoded the vectors.
+
+        Args:
+            run: Present path of the run folder, if it was moved.
+            device: Device of the model.
+            recipe: File or class of a custom recipe.
+        """
         if self.model_identity is None:
             raise NearfarError(f"{self.location} does not say which model made its vectors: search it with vectors")
         return self.model_identity.load(run, device, recipe, self.location)

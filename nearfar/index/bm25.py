@@ -1,7 +1,7 @@
-"""BM25 through bm25s: passages by the words that they share with a question, rare words counting more.
+"""BM25 search through bm25s: passages ranked by the words they share with a question.
 
-Two files, no pickle: `bm25.safetensors` (the score of every word in every passage, sparse) and `bm25.json` (the words, and the
-SHA-256 of the other file and of itself).
+Rare words count more. The index is two files without pickle: `bm25.safetensors` (the sparse scores of every
+word in every passage) and `bm25.json` (the words, the SHA-256 of the other file and its own SHA-256).
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ WORD_PATTERN = r"(?u)\b\w+\b"
 
 @dataclass(frozen=True, eq=False)
 class BM25:
-    """An index of words. `digest` names the passages it was made of."""
+    """BM25 index of passages.
+
+    `passages_digest` identifies the passages that the index was built from.
+    """
 
     engine: Any
     num_passages: int
@@ -38,28 +41,36 @@ class BM25:
         return self.num_passages
 
     def score_passages(self, question: str) -> Float32[np.ndarray, " p"]:
-        """The score of every passage; 0 for those that share no word with the question."""
+        """Compute the score of every passage for a question.
+
+        The score is 0 for passages that share no word with the question. Returns an array (p,).
+        """
         known = self.engine.get_tokens_ids(tokenize_without_stopwords([question])[0])
         if not known:
             return np.zeros(self.num_passages, dtype=np.float32)
         return np.asarray(self.engine.get_scores_from_ids(known), dtype=np.float32)
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
-        """Return the k best passages of each question; of equal scores the earlier passage comes first."""
+        """Return the k best passages of each question.
+
+        Ties are in the order of the passages.
+        """
         if k < 1:
             raise UsageError(f"`k` must be at least 1, got {k}.")
         k = min(k, self.num_passages)
         scores, rows = np.zeros((len(questions), k), dtype=np.float32), np.zeros((len(questions), k), dtype=np.int64)
         for i, question in enumerate(questions):
             found = self.score_passages(question)
-            last = -np.partition(-found, k - 1)[k - 1]  # from below: most scores are 0, and numpy is slow in the midst of equals
-            above = np.flatnonzero(found > last)  # a partition chooses freely among those that equal the last one
+            # Scores are negated, because most of them are 0 and numpy partitions slowly among ties.
+            last = -np.partition(-found, k - 1)[k - 1]
+            # A partition may return any of the rows tied with the last one.
+            above = np.flatnonzero(found > last)
             best = np.concatenate([above[np.argsort(-found[above], kind="stable")], np.flatnonzero(found == last)[: k - len(above)]])
             rows[i], scores[i] = best, found[best]
         return Hits(scores, rows)
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write both files into a folder that is there."""
+        """Write both files into an existing folder."""
         from safetensors.numpy import save
 
         tensors = save({name: np.ascontiguousarray(self.engine.scores[name]) for name in ("data", "indices", "indptr")})
@@ -75,7 +86,13 @@ class BM25:
 
 
 def build_bm25(passages: Sequence[str], k1: float = 1.5, b: float = 0.75) -> BM25:
-    """k1: how soon a repeated word counts no more; b: how much long passages are held against them."""
+    """Build a BM25 index of passages.
+
+    Args:
+        passages: Texts to index.
+        k1: Saturation of word counts. With a small k1, a repeated word soon stops adding to the score.
+        b: Length normalization. With a large b, long passages score lower.
+    """
     if not passages:
         raise UsageError("there are no passages to build a BM25 index of")
     engine = _import_bm25s().BM25(k1=k1, b=b, method="lucene")
@@ -87,7 +104,10 @@ def build_bm25(passages: Sequence[str], k1: float = 1.5, b: float = 0.75) -> BM2
 
 
 def load_bm25(folder: str | os.PathLike) -> BM25:
-    """What `save` wrote; a damaged file is refused by name."""
+    """Load the index that `BM25.save` wrote.
+
+    Raises an error that names the file if it is missing or damaged.
+    """
     from safetensors.numpy import load
 
     path = Path(folder)
@@ -115,11 +135,12 @@ def load_bm25(folder: str | os.PathLike) -> BM25:
 
 
 def tokenize_without_stopwords(texts: Sequence[str]) -> list[list[str]]:
-    """Words in lower case, without the most frequent English ones."""
+    """Split texts into lower-case words, without English stopwords."""
     return _import_bm25s().tokenize(list(texts), token_pattern=WORD_PATTERN, stopwords="en", return_ids=False, show_progress=False)
 
 
 def compute_passages_digest(passages: Sequence[str]) -> str:
+    """Compute the SHA-256 of the passages and their order."""
     h = hashlib.sha256()
     for text in passages:
         raw = text.encode("utf-8", "surrogatepass")

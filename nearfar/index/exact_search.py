@@ -1,10 +1,13 @@
-r"""Exact search whose results depend on the vectors alone: the same in every batch, tied rows in row order.
+"""Exact search with results that depend only on the vectors.
 
-FAISS adds in an order that depends on how many queries come at once, and gives tied rows in any order. It only finds candidates here,
-some more than asked for. Their scores are then computed pair by pair in float64, rounded once, and sorted; equal ones by row.
+The results are the same in every batch, and tied rows are in row order.
 
-Rounding errors of FAISS are bounded. Where the last candidate is not worse than the k-th by more than two such errors, a row that was not
-fetched could belong to the answer, and more candidates are fetched.
+FAISS sums in an order that depends on the number of queries in a batch, and returns tied rows in any order.
+Here it only finds candidates, some more than requested. Their scores are then computed pair by pair in
+float64, rounded once and sorted. Ties are sorted by row.
+
+The rounding errors of FAISS are bounded. If the last candidate is not worse than the k-th by more than two
+such errors, a row that was not fetched could belong to the result. More candidates are then fetched.
 """
 
 from __future__ import annotations
@@ -15,21 +18,24 @@ import numpy as np
 from jaxtyping import Float32, Float64, Int64
 
 EXTRA_CANDIDATES = 8
-"""Candidates beyond k that are fetched at first."""
+"""Number of candidates beyond k that are fetched at first."""
 REFETCH_FACTOR = 8
-"""How many times more are fetched where these do not decide."""
+"""Factor by which the number of candidates grows if it was too small."""
 CANDIDATES_PER_BLOCK = 1 << 22
-"""Candidates that are held at a time."""
+"""Number of candidates that are held in memory at once."""
 VECTOR_PAIRS_PER_BLOCK = 1 << 9
-"""Pairs of vectors that are held in float64 at a time: few, so that they stay in a cache."""
+"""Number of pairs of float64 vectors at once, small enough for the CPU cache."""
 FLOAT32_EPSILON = float(np.finfo(np.float32).eps)
 
 ScoredRows = tuple[Float32[np.ndarray, "q k"], Int64[np.ndarray, "q k"]]
-"""Scores and places, the nearest first."""
+"""Scores and positions (q, k), the nearest first."""
 
 
 class ExactSearch:
-    """Exact search in a FAISS `IndexFlat`. L2 scores are distances, not their squares."""
+    """Exact search in a FAISS `IndexFlat`.
+
+    L2 scores are distances, not their squares.
+    """
 
     def __init__(self, flat_index: Any):
         import faiss
@@ -37,12 +43,15 @@ class ExactSearch:
         self.flat_index, self.is_l2 = flat_index, flat_index.metric_type == faiss.METRIC_L2
         self.vectors = faiss.rev_swig_ptr(flat_index.get_xb(), flat_index.ntotal * flat_index.d).reshape(
             -1, flat_index.d
-        )  # a view: valid until rows change
+        )  # a view of FAISS memory: valid until rows change
         squares = np.einsum("nd,nd->n", self.vectors, self.vectors, dtype=np.float64)
         self.max_norm = float(np.sqrt(squares.max(initial=0.0)))
 
     def __call__(self, queries: Float32[np.ndarray, "q d"], k: int) -> ScoredRows:
-        """Return the k nearest places of each query, k at most the number of vectors."""
+        """Return the k nearest positions of each query.
+
+        k is at most the number of vectors.
+        """
         return self._search(queries, k, k + EXTRA_CANDIDATES)
 
     def _search(self, queries: Float32[np.ndarray, "q d"], k: int, fetched: int) -> ScoredRows:
@@ -59,7 +68,8 @@ class ExactSearch:
             return self._best(queries, np.broadcast_to(np.arange(fetched), (len(queries), fetched)), k)
         rough, candidates = self.flat_index.search(queries, fetched)
         scores, places = self._best(queries, candidates, k)
-        with np.errstate(invalid="ignore"):  # a score that overflowed decides nothing, nor does a place of -1, which stands for one
+        # Overflowed scores decide nothing. Positions of -1 stand for such scores.
+        with np.errstate(invalid="ignore"):
             decided = (np.abs(rough[:, -1] - rough[:, k - 1]) > 2 * self._bound_error(queries)) & (candidates[:, -1] >= 0)
         if not decided.all():
             scores[~decided], places[~decided] = self._search(queries[~decided], k, REFETCH_FACTOR * fetched)
@@ -77,12 +87,15 @@ class ExactSearch:
         for start in range(0, len(place), VECTOR_PAIRS_PER_BLOCK):
             part = slice(start, start + VECTOR_PAIRS_PER_BLOCK)
             a, b = queries[query[part]], self.vectors[place[part]].astype(np.float64)  # (p, d)
-            with np.errstate(over="ignore"):  # of float32: infinite scores are sorted too
+            with np.errstate(over="ignore"):  # float32 may overflow: infinite scores are sorted too
                 scores[part] = _distances(a, b) if self.is_l2 else np.einsum("pd,pd->p", a, b)
         return scores.reshape(places.shape)
 
     def _bound_error(self, queries: Float32[np.ndarray, "q d"]) -> np.ndarray:
-        """Bound the error of FAISS's scores of each query, for any order of its sums."""
+        """Bound the error of the FAISS scores of each query.
+
+        The bound holds for any order of the sums.
+        """
         length = np.sqrt(np.einsum("qd,qd->q", queries, queries, dtype=np.float64))
         scale = (length + self.max_norm) ** 2 if self.is_l2 else length * self.max_norm
         return (self.flat_index.d + 4) * FLOAT32_EPSILON * scale

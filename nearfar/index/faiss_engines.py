@@ -1,10 +1,10 @@
-"""Three ways to find neighbours, which one fits how many vectors, and how FAISS does each.
+"""Three types of vector search with FAISS: exact, hnsw and ivf.
 
-exact   compare with all                                     right by definition; up to some ten thousand vectors also quick
-hnsw    walk a graph of neighbours towards the query         quick; slow to build, its links take 256 bytes a vector
-        Malkov, Yashunin: Efficient and robust approximate nearest neighbor search using hierarchical navigable small world
-        graphs, 2018
-ivf     k-means once, then compare within the nearest cells  quick to build, no memory beyond the vectors
+exact   compares with all vectors                          correct by definition; fast to some 10,000 vectors
+hnsw    walks a graph of neighbors towards the query       fast; slow to build, links take 256 bytes a vector
+        Malkov, Yashunin: Efficient and robust approximate nearest neighbor search using hierarchical
+        navigable small world graphs, 2018
+ivf     k-means once, then compares in the nearest cells   fast to build, no memory beyond the vectors
         Jégou, Douze, Schmid: Product quantization for nearest neighbor search, 2011, section 4
 """
 
@@ -28,15 +28,22 @@ INDEX_TYPES = ("exact", "hnsw", "ivf")
 MAX_EXACT_VECTORS = 20_000
 MAX_HNSW_VECTORS = 2_000_000
 HNSW_LINKS, HNSW_BUILD_CANDIDATES, HNSW_SEARCH_CANDIDATES = 32, 80, 64
-"""HNSW: links of a vector, and how many candidates a walk keeps while it builds and while it searches."""
+"""Settings of HNSW: links per vector, candidates while building, candidates while searching.
+
+A walk through the graph keeps this many candidates.
+"""
 MIN_VECTORS_PER_CELL = 39
-"""IVF: vectors a cell at least, or its centre says little."""
+"""Minimum number of vectors per IVF cell. With fewer, the center of a cell is not representative."""
 PROBED_CELL_FRACTION = 1 / 16
-"""IVF: share of the cells that a query looks into."""
+"""Fraction of the IVF cells that a query searches."""
 
 
 def choose_index_type(index_type: str, num_vectors: int) -> tuple[str, str]:
-    """The kind to build, and why, in one line."""
+    """Choose the index type to build.
+
+    Returns:
+        The type, and the reason in one line.
+    """
     if index_type not in ("auto", *INDEX_TYPES):
         raise UsageError(f"--index-type is {', '.join(INDEX_TYPES)}; got {index_type!r}")
     if index_type != "auto":
@@ -46,7 +53,7 @@ def choose_index_type(index_type: str, num_vectors: int) -> tuple[str, str]:
     if num_vectors <= MAX_HNSW_VECTORS:
         return (
             "hnsw",
-            f"{num_vectors:,} vectors: hnsw, a graph that finds nearly all true neighbours (--index-type exact finds all, more slowly)",
+            f"{num_vectors:,} vectors: hnsw, a graph that finds nearly all true neighbors (--index-type exact finds all, more slowly)",
         )
     return (
         "ivf",
@@ -55,11 +62,12 @@ def choose_index_type(index_type: str, num_vectors: int) -> tuple[str, str]:
 
 
 def compute_cell_count(num_vectors: int) -> int:
-    """How many cells IVF divides n vectors into."""
+    """Return the number of IVF cells for n vectors."""
     return max(1, min(round(4 * math.sqrt(num_vectors)), num_vectors // MIN_VECTORS_PER_CELL))
 
 
 def import_faiss() -> Any:
+    """Import FAISS. Raises `UsageError` if it is not installed."""
     try:
         import faiss
     except ImportError as e:
@@ -68,7 +76,10 @@ def import_faiss() -> Any:
 
 
 class FaissEngine(ABC):
-    """A FAISS index whose ids are rows. `found` rows of −1 mean: there were too few."""
+    """FAISS index whose ids are rows.
+
+    Rows of −1 in a search result mean that fewer than k rows were found.
+    """
 
     def __init__(self, faiss_index: Any):
         self.faiss_index = faiss_index
@@ -76,69 +87,95 @@ class FaissEngine(ABC):
     @classmethod
     @abstractmethod
     def create_empty(cls, vectors: Float32[np.ndarray, "n d"], metric: Metric) -> FaissEngine:
-        """An engine for vectors like these, which are not yet in it."""
+        """Create an engine for vectors like these.
+
+        The vectors themselves are not added.
+        """
 
     def add(self, vectors: Float32[np.ndarray, "n d"], rows: Int64[np.ndarray, " n"]) -> None:
+        """Add vectors under these row numbers."""
         self.faiss_index.add_with_ids(vectors, rows)
 
     @abstractmethod
-    def remove(self, rows: Int64[np.ndarray, " n"]) -> None: ...
+    def remove(self, rows: Int64[np.ndarray, " n"]) -> None:
+        """Remove rows."""
+        ...
 
     @abstractmethod
     def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> ScoredRows:
-        """Return scores and rows of the k nearest, nearest first; for l2 the scores are distances."""
+        """Return scores and rows of the k nearest, nearest first.
+
+        For l2 the scores are distances.
+        """
 
     def read_vectors(self, rows: Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
+        """Return the stored vectors of rows."""
         return self.faiss_index.reconstruct_batch(rows)
 
     def copy(self) -> FaissEngine:
-        """One that can be changed without this one."""
+        """Return a copy that can change independently."""
         found = copy(self)
         found.faiss_index = import_faiss().clone_index(self.faiss_index)
         return found
 
     def write(self, path: Path) -> None:
-        """Through a file of Python's: FAISS's own only prints that the disk was full when the last bytes were to be written."""
+        """Write the index to a file.
+
+        The file is opened by Python. The writer of FAISS only prints a message if the disk is full at the
+        last bytes.
+        """
         faiss = import_faiss()
         with open(path, "wb") as file:
             faiss.write_index(self.faiss_index, faiss.PyCallbackIOWriter(file.write))
 
 
 class ExactEngine(FaissEngine):
+    """Engine for exact search."""
+
     @classmethod
     def create_empty(cls, vectors: Float32[np.ndarray, "n d"], metric: Metric) -> ExactEngine:
+        """Create an empty flat index."""
         faiss = import_faiss()
         return cls(faiss.IndexIDMap2(faiss.IndexFlat(vectors.shape[1], _get_faiss_metric(metric))))
 
     def __init__(self, faiss_index: Any):
         super().__init__(faiss_index)
         self.exact_search: ExactSearch | None = None
-        """Made by the first search after a change."""
+        """Exact search, created by the first search after a change."""
 
     def add(self, vectors: Float32[np.ndarray, "n d"], rows: Int64[np.ndarray, " n"]) -> None:
+        """Add vectors under these row numbers."""
         self.exact_search = None
         super().add(vectors, rows)
 
     def remove(self, rows: Int64[np.ndarray, " n"]) -> None:
+        """Remove rows."""
         self.exact_search = None
         self.faiss_index.remove_ids(rows)
 
     def copy(self) -> FaissEngine:
+        """Return a copy that can change independently."""
         found = super().copy()
         assert isinstance(found, ExactEngine)
-        found.exact_search = None  # this one looks at the vectors of the original
+        found.exact_search = None  # it refers to the vectors of the original
         return found
 
     def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> ScoredRows:
+        """Return scores and rows of the k nearest, nearest first."""
         faiss = import_faiss()
         self.exact_search = self.exact_search or ExactSearch(faiss.downcast_index(self.faiss_index.index))
         scores, places = self.exact_search(queries, k)
-        rows = faiss.rev_swig_ptr(self.faiss_index.id_map.data(), self.faiss_index.ntotal)  # rising, as rows are added and deleted in order
+        # Row numbers are ascending: rows are added in order, and deletions keep the order.
+        rows = faiss.rev_swig_ptr(self.faiss_index.id_map.data(), self.faiss_index.ntotal)
         return scores, rows[places]
 
 
 class HnswEngine(FaissEngine):
-    """HNSW. A vector cannot leave the graph, others are reached through it: deleted rows are passed over when they are found."""
+    """Engine for HNSW search.
+
+    A vector cannot leave the graph, because other vectors are reached through it. Deleted rows stay in the
+    graph, and searches skip them.
+    """
 
     def __init__(self, faiss_index: Any, deleted_rows: Int64[np.ndarray, " n"] | None = None):
         super().__init__(faiss_index)
@@ -146,23 +183,27 @@ class HnswEngine(FaissEngine):
 
     @classmethod
     def create_empty(cls, vectors: Float32[np.ndarray, "n d"], metric: Metric) -> HnswEngine:
+        """Create an empty graph."""
         inner = import_faiss().IndexHNSWFlat(vectors.shape[1], HNSW_LINKS, _get_faiss_metric(metric))
         inner.hnsw.efConstruction = HNSW_BUILD_CANDIDATES
         return cls(inner)
 
     def add(self, vectors: Float32[np.ndarray, "n d"], rows: Int64[np.ndarray, " n"]) -> None:
+        """Add vectors. Their rows continue the numbering without gaps."""
         assert rows[0] == self.faiss_index.ntotal, "rows of a graph are counted from 0 without gaps"
         self.faiss_index.add(vectors)
 
     def remove(self, rows: Int64[np.ndarray, " n"]) -> None:
+        """Mark rows as deleted."""
         self.deleted_rows = np.union1d(self.deleted_rows, rows)
 
     def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> ScoredRows:
+        """Return scores and rows of the k nearest, nearest first."""
         faiss = import_faiss()
         alive = self._select_undeleted()
         crowded = self.faiss_index.ntotal / (
             self.faiss_index.ntotal - len(self.deleted_rows)
-        )  # a walk meets that many rows for each that counts
+        )  # rows that a walk meets for each undeleted row
         walk = faiss.SearchParametersHNSW(efSearch=round(max(HNSW_SEARCH_CANDIDATES, 2 * k) * crowded), **alive)
         found = self.faiss_index.search(queries, k, params=walk)
         found = _complete_short_results(
@@ -179,22 +220,27 @@ class HnswEngine(FaissEngine):
 
 
 class IvfEngine(FaissEngine):
+    """Engine for IVF search."""
+
     @classmethod
     def create_empty(cls, vectors: Float32[np.ndarray, "n d"], metric: Metric) -> IvfEngine:
+        """Create an index whose cells are trained on these vectors."""
         faiss = import_faiss()
         centres = faiss.IndexFlat(vectors.shape[1], _get_faiss_metric(metric))
         inner = faiss.IndexIVFFlat(centres, vectors.shape[1], compute_cell_count(len(vectors)), _get_faiss_metric(metric))
         inner.cp.spherical = metric == "cosine"
-        inner.cp.min_points_per_centroid = 1  # few vectors are the user's wish, and no reason to print a warning
+        inner.cp.min_points_per_centroid = 1  # no warning if there are few vectors
         inner.train(vectors)
         inner.set_direct_map_type(faiss.DirectMap.Hashtable)
         return cls(inner)
 
     def remove(self, rows: Int64[np.ndarray, " n"]) -> None:
+        """Remove rows."""
         faiss = import_faiss()
         self.faiss_index.remove_ids(faiss.IDSelectorArray(len(rows), faiss.swig_ptr(rows)))
 
     def search(self, queries: Float32[np.ndarray, "q d"], k: int) -> ScoredRows:
+        """Return scores and rows of the k nearest, nearest first."""
         faiss = import_faiss()
         probed = max(min(8, self.faiss_index.nlist), round(PROBED_CELL_FRACTION * self.faiss_index.nlist))
         found = self.faiss_index.search(queries, k, params=faiss.SearchParametersIVF(nprobe=probed))
@@ -206,7 +252,10 @@ class IvfEngine(FaissEngine):
 def _complete_short_results(
     found: ScoredRows, queries: Float32[np.ndarray, "q d"], search_exactly: Callable[[Any], ScoredRows]
 ) -> ScoredRows:
-    """Queries that found fewer than k (deleted or far-off rows were in the way) are answered exactly."""
+    """Search exactly for queries that found fewer than k rows.
+
+    Deleted or distant rows were in the way of these queries.
+    """
     scores, rows = found
     short = (rows < 0).any(axis=1)
     if short.any():
@@ -223,7 +272,10 @@ ENGINE_CLASSES: dict[str, type[FaissEngine]] = {"exact": ExactEngine, "hnsw": Hn
 
 
 def read_engine(index_type: str, path: Path, deleted_rows: Int64[np.ndarray, " n"]) -> FaissEngine:
-    """From a file whose checksum has matched: FAISS trusts what it reads."""
+    """Read an engine from a file.
+
+    Verify the checksum of the file first: FAISS trusts its contents.
+    """
     faiss = import_faiss()
     try:
         inner = faiss.read_index(str(path))

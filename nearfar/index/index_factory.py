@@ -1,4 +1,4 @@
-"""Build an index, and open it again: a folder, a Milvus file or a Milvus server."""
+"""Functions that build and open an index: a folder, a Milvus file or a Milvus server."""
 
 from __future__ import annotations
 
@@ -35,13 +35,19 @@ def build_index(
     model: ModelIdentity | Model | None = None,
     overwrite: bool = False,
 ) -> Index:
-    """An index of vectors; row i of the table is row i of the index.
+    """Build an index of vectors.
 
-    row_table  what the rows are: a `RowTable`, or names; None: "row 0", "row 1", …
-    out     the folder to make, or a Milvus store (file.db, http://host:19530, http://host:19530/COLLECTION); None: in memory only
-    metric  "cosine", "dot" or "l2"
-    index_type  "exact", "hnsw" or "ivf"; "auto": by the number of vectors
-    model   what made the vectors, so that queries can be encoded by it and by nothing else
+    Row i of `vectors` is row i of the index.
+
+    Args:
+        vectors: Vectors (n, d).
+        row_table: `RowTable` or names of the rows. None names them "row 0", "row 1", …
+        out: Folder to create, or a Milvus store (file.db, http://host:19530, http://host:19530/COLLECTION).
+            None keeps the index in memory only.
+        metric: "cosine", "dot" or "l2".
+        index_type: "exact", "hnsw", "ivf", or "auto" to choose by the number of vectors.
+        model: Model that encoded the vectors. Queries can then be encoded by this model and by no other.
+        overwrite: True to replace an existing index.
     """
     chosen_metric = parse_metric(metric)
     table = prepare_vectors(vectors, chosen_metric)
@@ -60,7 +66,10 @@ def build_index(
 
 
 def open_index(path_or_store: str | os.PathLike) -> Index:
-    """An index that was built before; every byte of a folder is checked first."""
+    """Open an existing index.
+
+    Every byte of an index folder is verified first.
+    """
     if is_milvus_store(path_or_store):
         from nearfar.index.milvus_index import MilvusIndex
 
@@ -69,7 +78,10 @@ def open_index(path_or_store: str | os.PathLike) -> Index:
 
 
 def check_index_target(out: str | os.PathLike, overwrite: bool = False) -> None:
-    """Refuse what could not be written to or with, before hours of embedding."""
+    """Raise an error if an index could not be written to `out`.
+
+    The check runs before hours of encoding. It also raises an error if the required package is missing.
+    """
     if is_milvus_store(out):
         from nearfar.index.milvus_index import check_new_store
 

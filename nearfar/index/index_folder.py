@@ -1,13 +1,14 @@
-"""The folder of an index: files that are whole, or refused.
+"""Folder of an index, with files that are verified or rejected.
 
-    manifest.json          what the index is, the names of its files, the SHA-256 of each and of itself
-    vectors-3.faiss        the vectors, as FAISS writes them          (3: the third state of the index)
-    rows-3.arrow           names, labels, texts, paths, pictures
-    deleted-3.npy          rows that were deleted
-    lock                   held by whoever changes it
+    manifest.json          metadata of the index, the names of its files, the SHA-256 of each and of itself
+    vectors-3.faiss        the vectors, as FAISS writes them          (3: the third revision of the index)
+    rows-3.arrow           names, labels, texts, paths, thumbnails
+    deleted-3.npy          deleted rows
+    lock                   held by the process that changes the index
 
-A new index is built under a temporary name and renamed. A change writes new files beside the old ones, then replaces the manifest in
-one step, then removes the old ones: whoever reads sees the state before or the one after, and a kill at any time leaves one of them.
+A new index is built under a temporary name and renamed. A change writes new files next to the old ones, then
+replaces the manifest in one step, then removes the old files. A reader sees the state before or after the
+change. A process killed at any time also leaves one of these two states.
 """
 
 from __future__ import annotations
@@ -27,25 +28,30 @@ from nearfar.core.files import flush_folder, hold_file_lock, write_json
 
 INDEX_FOLDER_FORMAT = 2
 FileWriters = Mapping[str, Callable[[Path], None]]
-"""What writes each file, by its name without the number: {"rows.arrow": …}."""
+"""Functions that write the files, by file name without the revision: {"rows.arrow": …}."""
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A verified index folder."""
+    """Manifest of a verified index folder."""
 
     folder: Path
     revision: int
-    """How many times it was written."""
+    """Number of times that the folder was written."""
     metadata: dict[str, Any]
     sha256: dict[str, str]
 
     def get_path(self, name: str) -> Path:
+        """Return the path of a file in its present revision."""
         return self.folder / _add_revision(name, self.revision)
 
 
 def check_new_folder(out: str | os.PathLike, overwrite: bool = False) -> Path:
-    """A place where an index may be built."""
+    """Check that an index can be built in a folder.
+
+    Raises `UsageError` if the path is a file or a link, holds other files, holds an index (without
+    `overwrite`), or has no parent folder.
+    """
     target = Path(out)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
         raise UsageError(f"--out {target} is a file or a link; give the name of a folder to make")
@@ -60,7 +66,10 @@ def check_new_folder(out: str | os.PathLike, overwrite: bool = False) -> Path:
 
 
 def create_index_folder(out: str | os.PathLike, metadata: dict[str, Any], writers: FileWriters, overwrite: bool = False) -> Manifest:
-    """Write a new index; it appears under its name whole, or not at all."""
+    """Write a new index.
+
+    The index appears under its name complete, or not at all.
+    """
     target = check_new_folder(out, overwrite)
     if overwrite and (target / "manifest.json").exists():
         with lock_index_folder(target):
@@ -70,7 +79,7 @@ def create_index_folder(out: str | os.PathLike, metadata: dict[str, Any], writer
         shutil.rmtree(temporary, ignore_errors=True)
         temporary.mkdir()
         _write(temporary, 1, metadata, writers)
-        if target.is_dir():  # empty: a rename replaces only such a one, and only where the system allows it
+        if target.is_dir():  # empty: rename replaces only an empty folder, and not on every system
             target.rmdir()
         temporary.rename(target)
         flush_folder(target.absolute().parent)
@@ -82,7 +91,10 @@ def create_index_folder(out: str | os.PathLike, metadata: dict[str, Any], writer
 
 
 def write_next_revision(manifest: Manifest, metadata: dict[str, Any], writers: FileWriters) -> Manifest:
-    """Write the next state. Refused where somebody else wrote one in the meantime."""
+    """Write the next revision of an index.
+
+    Raises `NearfarError` if another process changed the index since it was opened.
+    """
     with lock_index_folder(manifest.folder):
         if _read_revision(manifest.folder) != manifest.revision:
             raise NearfarError(f"{manifest.folder} was changed by another process since it was opened: open it again")
@@ -93,7 +105,7 @@ def write_next_revision(manifest: Manifest, metadata: dict[str, Any], writers: F
 
 
 def verify_index_folder(folder: str | os.PathLike) -> Manifest:
-    """Read every byte and compare it with the manifest."""
+    """Read every byte of an index and compare it with the manifest."""
     path = Path(folder)
     if not (path / "manifest.json").is_file():
         raise UsageError(f"{path} is not an index: {'it has no manifest.json' if path.exists() else 'there is no such folder'}")
@@ -103,14 +115,15 @@ def verify_index_folder(folder: str | os.PathLike) -> Manifest:
             if _sha256(manifest.get_path(name)) != digest:
                 raise NearfarError(f"{manifest.get_path(name)} is damaged: its bytes are not those that were written. Build the index anew")
         except OSError as e:
-            if _read_manifest(path).revision != manifest.revision:  # another process replaced the files while these were read
+            # Another process replaced the files during the check.
+            if _read_manifest(path).revision != manifest.revision:
                 return verify_index_folder(path)
             raise NearfarError(f"the index {path} is damaged: {manifest.get_path(name).name}: {e.strerror}. Build it anew") from e
     return manifest
 
 
 def lock_index_folder(folder: Path) -> AbstractContextManager[None]:
-    """Only one process changes an index."""
+    """Lock an index folder, so that only one process changes it."""
     return hold_file_lock(folder / "lock", f"cannot change {folder}", f"another process is changing {folder}: try again when it is done")
 
 
@@ -129,7 +142,10 @@ def _write(folder: Path, revision: int, metadata: dict[str, Any], writers: FileW
 
 
 def _remove_others(folder: Path, kept: set[str]) -> None:
-    """Files of earlier states, and what a killed writer left. The change is made already: what cannot be removed now is the next time."""
+    """Remove files of earlier revisions and of killed writers.
+
+    The change is already complete. The next change removes files that cannot be removed now.
+    """
     with suppress(OSError):
         for path in folder.iterdir():
             if path.name not in {*kept, "manifest.json", "lock"} and path.name.startswith(
@@ -148,7 +164,8 @@ def _read_manifest(folder: Path) -> Manifest:
             raise ValueError("its checksum does not match")
         if body["format"] != INDEX_FOLDER_FORMAT:
             raise NearfarError(
-                f"{folder} was built by another version of nearfar (format {body['format']}; this version reads format {INDEX_FOLDER_FORMAT}): build it again"
+                f"{folder} was built by another version of nearfar (format {body['format']}; "
+                f"this version reads format {INDEX_FOLDER_FORMAT}): build it again"
             )
         return Manifest(folder, body["revision"], body, body["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as e:

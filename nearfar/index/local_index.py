@@ -1,4 +1,7 @@
-"""An index in a folder (or in memory only): FAISS finds the rows, an Arrow table says what they are."""
+"""Index in a folder or in memory.
+
+FAISS finds the rows, and an Arrow table describes them.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,8 @@ from nearfar.index.row_table import ROW_SCHEMA, RowTable
 
 
 class LocalIndex(Index):
+    """Index in a folder, or in memory only."""
+
     def __init__(
         self,
         engine: FaissEngine,
@@ -51,6 +56,10 @@ class LocalIndex(Index):
         model_identity: ModelIdentity | None,
         overwrite: bool = False,
     ) -> LocalIndex:
+        """Create an index of prepared vectors.
+
+        `out` is the folder to create, None for an index in memory.
+        """
         engine = ENGINE_CLASSES[index_type].create_empty(vectors, metric)
         engine.add(vectors, np.arange(len(vectors)))
         index = cls(engine, row_table, index_type=index_type, metric=metric, dim=vectors.shape[1], model_identity=model_identity)
@@ -61,13 +70,14 @@ class LocalIndex(Index):
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> LocalIndex:
+        """Open and verify an index folder."""
         found = folder.verify_index_folder(path)
         try:
             about = {name: found.metadata[name] for name in ("index_type", "metric", "dim")}
             identity = found.metadata["model_identity"] and ModelIdentity(**found.metadata["model_identity"])
             deleted = np.load(found.get_path("deleted.npy"), allow_pickle=False)
             items = _read_row_table(found.get_path("rows.arrow"))
-        except (OSError, KeyError, TypeError, ValueError) as e:  # checksums match, hence another program wrote it
+        except (OSError, KeyError, TypeError, ValueError) as e:  # checksums match: another program wrote it
             raise NearfarError(f"{path} is no index of this version of nearfar: {e}") from e
         engine = read_engine(about["index_type"], found.get_path("vectors.faiss"), deleted)
         index = cls(engine, items, **about, model_identity=identity, deleted_rows=deleted)
@@ -76,6 +86,7 @@ class LocalIndex(Index):
 
     @property
     def next_row(self) -> int:  # type: ignore[override]
+        """Return the number of rows ever added, deleted ones included."""
         return len(self.row_table)
 
     def __len__(self) -> int:
@@ -87,12 +98,15 @@ class LocalIndex(Index):
         return Hits(*self.engine.search(queries, k))
 
     def describe_rows(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
+        """Describe rows as dict(name, row, label), with text or path."""
         return self.row_table.describe(self._check_rows(rows))
 
     def read_thumbnails(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[bytes | None]:
+        """Return PNG files of rows that are images without a file."""
         return self.row_table.read_thumbnails(self._check_rows(rows))
 
     def read_vectors(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
+        """Return the stored vectors of rows."""
         return self.engine.read_vectors(self._check_rows(rows))
 
     def _add(self, vectors: Float32[np.ndarray, "n d"], row_table: RowTable, rows: Int64[np.ndarray, " n"]) -> None:
@@ -106,11 +120,14 @@ class LocalIndex(Index):
         self._commit(engine, self.row_table.blank_rows(rows), np.union1d(self.deleted_rows, rows))
 
     def _engine_to_change(self) -> FaissEngine:
-        """A copy, where the change has to be kept first and that may fail."""
+        """Return the engine that a change may modify.
+
+        It is a copy for an index in a folder, because the change is written first and writing may fail.
+        """
         return self.engine if self.manifest is None else self.engine.copy()
 
     def _commit(self, engine: FaissEngine, row_table: RowTable, deleted_rows: Int64[np.ndarray, " n"]) -> None:
-        """The next state: on the disk first, then in memory."""
+        """Replace the state of the index, first on disk, then in memory."""
         if self.manifest is not None:
             following = LocalIndex(
                 engine,
@@ -128,7 +145,7 @@ class LocalIndex(Index):
         found = np.asarray(rows, dtype=np.int64)
         wrong = (found < 0) | (found >= self.next_row) | np.isin(found, self.deleted_rows)
         if wrong.any():
-            self.resolve_row(int(found[wrong][0]))  # says what is the matter
+            self.resolve_row(int(found[wrong][0]))  # raises an error with the reason
         return found
 
     def _has_row(self, row: int) -> bool:
@@ -155,7 +172,10 @@ def _write_row_table(row_table: RowTable, path: Path) -> None:
 
 
 def _read_row_table(path: Path) -> RowTable:
-    """Mapped, not read: of a million items a search shows ten."""
+    """Map a row table into memory.
+
+    The file is not read as a whole: a search shows ten rows of a million.
+    """
     table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     if table.schema != ROW_SCHEMA:
         raise ValueError(f"{path.name} has other columns: {', '.join(table.schema.names)}")

@@ -1,8 +1,8 @@
-"""Names of Milvus stores.
+"""Addresses of Milvus stores.
 
 photos.db                          a file (or folder) of milvus-lite
-http://host:19530                  a server; https:// and USER:PASSWORD@ are understood
-http://host:19530/photos           another collection than "nearfar" on it
+http://host:19530                  a server; https:// and USER:PASSWORD@ are also accepted
+http://host:19530/photos           a collection on this server other than "nearfar"
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ DEFAULT_COLLECTION = "nearfar"
 
 @dataclass(frozen=True)
 class MilvusStore:
-    """Where a collection is kept."""
+    """Address of a Milvus collection."""
 
     uri: str
     collection: str = DEFAULT_COLLECTION
     token: str = ""
-    """USER:PASSWORD."""
+    """User name and password as USER:PASSWORD."""
 
     @property
     def is_file(self) -> bool:
+        """Return True for a file of milvus-lite."""
         return "://" not in self.uri
 
 
 def is_milvus_store(name: str | os.PathLike) -> bool:
+    """Return True if a name is the address of a Milvus store."""
     text = os.fspath(name)
     return text.startswith(("http://", "https://")) or text.endswith(".db")
 
 
 def parse_milvus_store(name: str) -> MilvusStore:
+    """Parse the address of a Milvus store."""
     if "://" not in name:
         return MilvusStore(name)
     parts = urlsplit(name)

@@ -1,4 +1,4 @@
-"""What a Milvus store needs before it is an index: a connection, errors as one line, collections, and the record of an index's state."""
+"""Connection to Milvus: one-line errors, collections and the stored state of an index."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from nearfar.index.milvus_address import MilvusStore, parse_milvus_store
 
 
 def import_pymilvus() -> Any:
+    """Import pymilvus. Raises `MissingExtra` if it is not installed."""
     try:
         import pymilvus
     except ImportError as e:
@@ -21,8 +22,10 @@ def import_pymilvus() -> Any:
 
 
 def connect_to_milvus(name: str) -> tuple[MilvusStore, Any]:
+    """Connect to a Milvus store. Returns its address and a client."""
     pymilvus = import_pymilvus()
-    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)  # what it would say at length is said once, by `explained`
+    # `report_milvus_errors` reports errors of pymilvus in one line.
+    logging.getLogger("pymilvus").setLevel(logging.CRITICAL)
     store = parse_milvus_store(name)
     with report_milvus_errors(name):
         return store, pymilvus.MilvusClient(store.uri, token=store.token, timeout=20)
@@ -30,7 +33,7 @@ def connect_to_milvus(name: str) -> tuple[MilvusStore, Any]:
 
 @contextlib.contextmanager
 def report_milvus_errors(name: str) -> Iterator[None]:
-    """Errors of Milvus as one line."""
+    """Convert Milvus errors to `NearfarError` with one line."""
     try:
         yield
     except import_pymilvus().MilvusException as e:
@@ -40,7 +43,17 @@ def report_milvus_errors(name: str) -> Iterator[None]:
 def create_collection(
     client: Any, name: str, dim: int, text_fields: Sequence[str], milvus_index_type: str, index_settings: dict[str, int], metric_type: str
 ) -> None:
-    """A collection of ids, vectors and some fields of text, ready to be searched."""
+    """Create a searchable collection of ids, vectors and text fields.
+
+    Args:
+        client: Client of pymilvus.
+        name: Name of the collection.
+        dim: Width of the vectors.
+        text_fields: Names of the text fields.
+        milvus_index_type: Index type of Milvus, such as "HNSW".
+        index_settings: Settings of this index type.
+        metric_type: Metric of Milvus, "IP" or "L2".
+    """
     kinds = import_pymilvus().DataType
     schema = client.create_schema(auto_id=False, enable_dynamic_field=False)
     schema.add_field("id", kinds.INT64, is_primary=True)
@@ -53,6 +66,7 @@ def create_collection(
 
 
 def read_index_state(client: Any, store: MilvusStore) -> dict[str, Any] | None:
+    """Read the stored state of an index, None if there is none."""
     if not client.has_collection(get_state_collection_name(store)):
         return None
     client.load_collection(get_state_collection_name(store))
@@ -61,4 +75,5 @@ def read_index_state(client: Any, store: MilvusStore) -> dict[str, Any] | None:
 
 
 def get_state_collection_name(store: MilvusStore) -> str:
+    """Return the name of the collection with the state of an index."""
     return f"{store.collection}_state"

@@ -1,8 +1,9 @@
-"""The same index on Milvus: a file of milvus-lite, or a server, through pymilvus.
+"""Index on Milvus, through pymilvus: a file of milvus-lite, or a server.
 
-Two collections. NAME holds a record for each row (id, vector, name, what shows it); NAME_state holds one record, which says what
-the index is, how many rows were ever given out, and whether it was finished: it is written first and last. Everything is read with
-strong consistency: what was added or deleted is seen at once, by everybody.
+The index has two collections. NAME holds one record per row (id, vector, name, and its text, path or
+thumbnail). NAME_state holds one record with the metadata of the index, the number of rows ever added, and a
+flag for a complete index. This record is written first and last. All reads use strong consistency: every
+process sees added and deleted rows at once.
 """
 
 from __future__ import annotations
@@ -36,15 +37,20 @@ from nearfar.index.row_table import RowTable, format_row
 
 MILVUS_FORMAT = 2
 ROWS_PER_MESSAGE, QUERIES_PER_MESSAGE = 500, 1000
-"""What fits into one message, with the longest texts that are kept."""
+"""Rows and queries per message. A message has room for rows with the longest stored texts."""
 MAX_HITS = 16_384
-"""A limit of Milvus."""
+"""Maximum number of hits per query, a limit of Milvus."""
 MAX_TEXT_CHARACTERS = 8_000
-"""Characters of a text that are kept to be shown: a field holds 65,535 bytes, and a character may take six."""
+"""Maximum number of characters of a text that are stored for display.
+
+A field holds 65,535 bytes, and a character may take six.
+"""
 logger = logging.getLogger("nearfar")
 
 
 class MilvusIndex(Index):
+    """Index in a Milvus collection."""
+
     def __init__(self, client: Any, store: MilvusStore, state: dict[str, Any]):
         self.client, self.store, self.state = client, store, state
         self.location = f"{store.uri}" if store.is_file else f"{store.uri}/{store.collection}"
@@ -63,6 +69,7 @@ class MilvusIndex(Index):
         model_identity: ModelIdentity | None,
         overwrite: bool = False,
     ) -> MilvusIndex:
+        """Create an index of prepared vectors in a Milvus store."""
         check_new_store(name, overwrite)
         store, client = connect_to_milvus(name)
         about = {
@@ -89,6 +96,7 @@ class MilvusIndex(Index):
 
     @classmethod
     def open(cls, name: str) -> MilvusIndex:
+        """Open an existing index in a Milvus store."""
         store = parse_milvus_store(name)
         if store.is_file and not os.path.exists(store.uri):
             raise UsageError(f"{name} is not an index: there is no such file")
@@ -99,7 +107,8 @@ class MilvusIndex(Index):
                 raise UsageError(f"{name} holds no index of nearfar in the collection {store.collection!r}")
             if state.get("format") != MILVUS_FORMAT:
                 raise NearfarError(
-                    f"{name} was built by another version of nearfar (format {state.get('format')}; this version reads format {MILVUS_FORMAT}): build it again"
+                    f"{name} was built by another version of nearfar (format {state.get('format')}; "
+                    f"this version reads format {MILVUS_FORMAT}): build it again"
                 )
             if not state["complete"]:
                 raise NearfarError(f"{name} was never finished: it was interrupted while it was built. Build it anew (--overwrite)")
@@ -110,7 +119,10 @@ class MilvusIndex(Index):
 
     @property
     def next_row(self) -> int:  # type: ignore[override]
-        """Asked anew: another process may have added rows."""
+        """Return the number of rows ever added, deleted ones included.
+
+        Each call asks Milvus, because another process may have added rows.
+        """
         with report_milvus_errors(self.location):
             self.state = read_index_state(self.client, self.store) or self.state
         return self.state["next_row"]
@@ -120,6 +132,7 @@ class MilvusIndex(Index):
             return int(self.client.query(self.store.collection, filter="", output_fields=["count(*)"])[0]["count(*)"])
 
     def close(self) -> None:
+        """Close the connection."""
         self.client.close()
 
     def _search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Hits:
@@ -133,7 +146,10 @@ class MilvusIndex(Index):
         return Hits(convert_to_scores(scores, self.metric == "l2"), rows.astype(np.int64))
 
     def _search_batch(self, queries: Float32[np.ndarray, "q d"], k: int) -> tuple[np.ndarray, np.ndarray]:
-        """One message; again, and more thoroughly, if a walk or the cells it looked into found fewer than k."""
+        """Search for one message of queries.
+
+        The search is repeated with more effort if a walk or the searched cells gave fewer than k rows.
+        """
         for thorough in (False, True):
             with report_milvus_errors(self.location):
                 found = self.client.search(
@@ -160,18 +176,24 @@ class MilvusIndex(Index):
         return {"metric_type": _get_metric_type(self.metric), "params": params[self.index_type]}
 
     def describe_rows(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
+        """Describe rows as dict(name, row, label), with text or path."""
         return [format_row(_unpack_row(record), record["id"]) for record in self._read_records(rows, ["name", "row_json"])]
 
     def read_thumbnails(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[bytes | None]:
+        """Return PNG files of rows that are images without a file."""
         found = [_unpack_row(record)["picture"] for record in self._read_records(rows, ["name", "row_json"])]
         return [None if picture is None else base64.b64decode(picture) for picture in found]
 
     def read_vectors(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> Float32[np.ndarray, "n d"]:
+        """Return the stored vectors of rows."""
         found = [record["vector"] for record in self._read_records(rows, ["vector"])]
         return np.array(found, dtype=np.float32).reshape(len(found), self.dim)
 
     def _read_records(self, rows: Sequence[int] | Int64[np.ndarray, " n"], fields: list[str]) -> list[dict[str, Any]]:
-        """In the order of `rows`; Milvus answers in its own."""
+        """Read the records of rows, in the order of `rows`.
+
+        Milvus returns them in its own order.
+        """
         asked = [int(row) for row in rows]
         found: dict[int, dict[str, Any]] = {}
         for start in range(0, len(asked), ROWS_PER_MESSAGE):
@@ -180,11 +202,14 @@ class MilvusIndex(Index):
             found |= {record["id"]: record for record in part}
         for row in asked:
             if row not in found:
-                self.resolve_row(row)  # says what is the matter
+                self.resolve_row(row)  # raises an error with the reason
         return [found[row] for row in asked]
 
     def _add(self, vectors: Float32[np.ndarray, "n d"], row_table: RowTable, rows: Int64[np.ndarray, " n"]) -> None:
-        """Numbers are taken before they are used: nobody else gets them, even if this is interrupted."""
+        """Add vectors after reserving their row numbers.
+
+        No other process gets these numbers, even if the addition is interrupted.
+        """
         span = [int(rows[0]), int(rows[-1])]
         with report_milvus_errors(self.location):
             self._write_state(next_row=span[1] + 1, adding=span)
@@ -221,7 +246,7 @@ class MilvusIndex(Index):
 
 
 def check_new_store(name: str, overwrite: bool = False) -> None:
-    """A store that an index may be built in."""
+    """Check that an index can be built in a store."""
     store = parse_milvus_store(name)
     if store.is_file:
         folder = os.path.dirname(os.path.abspath(store.uri))
@@ -242,7 +267,10 @@ def check_new_store(name: str, overwrite: bool = False) -> None:
 
 
 def _get_milvus_index_type(state: dict[str, Any]) -> tuple[str, dict[str, int]]:
-    """Milvus' name of a kind of search, and its settings: those of `nearfar.index.faiss_engines`."""
+    """Return Milvus' name of an index type, and its settings.
+
+    The settings are those of `nearfar.index.faiss_engines`.
+    """
     known = {
         "exact": ("FLAT", {}),
         "hnsw": ("HNSW", {"M": HNSW_LINKS, "efConstruction": HNSW_BUILD_CANDIDATES}),
@@ -256,7 +284,7 @@ def _get_metric_type(metric: Metric) -> str:
 
 
 def _pack_row(item: dict[str, Any]) -> str:
-    """Everything of an item but its name, as ASCII."""
+    """Encode a row without its name as ASCII JSON."""
     picture, path, text = item["picture"], item["path"], item["text"]
     return json.dumps(
         {
@@ -274,5 +302,5 @@ def _unpack_row(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quote_filter_string(text: str) -> str:
-    """A string of Milvus' filter language."""
+    """Quote a string for Milvus' filter language."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -1,4 +1,7 @@
-"""Which model the vectors of an index came from: vectors of two models must never meet."""
+"""Identity of the model that encoded the vectors of an index.
+
+Vectors of two models are not comparable and must not be mixed.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,25 @@ from nearfar.train.user_recipes import TrustedRecipes
 
 @dataclasses.dataclass(frozen=True)
 class ModelIdentity:
-    """A run, by name and by content."""
+    """Identity of a model: path of its run folder and fingerprint of its content."""
 
     run: str
-    """The path of its folder, as it was given; empty for a model that has none."""
+    """Path of the run folder, as the user gave it. Empty for a model without a folder."""
     fingerprint: str
-    """Hash of weights and configuration: the same wherever the run lies."""
+    """Hash of weights and configuration, independent of the path."""
 
     def load(self, run: str | os.PathLike | None, device: str, recipe: TrustedRecipes, index_name: str) -> Model:
-        """The run, checked to be the one; `run`: where it lies now. `index` is named in errors."""
+        """Load the model and check its fingerprint.
+
+        Args:
+            run: Present path of the run folder, if it was moved.
+            device: Device of the model.
+            recipe: File or class of a custom recipe.
+            index_name: Name of the index in error messages.
+
+        Raises:
+            NearfarError: The model was never saved, the run folder is missing, or it holds another model.
+        """
         path = os.fspath(run or self.run)
         if not path:
             raise NearfarError(f"{index_name} was built with a model that was never saved: hand in vectors, or build it from a run")
@@ -39,13 +52,19 @@ class ModelIdentity:
 
 
 def identify_model(model: Model, run: str | os.PathLike | None = None) -> ModelIdentity:
-    """`run`: the path as the user gave it; by default that of its folder."""
+    """Identify a model by its run folder and fingerprint.
+
+    `run` is the path as the user gave it. The default is the path of the model's run folder.
+    """
     path = run or (model.run_folder.path if model.run_folder else "")
     return ModelIdentity(os.fspath(path), compute_fingerprint(model))
 
 
 def compute_fingerprint(model: Model) -> str:
-    """A hash of everything that decides about a vector: recipe, encoder, sizes, tokenizer, every tensor of the net."""
+    """Compute a hash of everything that a vector depends on.
+
+    It covers recipe, encoder, sizes, tokenizer and every tensor of the net.
+    """
     stored_config = {
         "recipe": type(model.recipe).__name__,
         "hyperparameters": dataclasses.asdict(model.recipe),

@@ -1,4 +1,4 @@
-"""Reading: the span of a passage that answers a question, by a run of the recipe `dpr-reader`."""
+"""Reader that marks the answer to a question in a passage, with a run of `dpr-reader`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ from nearfar.data.questions.question_passage_pairs import TokenizedPairs, tokeni
 from nearfar.train.model import Model
 
 MAX_ANSWER_TOKENS = 30
-"""Tokens of an answer, at most."""
+"""Maximum number of tokens of an answer."""
 PASSAGES_PER_BATCH = 32
 
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a passage: its text, the letters from `start` to before `end`, and its log-probability within the passage."""
+    """Part of a passage that answers a question.
+
+    Attributes:
+        text: Text of the span.
+        start: Index of its first character.
+        end: Index after its last character.
+        score: Log-probability of the span within the passage.
+    """
 
     text: str
     start: int
@@ -30,13 +37,17 @@ class Span:
 
 @dataclass(frozen=True, eq=False)
 class PassageReader:
-    """Marks answers. `length`: tokens of question and passage together; more than the run was trained with is allowed."""
+    """Reader that marks answers in passages.
+
+    `max_length` is the number of tokens of question and passage together. It may be larger than in training.
+    """
 
     model: Model
     max_length: int
 
     @classmethod
     def from_model(cls, model: Model, max_length: int | None = None) -> PassageReader:
+        """Create a reader from a model of the recipe `dpr-reader`."""
         if not hasattr(model.recipe, "score_spans") or model.tokenizer is None:
             where = model.run_folder.path if model.run_folder else "this run"
             raise UsageError(f"{where} is no reader but {type(model.recipe).__name__}: train one with `nearfar fit dpr-reader`")
@@ -44,7 +55,11 @@ class PassageReader:
 
     @torch.no_grad()
     def read(self, questions: Sequence[str], passages: Sequence[str]) -> list[Span]:
-        """The best span of each passage for the question opposite it; empty where the passage has no token left."""
+        """Return the best span of each passage for its question.
+
+        The lists have the same length, and question i belongs to passage i. A span is empty if no token of
+        its passage fits.
+        """
         model, spans = self.model, []
         assert model.tokenizer is not None
         for start in range(0, len(questions), PASSAGES_PER_BATCH):
@@ -63,7 +78,17 @@ def find_best_spans(
     is_passage: Bool[Tensor, "n t"],
     max_tokens: int = MAX_ANSWER_TOKENS,
 ) -> tuple[Int64[Tensor, " n"], Int64[Tensor, " n"], Float[Tensor, " n"]]:
-    """First and last token of the span with the largest sum, no longer than `longest`, and that sum."""
+    """Find the span of each row with the largest sum of scores.
+
+    Args:
+        start_scores: Score of each token as the first one of the span (n, t).
+        end_scores: Score of each token as the last one of the span (n, t).
+        is_passage: True for tokens of the passage (n, t).
+        max_tokens: Maximum number of tokens of a span.
+
+    Returns:
+        First token, last token and sum of scores of each row (n,).
+    """
     n, t = start_scores.shape
     place = torch.arange(t, device=start_scores.device)
     ahead = place[None, :] - place[:, None]

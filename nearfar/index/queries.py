@@ -1,10 +1,11 @@
-"""From what a user asks for to a vector.
+"""Queries of users, converted to vectors.
 
 row:17, 17        a row of the index itself
 name:cat.png      the row of that name
--                 vectors on stdin: the bytes of a .npy, or JSON, one list of numbers a line
+-                 vectors on stdin: the bytes of a .npy, or JSON, one list of numbers per line
 a file            an image, a sound: anything that the run can encode
-other words       a text, for runs on texts or on images with captions; a word, for runs on words ("text:17" is the text 17)
+other words       a text, for runs on texts or on images with captions; a word, for runs on words
+                  ("text:17" is the text 17)
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ FILE_MODALITIES = {"image": "an image", "audio": "a sound"}
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """What was asked, as vectors, and how to show it."""
+    """Query as vectors, with its row, path or text for display."""
 
     vectors: Float[np.ndarray, "q d"]
     row: int | None = None
@@ -42,13 +43,22 @@ class SearchQuery:
 
     @property
     def title(self) -> str:
+        """Return a short description of the query."""
         if self.row is not None:
             return f"row {self.row}"
         return self.text or self.path or f"{len(self.vectors)} vector{'' if len(self.vectors) == 1 else 's'}"
 
 
 def read_query(query: str, index: Index, load_model: Callable[[], Model], stdin: BinaryIO | None = None) -> SearchQuery:
-    """`trained` is called only if something has to be encoded: rows and vectors need no model."""
+    """Convert a query of a user to vectors.
+
+    Args:
+        query: Query in one of the forms of this module.
+        index: Index to search.
+        load_model: Function that loads the model. It is called only for texts and files, because rows and
+            vectors need no model.
+        stdin: Input stream for the query "-". The default is the standard input.
+    """
     if query == "-":
         return SearchQuery(parse_vectors((stdin or sys.stdin.buffer).read()))
     if ROW_PATTERN.fullmatch(query) or query.startswith(NAME_PREFIX):
@@ -67,7 +77,11 @@ def read_query(query: str, index: Index, load_model: Callable[[], Model], stdin:
 
 
 def _encode_query(model: Model, samples: Any) -> Float[np.ndarray, "q d"]:
-    """A run that tells questions from passages (DPR) has a tower for each; an index holds passages."""
+    """Encode samples as query vectors.
+
+    A model with separate encoders for questions and passages (DPR) uses the one for questions, because the
+    index holds passages.
+    """
     if not hasattr(model.net, "question"):
         return model.encode(samples).numpy()
     parts = model.inputs.adapt(samples)
@@ -75,7 +89,11 @@ def _encode_query(model: Model, samples: Any) -> Float[np.ndarray, "q d"]:
 
 
 def parse_vectors(data: bytes) -> Float[np.ndarray, "q d"]:
-    """A .npy of one vector or a table, or lines of JSON: lists of numbers, or objects with "vector"."""
+    """Parse vectors from the bytes of stdin.
+
+    The data is a .npy of one vector or a table, or lines of JSON: lists of numbers, or objects with "vector".
+    Returns an array (q, d).
+    """
     if not data.strip():
         raise UsageError("no vectors came on stdin: send a .npy, or JSON, one list of numbers a line")
     found = _parse_npy(data) if data.startswith(b"\x93NUMPY") else _parse_lines(data)

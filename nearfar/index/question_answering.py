@@ -1,4 +1,4 @@
-"""Passages of an index that answer a question, with the answer marked by a reader."""
+"""Question answering: passages of an index, with the answer marked by a reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ logger = logging.getLogger("nearfar")
 
 @dataclass(frozen=True)
 class Passage:
-    """A passage that was found, and the best answer in it where a reader looked for one."""
+    """Retrieved passage with its best answer.
+
+    `span` is None without a reader.
+    """
 
     row: int
     name: str
@@ -37,7 +40,14 @@ class Passage:
 
 
 def open_retriever(index: Index, load_model: Callable[[], Model], mode: RetrievalMode = "hybrid", weight: float = 0.5) -> Retriever:
-    """What answers questions from an index. `trained` is called only if vectors are needed."""
+    """Create the retriever of an index.
+
+    Args:
+        index: Index of texts.
+        load_model: Function that loads the model. It is called only if the mode needs vectors.
+        mode: "hybrid", "dense" (vectors) or "words" (BM25).
+        weight: Weight of the vectors in a hybrid search, from 0 to 1.
+    """
     if mode == "dense":
         return DenseRetriever(load_model(), index)
     rows, texts = read_index_texts(index)
@@ -46,7 +56,10 @@ def open_retriever(index: Index, load_model: Callable[[], Model], mode: Retrieva
 
 
 def answer_question(question: str, index: Index, retriever: Retriever, k: int = 5, reader: PassageReader | None = None) -> list[Passage]:
-    """The k best passages, the best first; with a reader, the best span of each."""
+    """Return the k best passages for a question, the best first.
+
+    With a reader, each passage has its best span.
+    """
     hits = retriever.search([question], k)
     items = index.describe_rows(hits.rows[0])
     texts = [item.get("text") or "" for item in items]
@@ -55,11 +68,11 @@ def answer_question(question: str, index: Index, retriever: Retriever, k: int = 
     passages = [Passage(item["row"], item["name"], float(score), text, span) for item, score, text, span in found]
     return (
         [p for p in passages if p.score > 0] if isinstance(retriever, LexicalRetriever) else passages
-    )  # without a common word none is found
+    )  # passages without a common word are not results
 
 
 def read_index_texts(index: Index) -> tuple[np.ndarray, list[str]]:
-    """Every row that can be found, with its text."""
+    """Return the numbers and texts of all rows that are not deleted."""
     if not isinstance(index, LocalIndex):
         raise UsageError(f"a search by words reads all texts, which {index.location} keeps elsewhere: use --how dense")
     rows = np.setdiff1d(np.arange(index.next_row), index.deleted_rows)
@@ -70,7 +83,10 @@ def read_index_texts(index: Index) -> tuple[np.ndarray, list[str]]:
 
 
 def _get_bm25(index: Index, texts: list[str]) -> BM25:
-    """BM25 of the texts: kept beside the index, made anew when they have changed."""
+    """Return the BM25 index of the texts.
+
+    It is stored in the folder of the index, and is rebuilt when the texts have changed.
+    """
     folder = Path(index.location)
     if folder.is_dir():
         try:

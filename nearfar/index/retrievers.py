@@ -1,10 +1,12 @@
-"""One way to ask, whatever finds the passages: words (BM25), vectors, or both.
+"""Retrievers with one interface: words (BM25), vectors, or both.
 
-    Lexical(build_bm25(passages)).search(["who wrote it?"], k=10)      -> Hits: scores and rows, the best first
-    Dense(trained, index)                                              a question through its tower, passages from an index
-    Hybrid(lexical, dense, weight=0.5)                                 both lists, fused
+    LexicalRetriever(build_bm25(passages))         by words
+    DenseRetriever(model, index)                   by vectors: questions by the model, passages by the index
+    HybridRetriever(lexical, dense, weight=0.5)    both lists, fused
 
-Larger scores are better, always.
+`retriever.search(["who wrote it?"], k=10)` returns `Hits`: scores and rows, the best first.
+
+Larger scores are always better.
 """
 
 from __future__ import annotations
@@ -27,48 +29,61 @@ from nearfar.train.encode import encode_all
 from nearfar.train.model import Model
 
 FUSION_DEPTH = 100
-"""Passages that each retriever hands to a fusion."""
+"""Number of passages of each retriever that are fused."""
 RANK_OFFSET = 60
-"""Of reciprocal rank fusion: how little the first ranks differ (Cormack, Clarke & Büttcher, SIGIR 2009)."""
+"""Offset of reciprocal rank fusion (Cormack, Clarke & Büttcher, SIGIR 2009).
+
+With a larger offset, the first ranks differ less.
+"""
 
 
 class Retriever(ABC):
-    """Finds passages for questions."""
+    """Interface of retrievers, which find passages for questions."""
 
     @abstractmethod
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
-        """The k best passages of each question, the best first."""
+        """Return the k best passages of each question, the best first."""
 
 
 @dataclass(frozen=True, eq=False)
 class LexicalRetriever(Retriever):
-    """By the words that question and passage have in common. `rows`: the number of each passage, if they are not 0, 1, 2, …"""
+    """Retriever by the words that question and passage share.
+
+    `row_numbers` holds the row of each passage, if the rows are not 0, 1, 2, …
+    """
 
     bm25: BM25
     row_numbers: Int64[np.ndarray, " p"] | None = None
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
+        """Return the k best passages of each question, the best first."""
         hits = self.bm25.search(questions, k)
         return hits if self.row_numbers is None else Hits(hits.scores, self.row_numbers[hits.rows])
 
 
 @dataclass(frozen=True, eq=False)
 class DenseRetriever(Retriever):
-    """By vectors: of questions from the run's question tower (its encoder, where it has one tower), of passages from the index."""
+    """Retriever by vectors.
+
+    The question encoder of the model encodes the questions. A model without one uses its encoder. The
+    passages come from the index.
+    """
 
     model: Model
     index: Index
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
+        """Return the k best passages of each question, the best first."""
         hits = self.index.search(encode_questions(self.model, questions).numpy(), k)
         return Hits(-hits.scores, hits.rows) if self.index.metric == "l2" else hits
 
 
 @dataclass(frozen=True, eq=False)
 class HybridRetriever(Retriever):
-    """Two retrievers over the same rows, fused.
+    """Fusion of two retrievers over the same rows.
 
-    weight   share of the second retriever in the sum of standardised scores; None: reciprocal rank fusion, which has none
+    `weight` is the weight of the second retriever in the sum of standardized scores. None selects reciprocal
+    rank fusion, which has no weight.
     """
 
     first: Retriever
@@ -80,20 +95,30 @@ class HybridRetriever(Retriever):
             raise UsageError(f"the weight of a hybrid search is between 0 (words only) and 1 (vectors only), got {self.weight}")
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
+        """Return the k best passages of each question, the best first."""
         depth = max(k, FUSION_DEPTH)
         return fuse(self.first.search(questions, depth), self.second.search(questions, depth), self.weight, k)
 
 
 def encode_questions(model: Model, questions: Sequence[str]) -> Float[Tensor, "q d"]:
+    """Encode questions with the question encoder, or the only encoder, of a model."""
     (texts,) = model.inputs.adapt(list(questions))
     tower = "question" if hasattr(model.net, "question") else "encoder"
     return encode_all(model.recipe, model.net, texts, model.device, batch_size=64, tower=tower)
 
 
 def fuse(first: Hits, second: Hits, weight: float | None, k: int) -> Hits:
-    """One list a question out of two. A passage that only one of them found counts in the other as if it were the last there.
+    """Fuse two lists of passages for each question into one.
 
-    With a weight w: (1 - w) z_1 + w z_2, z the scores of a list, standardised; without: 1 / (60 + rank_1) + 1 / (60 + rank_2).
+    With a weight w, the score is (1 - w) z_1 + w z_2, where z are the standardized scores of a list. Without
+    a weight, the score is 1 / (60 + rank_1) + 1 / (60 + rank_2). A passage in only one list gets the last
+    score of the other list.
+
+    Args:
+        first: Hits of the first retriever.
+        second: Hits of the second retriever.
+        weight: Weight of the second retriever, None for reciprocal rank fusion.
+        k: Number of passages per question in the result.
     """
     parts = [_score_by_rank(hits) if weight is None else _standardize_scores(hits.scores) for hits in (first, second)]
     shares = (1.0, 1.0) if weight is None else (1 - weight, weight)
@@ -123,9 +148,16 @@ def _standardize_scores(scores: Float32[np.ndarray, "q k"]) -> Float32[np.ndarra
 
 
 def choose_hybrid_weight(first: Hits, second: Hits, questions: Questions, grid_steps: int = 20) -> float:
-    """The weight of a hybrid with the best mean reciprocal rank on these questions; of equal ones the nearest to one half.
+    """Choose the hybrid weight with the best mean reciprocal rank.
 
-    They must be questions that the dense retriever was not trained on: on its own training questions it looks better than it is.
+    Ties go to the weight nearest to one half. Use questions that the dense retriever was not trained on: its
+    scores on training questions are too good.
+
+    Args:
+        first: Hits of the lexical retriever.
+        second: Hits of the dense retriever.
+        questions: Questions with their correct passages.
+        grid_steps: Number of steps of the grid from 0 to 1.
     """
     tried = sorted(np.linspace(0, 1, grid_steps + 1).tolist(), key=lambda w: abs(w - 0.5))
     depth = max(first.rows.shape[1], second.rows.shape[1])
@@ -138,9 +170,10 @@ def choose_hybrid_weight(first: Hits, second: Hits, questions: Questions, grid_s
 
 
 def mine_hard_negatives(questions: Questions, retriever: Retriever, per_question: int = 1, depth: int = 50) -> list[tuple[int, ...]]:
-    """For each question the `count` best passages that do not answer it: neither marked as gold nor holding an accepted answer.
+    """Mine the `per_question` best passages that do not answer each question.
 
-    For `Questions.pairs`. The retriever must be one over the corpus of these questions.
+    A negative is neither marked as gold nor contains an accepted answer. The result is for `Questions.pairs`.
+    The retriever must search the corpus of these questions.
     """
     hits = retriever.search(questions.questions, min(depth, len(questions.passages)))
     lowered = [text.lower() for text in questions.passages]
@@ -153,7 +186,17 @@ def mine_hard_negatives(questions: Questions, retriever: Retriever, per_question
 
 
 def rank_candidates(candidates: Sequence[Sequence[int]], scores: Float[np.ndarray, "q p"]) -> Int64[np.ndarray, "q k"]:
-    """Each question's own candidates in the order of their scores, filled up with -1: a search within lists that somebody judged."""
+    """Rank the candidates of each question by their scores.
+
+    Use it to search within judged lists of candidates.
+
+    Args:
+        candidates: Passages of each question.
+        scores: Scores of all passages (q, p).
+
+    Returns:
+        Ranked candidates (q, k), padded with -1.
+    """
     width = max((len(rows) for rows in candidates), default=0)
     ranked = np.full((len(candidates), width), -1, dtype=np.int64)
     for i, rows in enumerate(candidates):
@@ -164,7 +207,10 @@ def rank_candidates(candidates: Sequence[Sequence[int]], scores: Float[np.ndarra
 
 
 def _require_finite_scores(scores: Float[np.ndarray, "q k"], name: str, first: int = 0) -> None:
-    """NaN has no place in an order. `first`: the number of the first question."""
+    """Raise an error for NaN or infinite scores, which have no rank.
+
+    `first` is the number of the first question.
+    """
     broken = np.flatnonzero(~np.isfinite(scores).all(1))
     if broken.size:
         raise NearfarError(f"{name}: question {first + broken[0]} has NaN or infinity among its scores. Did the training diverge?")

@@ -1,4 +1,4 @@
-"""What the rows of an index are: a table of names, labels and what shows them."""
+"""Table that describes the rows of an index: names, labels, texts, paths and thumbnails."""
 
 from __future__ import annotations
 
@@ -27,13 +27,16 @@ ROW_SCHEMA = pa.schema(
     ]
 )
 THUMBNAIL_SIDE_PIXELS = 96
-"""Pixels a side of a picture that is kept because there is no file to show."""
+"""Side length in pixels of a thumbnail, stored for images without a file."""
 IMAGES_PER_BATCH = 512
 
 
 @dataclass(frozen=True, eq=False)
 class RowTable:
-    """Rows of an index, in its order. Where a column does not apply, its values are missing."""
+    """Table of the rows of an index, in the same order.
+
+    Values of a column that does not apply are missing.
+    """
 
     arrow_table: pa.Table
 
@@ -46,11 +49,15 @@ class RowTable:
         paths: Sequence[str | os.PathLike | None] | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
     ) -> RowTable:
-        """names     what a person calls each item, and what `delete` takes
-        labels    names of classes
-        texts     items that are texts
-        paths     files that hold the items: images, sounds
-        pictures  PNG files of images that have none"""
+        """Build a table from columns.
+
+        Args:
+            names: Names of the rows, for users and for `delete`.
+            labels: Names of classes.
+            texts: Texts, for rows that are texts.
+            paths: Files of the rows, such as images and sounds.
+            thumbnails: PNG files of images without a file.
+        """
         columns = {
             "name": [_escape_surrogates(name) for name in names],
             "label": None if labels is None else [None if label is None else _escape_surrogates(label) for label in labels],
@@ -66,7 +73,10 @@ class RowTable:
 
     @classmethod
     def resolve(cls, row_table: RowTable | Sequence[str] | None, count: int, first_row: int = 0) -> RowTable:
-        """Items, or names of them, or nothing: then they are called by their rows, counted from `first`."""
+        """Return a table of `count` rows from a table, names or None.
+
+        None names the rows by their numbers, counted from `first_row`.
+        """
         if row_table is None:
             row_table = [f"row {first_row + i}" for i in range(count)]
         found = row_table if isinstance(row_table, RowTable) else cls.from_columns(list(row_table))
@@ -81,15 +91,19 @@ class RowTable:
         return RowTable(pa.concat_tables([self.arrow_table, more.arrow_table]).combine_chunks())
 
     def describe(self, rows: Sequence[int] | np.ndarray, row_numbers: Sequence[int] | np.ndarray | None = None) -> list[dict[str, Any]]:
-        """name, row, label, and text or path where there is one. `called`: the rows' numbers, if they differ from the positions."""
+        """Describe rows as dict(name, row, label), with text or path.
+
+        `row_numbers` holds the numbers of the rows, if they differ from the positions.
+        """
         taken = self.arrow_table.select(["name", "label", "text", "path"]).take(pa.array(rows, pa.int64())).to_pylist()
         return [format_row(found, int(row)) for found, row in zip(taken, rows if row_numbers is None else row_numbers, strict=True)]
 
     def read_thumbnails(self, rows: Sequence[int] | np.ndarray) -> list[bytes | None]:
+        """Return the thumbnails of rows as PNG files, None where there is none."""
         return self.arrow_table["picture"].take(pa.array(rows, pa.int64())).to_pylist()
 
     def find_rows_by_name(self, name: str) -> np.ndarray:
-        """All rows of this name, deleted ones too."""
+        """Return all rows with this name, deleted ones included."""
         return np.flatnonzero(
             pc.call_function("equal", [self.arrow_table["name"], pa.scalar(_escape_surrogates(name), pa.large_string())]).to_numpy(
                 zero_copy_only=False
@@ -97,15 +111,16 @@ class RowTable:
         )
 
     def blank_rows(self, rows: Sequence[int] | np.ndarray) -> RowTable:
-        """The same table in which nothing is known of some rows any more."""
+        """Return a copy of the table with all values of some rows removed."""
         gone = np.zeros(len(self), dtype=bool)
         gone[np.asarray(rows, dtype=np.int64)] = True
-        kept = pa.array(np.arange(len(self)), mask=gone)  # taken anew: a value that is only masked would still lie in the file
+        # Copied: a value that is only masked would stay in the file.
+        kept = pa.array(np.arange(len(self)), mask=gone)
         return RowTable(self.arrow_table.take(kept))
 
 
 def format_row(record: dict[str, Any], row: int) -> dict[str, Any]:
-    """A row of the table as users see it."""
+    """Format a record of the table for users."""
     item: dict[str, Any] = {"name": record["name"], "row": row, "label": record["label"]}
     if record["text"] is not None:
         item["text"] = record["text"]
@@ -119,12 +134,15 @@ def _build_column(values: Sequence[Any] | None, count: int, arrow_type: pa.DataT
 
 
 def _escape_surrogates(text: str) -> str:
-    """Halves of characters, as names of files may have them, written out: \\udce9."""
+    r"""Escape surrogates, which may occur in file names, as in \udce9."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def build_row_table(parts: Sequence[Any], progress: Callable[[int, int], None] | None = None) -> RowTable:
-    """The items of opened data of any modality, part after part. `progress` counts pictures that are drawn."""
+    """Build the table of loaded data of any modality, part after part.
+
+    `progress` counts thumbnails.
+    """
     made = [_build_part_table(part, progress) for part in parts]
     return made[0] if len(made) == 1 else RowTable(pa.concat_tables([items.arrow_table for items in made]).combine_chunks())
 
@@ -140,7 +158,10 @@ def _build_part_table(part: Any, progress: Callable[[int, int], None] | None) ->
 
 
 def _find_files(source: str, names: list[str]) -> list[Path] | None:
-    """The files that the names are relative to the source, or to nothing; None if they are no files."""
+    """Return the files of the names, relative to the source or to the working directory.
+
+    Returns None if the names are not files.
+    """
     for folder in (Path(source).expanduser(), Path()):
         if names and all((folder / name).is_file() for name in (names[0], names[-1])):
             return [(folder / name).absolute() for name in names]
@@ -158,7 +179,10 @@ def _render_thumbnails(images: Images, progress: Callable[[int, int], None] | No
 
 
 def _encode_png(pixels: np.ndarray) -> bytes:
-    """(c h w): one channel is grey, of more than three the first three count."""
+    """Encode an image (c, h, w) as a PNG thumbnail.
+
+    One channel is gray. Only the first three of more than three channels are used.
+    """
     image = Image.fromarray(pixels[0] if len(pixels) < 3 else np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
     image.thumbnail((THUMBNAIL_SIDE_PIXELS, THUMBNAIL_SIDE_PIXELS))
     file = io.BytesIO()

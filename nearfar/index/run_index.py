@@ -1,4 +1,4 @@
-"""From a run to answers, as functions: index what it encodes, add to that, ask it."""
+"""Functions that index the data of a run, add data and search."""
 
 from __future__ import annotations
 
@@ -34,13 +34,19 @@ def index_data(
     on_error: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> Index:
-    """Encode data with a run and build an index of them.
+    """Encode data with a run and build an index of its vectors.
 
-    run       a run folder, or a run already loaded
-    data      what `nearfar fit --data` takes
-    out       as for `nearfar.index.index_factory`, like metric and kind
-    recipe    the file, or the class, of a recipe that is not nearfar's own
-    on_error  "stop" at a broken sample or "skip" it; by default as the run was told
+    Args:
+        run: Run folder, or a loaded model.
+        data: Data as in `nearfar fit --data`.
+        out: Folder or store, as in `build_index`.
+        metric: Metric, as in `build_index`.
+        index_type: Type of the index, as in `build_index`.
+        overwrite: True to replace an existing index.
+        device: Device of the model.
+        recipe: File or class of a custom recipe.
+        on_error: "stop" at a broken sample or "skip" it. The default is the setting of the run.
+        progress: Function that reports progress.
     """
     if out is not None:
         check_index_target(out, overwrite)
@@ -51,13 +57,17 @@ def index_data(
 
 
 def add_data(index: Index, data: Any, model: Model | None = None, *, progress: ProgressCallback | None = None) -> np.ndarray:
-    """Encode more data with the model of an index and add them. Returns their rows."""
+    """Encode data with the model of an index and add the vectors. Returns their rows."""
     vectors, items = encode_data(model or index.load_model(), data, progress)
     return index.add(vectors.numpy(), items)
 
 
 def encode_data(model: Model, data: Any, progress: ProgressCallback | None = None) -> tuple[Float[Tensor, "n d"], RowTable]:
-    """Everything there is in some data, as vectors and items."""
+    """Encode all samples of some data.
+
+    Returns:
+        Vectors (n, d) and the table of their rows.
+    """
     parts = model.inputs.load_all(data, model.config, progress)
     warn_about_skipped(parts)
     return torch.cat([model.encode(part, progress=progress) for part in parts]), build_row_table(parts)
@@ -72,11 +82,19 @@ def search(
     device: str = "auto",
     recipe: TrustedRecipes = None,
 ) -> list[dict[str, Any]] | list[list[dict[str, Any]]]:
-    """The k nearest items, each as dict(score, name, row, label) with text or path where there is one; for a table of vectors a list
-    of such lists.
+    """Search an index for the k nearest rows.
 
-    query   a text, an image or a sound file, "row:17", a vector or a table of vectors
-    run     where the index's run lies now, if it was moved
+    Args:
+        index: Index, or its folder or store.
+        query: Text, image or sound file, "row:17", a vector (d,) or a table of vectors (q, d).
+        k: Number of rows.
+        run: Present path of the index's run folder, if it was moved.
+        device: Device of the model.
+        recipe: File or class of a custom recipe.
+
+    Returns:
+        Rows as dict(score, name, row, label), with text or path where there is one. For a table of vectors, a
+        list of such lists.
     """
     opened = index if isinstance(index, Index) else open_index(index)
     if isinstance(query, (str, os.PathLike)):
@@ -88,7 +106,7 @@ def search(
 
 
 def describe_hits(index: Index, hits: Hits) -> list[list[dict[str, Any]]]:
-    """What was found, for each query, in words."""
+    """Describe the hits of each query as a list of dicts."""
     items = index.describe_rows(hits.rows.reshape(-1))
     scored = [{"score": score, **item} for score, item in zip(hits.scores.reshape(-1).tolist(), items, strict=True)]
     k = hits.rows.shape[1]

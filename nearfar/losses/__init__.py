@@ -1,4 +1,8 @@
-"""Losses: functions of a score table (one value a row) or of embeddings (a scalar), and selections of negatives. One idea a file."""
+"""Loss functions and selections of candidates.
+
+A loss takes a score table and returns one value for each row, or takes embeddings and returns a scalar. Each
+module holds one idea.
+"""
 
 from nearfar.losses.align_uniform import align_uniform
 from nearfar.losses.amdim import amdim, local_global_info_nce

@@ -1,4 +1,4 @@
-"""Alignment and uniformity together, as an objective."""
+"""Alignment and uniformity combined in one loss."""
 
 from __future__ import annotations
 
@@ -16,11 +16,22 @@ def align_uniform(
     exponent: Number = 2.0,
     kernel_coefficient: Number = 2.0,
 ) -> Float[Tensor, ""]:
-    r"""\[ \mathcal L = \mathcal L_{\text{align}}(a, b; \alpha)
+    r"""Compute the weighted sum of the alignment and uniformity losses.
+
+    \[ \mathcal L = \mathcal L_{\text{align}}(a, b; \alpha)
                     + \tfrac\lambda2 \big[\mathcal L_{\text{unif}}(a; t) + \mathcal L_{\text{unif}}(b; t)\big] \]
 
-    Relations: either half alone fails: `alignment` collapses, `uniformity` forgets what is alike.
+    Args:
+        a: Embeddings of one view.
+        b: Embeddings of the other view, row by row.
+        uniformity_weight: Weight of the uniformity terms, \(\lambda\).
+        exponent: Exponent of the distances between positives, \(\alpha\).
+        kernel_coefficient: Coefficient of the Gaussian kernel, \(t\).
 
-    Reference: Wang, Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity, ICML 2020.
+    Relations: neither part works alone. With `alignment` alone the embedding collapses. `uniformity` alone
+    ignores which samples are alike.
+
+    Reference: Wang, Isola, Understanding Contrastive Representation Learning through Alignment and
+    Uniformity, ICML 2020.
     """
     return alignment(a, b, exponent) + uniformity_weight * (uniformity(a, kernel_coefficient) + uniformity(b, kernel_coefficient)) / 2

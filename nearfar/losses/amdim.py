@@ -1,4 +1,4 @@
-"""Local and global features of two views, at several scales (AMDIM)."""
+"""InfoNCE between global and local features of two views, at several scales (AMDIM)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,23 @@ from nearfar.scores import Scalar, Score, Scores, dot
 def local_global_info_nce(
     global_features: Float[Tensor, "n d"], local_features: Float[Tensor, "n l d"], temperature: Scalar = 1.0, score: Score = dot
 ) -> Float[Tensor, " n"]:
-    r"""The whole of one view finds each place of the other view of the same image among all places of other images:
+    r"""Compute InfoNCE between global features and another view's local features.
 
     \[ \ell_i = -\frac1l \sum_{p=1}^l \log \frac{e^{s(g_i, x_{ip})}}{e^{s(g_i, x_{ip})} + \sum_{j \ne i} \sum_{p'} e^{s(g_i, x_{jp'})}},
        \qquad s(g, x) = g^\top x / \tau \]
 
-    or by another `score`. Places of one's own image do not compete with each other. The paper's tau is \(\sqrt d\).
+    The global feature of one view is the query. Each place of the other view of the same image is a positive.
+    All places of other images are negatives. Places of the same image do not compete with each other. Another
+    `score` can replace the dot product. The paper's temperature is \(\sqrt d\).
 
-    Shapes: `local` holds l places for each of n images; gives `(n,)`, 0 for a single image.
+    Shapes: `local_features` holds l places for each of n images. Returns `(n,)`, 0 for a single image.
 
-    Relations: Deep InfoMax compares within one view; CPC has steps of time for places. With l = 1 it is `info_nce` on `pairs`.
+    Relations: Deep InfoMax compares within one view. CPC has time steps instead of places. With l = 1 the
+    loss equals `info_nce` on `Scores.from_pairs(global_features, local_features[:, 0])`, with the same score
+    and temperature.
 
-    Reference: Bachman, Hjelm, Buchwalter, Learning Representations by Maximizing Mutual Information Across Views, NeurIPS 2019.
+    Reference: Bachman, Hjelm, Buchwalter, Learning Representations by Maximizing Mutual Information Across
+    Views, NeurIPS 2019.
     """
     check_rows(global_features=global_features, local_features=local_features)
     n, places = local_features.shape[:2]
@@ -39,5 +44,8 @@ def local_global_info_nce(
 def amdim(
     global_features: Float[Tensor, "n d"], *local_features: Float[Tensor, "n _ d"], temperature: Scalar = 1.0, score: Score = dot
 ) -> Float[Tensor, ""]:
-    """The sum of `local_global` over scales, averaged over images: AMDIM. Add the same with the views exchanged."""
+    """Compute the AMDIM loss: `local_global_info_nce` summed over scales.
+
+    Each scale is averaged over images. For the symmetric loss, add the same loss with the views exchanged.
+    """
     return torch.stack([local_global_info_nce(global_features, local, temperature, score).mean() for local in local_features]).sum()

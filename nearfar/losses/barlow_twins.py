@@ -1,4 +1,4 @@
-"""Barlow Twins: features should agree between views and not with each other."""
+"""Barlow Twins: features agree between views and are uncorrelated with each other."""
 
 from __future__ import annotations
 
@@ -13,17 +13,24 @@ from nearfar.scores import Number
 def barlow_twins(
     z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], redundancy_weight: Number = 5e-3, eps: Number = 1e-5
 ) -> Float[Tensor, ""]:
-    r"""The cross-correlation of the two views' features should be the identity:
+    r"""Compute the weighted squared distance of the cross-correlation to the identity.
 
     \[ \mathcal L = \sum_i (1 - C_{ii})^2 + \lambda \sum_i \sum_{j \ne i} C_{ij}^2, \qquad
        C_{ij} = \frac1n \sum_b \hat z^0_{bi}\, \hat z^1_{bj} \]
 
-    where \(\hat z\) is centred over the batch and divided by \(\sqrt{\text{variance} + \epsilon}\). Without the
-    centring C would be a matrix of cosines, in which any feature with a mean looks redundant.
+    Here \(\hat z\) is centered over the batch and divided by \(\sqrt{\text{variance} + \epsilon}\). Without
+    centering, C would be a matrix of cosines, and every feature with a nonzero mean would look redundant.
 
-    Requirements: more than one row; of a single one every feature is constant, C = 0 and the loss is d.
+    Args:
+        z0: Embeddings of the first view.
+        z1: Embeddings of the second view.
+        redundancy_weight: Weight of the off-diagonal terms, \(\lambda\).
+        eps: Constant added to the variance, \(\epsilon\).
 
-    Relations: no negatives and no asymmetry; a d x d table where InfoNCE has an n x n one.
+    Requirements: more than one row. With a single row every feature is constant, C = 0, and the loss is d.
+
+    Relations: the loss has no negatives and no asymmetry. It uses a d x d table where InfoNCE uses an n x n
+    table.
 
     Reference: Zbontar et al., Barlow Twins: Self-Supervised Learning via Redundancy Reduction, ICML 2021.
     """

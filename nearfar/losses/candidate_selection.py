@@ -1,4 +1,4 @@
-"""A table with other candidates: negatives that were chosen or made, positives that were chosen."""
+"""Score tables with selected or added candidates."""
 
 from __future__ import annotations
 
@@ -15,21 +15,35 @@ from nearfar.scores.table import ENTRIES_PER_BLOCK
 
 
 def select_negatives(S: Scores, columns: Int[Tensor, "n k"]) -> Scores:
-    """The table in which row i has the negatives `columns[i]` instead of all; positives and private candidates stay.
+    """Replace the shared negatives of each row with selected columns.
 
-    `columns` are numbers of shared columns, as `hardest_negatives` and its like return them; -1 stands for nobody.
+    Row i keeps only the negatives `columns[i]`. Positives and private candidates stay.
+
+    Args:
+        S: Table of scores.
+        columns: Indices of shared columns, as `mine_hardest_negatives` and the other mining functions return
+            them. -1 stands for no candidate.
     """
     nowhere = columns.new_zeros(len(S))
-    kept = replace(S, row_skip=nowhere, col_skip=columns.new_zeros(len(S.key)))  # equal everywhere: whoever is not positive is out
-    if S.row_id is None:  # no shared positives either: one column, skipped, is enough
+    # The skip ids are equal everywhere, so every candidate that is not positive is skipped.
+    kept = replace(S, row_skip=nowhere, col_skip=columns.new_zeros(len(S.key)))
+    if S.row_id is None:  # no shared positives either: one skipped column is enough
         kept = replace(kept, key=S.key[:1], col_skip=nowhere.new_zeros(len(S.key[:1])))
     return _append_own_scores(kept, _score_columns(S, columns), torch.where(columns < 0, 0, -1))
 
 
 def select_positives(S: Scores, columns: Int[Tensor, "n k"]) -> Scores:
-    """The table in which row i has the positives `columns[i]`; its other positives are no candidates, its negatives stay.
+    """Replace the positives of each row with selected columns.
 
-    The target neighbours of `lmnn`; with `nearest_positives(S, 1)`, easy positive mining.
+    Row i keeps only the positives `columns[i]`. Its other positives are skipped. Its negatives stay. Use it
+    for the target neighbors of `lmnn`, or with `mine_nearest_positives(S, 1)` for easy positive mining.
+
+    Args:
+        S: Table of scores that skips no candidates yet.
+        columns: Indices of shared columns. -1 stands for no candidate.
+
+    Raises:
+        UsageError: The table already skips candidates.
     """
     if S.row_skip is not None:
         raise UsageError("select_positives: the table already skips candidates, and a table skips by one set of ids only")
@@ -38,9 +52,10 @@ def select_positives(S: Scores, columns: Int[Tensor, "n k"]) -> Scores:
 
 
 def add_negatives(S: Scores, candidates: Float[Tensor, "n k ..."]) -> Scores:
-    """The table with k more negatives for each row, which are nobody else's: mixed ones (`mix_negatives`), mined passages.
+    """Add k private negatives to each row.
 
-    A candidate of zeros is nobody: a way to give rows different numbers of them.
+    The negatives of a row are negatives of this row only. Examples are mixed negatives (`mix_negatives`) and
+    mined passages. A candidate of zeros is ignored, so rows can have different numbers of negatives.
     """
     n, k = candidates.shape[:2]
     ready = S.score.prepare_vectors(candidates.flatten(0, 1)).unflatten(0, (n, k))
@@ -60,7 +75,11 @@ def _score_columns(S: Scores, columns: Tensor) -> Tensor:
 
 
 def _score_rows(S: Scores, vectors_of: Callable[..., Tensor], listed: Tensor, shared: tuple[Tensor, ...]) -> Tensor:
-    """Scores, before scale and bias, of each row with its k listed candidates: in blocks, for the vectors are n k d numbers."""
+    """Compute the scores of each row with its k listed candidates.
+
+    The scores are before scale and bias. The computation runs in blocks, because the candidates' vectors hold
+    n k d numbers.
+    """
     k = listed.shape[1]
 
     def of_block(query: Tensor, listed: Tensor, *others: Tensor) -> Tensor:

@@ -12,17 +12,23 @@ from nearfar.scores.shortcuts import fast_symmetric_cross_entropy
 
 
 def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score: Score = cosine) -> Float[Tensor, ""]:
-    r"""Every a finds its b and every b its a:
+    r"""Compute InfoNCE from `a` to `b` and from `b` to `a`.
 
     \[ \mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ij}}}
                                                 + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right], \qquad
        s_{ij} = \text{scale} \cdot \cos(a_i, b_j) \]
 
-    `scale` is 1 / temperature, usually the exponential of a learned number. `score=unit_dot` for vectors that are normalised already.
+    Args:
+        a: Embeddings of one modality.
+        b: Embeddings of the other modality. Row i is the positive of row i of `a`.
+        scale: 1 / temperature, usually the exponential of a learned number.
+        score: Score of a pair. Use `unit_dot` for vectors that are already normalized.
 
-    Relations: the mean of `info_nce(S)` and `info_nce(S.T)`, from one table. `sigmoid` judges each pair alone.
+    Relations: the mean of `info_nce(S)` and `info_nce(S.T)`, from one table. `sigmoid` classifies each pair
+    on its own.
 
-    Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
+    Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision,
+    ICML 2021.
     """
     check_rows(a=a, b=b)
     check_positive(scale=scale)
@@ -32,5 +38,6 @@ def clip(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], scale: Scalar, score:
     known = fast_symmetric_cross_entropy(S)
     if known is not None:
         return known
-    (rows, pos), (columns, _) = S.row_and_column_stats(Scores.all_lse, Scores.pos_sum)  # each row, each column has one positive
+    # Each row and each column has one positive.
+    (rows, pos), (columns, _) = S.row_and_column_stats(Scores.all_lse, Scores.pos_sum)
     return ((rows + columns) / 2 - pos).mean()

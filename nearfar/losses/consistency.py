@@ -1,4 +1,4 @@
-"""Consistency: a classifier says the same of a sample and of its augmented copies."""
+"""Consistency losses: a classifier predicts the same for a sample and its augmented copies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from nearfar.scores import Number
 
 
 def js_divergence(*logits: Float[Tensor, "n c"]) -> Float[Tensor, " n"]:
-    r"""The Jensen-Shannon divergence of several predictions: \(\frac1v \sum_a \text{KL}(p_a \,\|\, \bar p)\) with \(\bar p\) their mean.
+    r"""Compute the Jensen-Shannon divergence of several predictions.
 
-    Shapes: v tables of logits give `(n,)`, between 0 (all agree) and log v.
+    It is \(\frac1v \sum_a \text{KL}(p_a \,\|\, \bar p)\) with \(\bar p\) their mean.
+
+    Shapes: v tensors of logits `(n, c)` give `(n,)`, between 0 (all agree) and log v.
     """
     if not logits:
         raise UsageError("js_divergence: at least one table of logits is needed")
@@ -34,15 +36,25 @@ def cutoff_consistency(
     augmented_weight: Number = 1.0,
     consistency_weight: Number = 1.0,
 ) -> Float[Tensor, ""]:
-    r"""\[ \mathcal L = \text{CE}(p, y) + \alpha \sum_{a=1}^v \text{CE}(p_a, y) + \beta\, \text{JS}(p, p_1, \dots, p_v) \]
+    r"""Compute the supervised and consistency losses of Cutoff augmentation.
 
-    with \(p_a\) the predictions on copies from which tokens, features or a span were cut off. The consensus term is
-    the Jensen-Shannon divergence, symmetric and bounded, not a KL divergence from one to another.
+    \[ \mathcal L = \text{CE}(p, y) + \alpha \sum_{a=1}^v \text{CE}(p_a, y) + \beta\, \text{JS}(p, p_1, \dots, p_v) \]
 
-    Requirements: labels may be -1 (unknown): such rows take part in the consensus only.
+    Here \(p_a\) are the predictions for copies from which tokens, features or a span were cut off. The
+    consistency term is the Jensen-Shannon divergence. Unlike a KL divergence from one prediction to another,
+    it is symmetric and bounded.
 
-    Reference: Shen et al., A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language Understanding and Generation,
-    arXiv:2009.13818.
+    Args:
+        logits: Logits of the samples.
+        augmented_logits: Logits of v augmented copies of each sample.
+        labels: Class labels, -1 if unknown.
+        augmented_weight: Weight of the cross-entropy of the copies, \(\alpha\).
+        consistency_weight: Weight of the Jensen-Shannon divergence, \(\beta\).
+
+    Requirements: rows with label -1 (unknown) take part in the consistency term only.
+
+    Reference: Shen et al., A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language
+    Understanding and Generation, arXiv:2009.13818.
     """
     supervised = cross_entropy(logits, labels) + augmented_weight * sum(cross_entropy(c, labels) for c in augmented_logits)
     return supervised + consistency_weight * js_divergence(logits, *augmented_logits).mean()
@@ -51,12 +63,19 @@ def cutoff_consistency(
 def uda(
     logits: Float[Tensor, "n c"], augmented_logits: Float[Tensor, "n c"], temperature: Number = 1.0, confidence_threshold: Number = 0.0
 ) -> Float[Tensor, ""]:
-    r"""\[ \mathcal L = \frac1n \sum_i \text{KL}\big(\operatorname{sg} p(\cdot \mid x_i) \,\|\, p(\cdot \mid \tilde x_i)\big) \]
+    r"""Compute the UDA consistency loss of unlabeled samples.
 
-    of unlabelled samples. What is said of the sample itself is the target: it gets no gradient, is sharpened by
-    tau < 1, and where its largest probability is below `confidence` the row counts as 0.
+    \[ \mathcal L = \frac1n \sum_i \text{KL}\big(\operatorname{sg} p(\cdot \mid x_i) \,\|\, p(\cdot \mid \tilde x_i)\big) \]
 
-    Relations: added to a supervised loss; `js_divergence` treats all copies alike.
+    The prediction for the original sample is the target and gets no gradient.
+
+    Args:
+        logits: Logits of the original samples.
+        augmented_logits: Logits of the augmented samples.
+        temperature: Temperature of the target. Values below 1 sharpen it.
+        confidence_threshold: Rows whose largest target probability is below this value count as 0.
+
+    Relations: UDA adds this to a supervised loss. `js_divergence` treats all copies alike.
 
     Reference: Xie et al., Unsupervised Data Augmentation for Consistency Training, NeurIPS 2020.
     """

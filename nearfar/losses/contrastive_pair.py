@@ -1,4 +1,4 @@
-"""Pair losses: two things that are alike lie together, two that are not lie a margin apart."""
+"""Contrastive pair losses: positive pairs lie close together, negative pairs at least a margin apart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from nearfar.scores.constructors import ScoreLike
 def build_pair_scores(
     a: Float[Tensor, "n ..."], b: Float[Tensor, "n ..."], is_positive: Bool[Tensor, " n"], score: ScoreLike = euclidean
 ) -> Scores:
-    """The table of single pairs: row i has one candidate, b_i, which is positive where `same` and negative elsewhere."""
+    """Build a table of single pairs from two batches of vectors.
+
+    Row i has one candidate, `b[i]`. It is positive where `is_positive` is true and negative elsewhere.
+    """
     check_rows(a=a, b=b)
     check_masks((len(a),), is_positive=is_positive)
     score = as_score(score)
@@ -26,17 +29,22 @@ def build_pair_scores(
 
 
 def contrastive_pair(S: Scores, margin: Number = 1.0) -> Float[Tensor, " n"]:
-    r"""The contrastive loss of distances \(D = -s\), the hinge squared:
+    r"""Compute the contrastive loss of distances with a squared hinge.
+
+    With \(D = -s\),
 
     \[ \ell_i = \frac{1}{|P_i| + |N_i|} \Big( \sum_{p \in P_i} D_{ip}^2 + \sum_{j \in N_i} \max(0,\, m - D_{ij})^2 \Big) \]
 
-    Shapes: `pair(judged(a, b, same))` is the loss of each pair; `pair(labelled(z, y, score=euclidean))` the mean over
-    each row's candidates. `(n,)`; take the mean. 0 for a row without candidates.
+    Shapes: `(n,)`; take the mean. `contrastive_pair(build_pair_scores(a, b, is_positive))` is the loss of
+    each pair. `contrastive_pair(Scores.from_labels(z, labels, score=euclidean))` is the mean over each row's
+    candidates. A row without candidates has loss 0.
 
-    Requirements: scores are minus distances. Two negatives that coincide have no direction to part in: no gradient.
+    Requirements: scores are minus distances. Two negatives that coincide have no direction to separate in, so
+    they get no gradient.
 
-    Relations: the push fades out towards the margin, while that of `pair_of_squares` ends there at full strength. A
-    pair is judged alone; `triplet` compares two. Often credited to Chopra et al. 2005, whose loss had an exponential.
+    Relations: the push becomes weaker towards the margin. The push of `contrastive_pair_squared` ends there
+    at full strength. Each pair has its own loss, while `triplet` compares two pairs. The loss is often
+    credited to Chopra et al. 2005, whose loss had an exponential.
 
     Reference: Hadsell, Chopra, LeCun, Dimensionality Reduction by Learning an Invariant Mapping, CVPR 2006.
     """
@@ -45,16 +53,21 @@ def contrastive_pair(S: Scores, margin: Number = 1.0) -> Float[Tensor, " n"]:
 
 
 def contrastive_pair_squared(S: Scores, margin: Number = 1.0) -> Float[Tensor, " n"]:
-    r"""The pair loss on squared distances \(D^2 = -s\), the square inside the hinge:
+    r"""Compute the contrastive loss of squared distances.
+
+    The square is inside the hinge. With \(D^2 = -s\),
 
     \[ \ell_i = \frac{1}{|P_i| + |N_i|} \Big( \sum_{p \in P_i} D_{ip}^2 + \sum_{j \in N_i} \max(0,\, m - D_{ij}^2) \Big) \]
 
-    Shapes and requirements: as `pair`, on a table of minus *squared* distances: `score=squared_euclidean`.
+    Shapes and requirements: as `contrastive_pair`, on a table of minus *squared* distances:
+    `score=squared_euclidean`.
 
-    Relations: not `pair` in other letters: they share neither value nor gradient, and the margin is one of squares here.
-    With one positive and one negative a row it is half of C-SWM's `energy_hinge`.
+    Relations: this is not `contrastive_pair` in another notation. The two differ in value and gradient, and
+    the margin here is a squared distance. With one positive and one negative in each row the loss is half of
+    C-SWM's `energy_hinge`.
 
-    Reference: Le-Khac, Healy, Smeaton, Contrastive Representation Learning: A Framework and Review, IEEE Access 2020, eq. 2.
+    Reference: Le-Khac, Healy, Smeaton, Contrastive Representation Learning: A Framework and Review, IEEE
+    Access 2020, eq. 2.
     """
     check_distances(S, "contrastive_pair_squared")
     return _mean_over_candidates(S, torch.neg, lambda s: F.relu(margin + s))

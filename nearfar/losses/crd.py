@@ -1,4 +1,4 @@
-"""Contrastive representation distillation: the student's vector of a sample finds the teacher's."""
+"""Contrastive representation distillation (CRD): student vectors match the teacher's vectors."""
 
 from __future__ import annotations
 
@@ -20,17 +20,28 @@ def crd(
     num_samples: int,
     temperature: Scalar = 0.07,
 ) -> Float[Tensor, " n"]:
-    r"""Is it the teacher's vector of the same sample (T, S) or of another, of which there are m for each?
+    r"""Compute the CRD loss of each student vector.
+
+    The loss is a binary classification: is a teacher vector from the same sample, or is it one of m vectors
+    of other samples?
 
     \[ \ell_i = -\log h(t_i, s_i) - \sum_{j=1}^m \log(1 - h(t_j, s_i)), \qquad
        h(t, s) = \frac{e^{\cos(t, s) / \tau}}{e^{\cos(t, s) / \tau} + m / M} \]
 
-    with M = `total` samples in the data and `against` m remembered vectors of the teacher.
+    Here M is `num_samples`.
 
-    Requirements: both sides already projected to one width. The teacher's side may be swapped for the
-    student's, `crd(teacher, student, …)`; the authors add the two.
+    Args:
+        student: Vectors of the student.
+        teacher: Vectors of the teacher for the same samples.
+        negatives: m stored teacher vectors of other samples.
+        num_samples: Number of samples in the dataset, M.
+        temperature: Temperature of the cosines.
 
-    Relations: `binary_nce` whose noise has density 1/M; `instance_nce` with Z = 1 and another network's memory.
+    Requirements: both sides are already projected to the same width. The two sides may be exchanged,
+    `crd(teacher, student, …)`. The authors add both losses.
+
+    Relations: `binary_nce` with noise of density 1/M. `instance_nce` with Z = 1 and the memory of another
+    network.
 
     Reference: Tian, Krishnan, Isola, Contrastive Representation Distillation, ICLR 2020.
     """

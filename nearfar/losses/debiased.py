@@ -1,4 +1,4 @@
-"""InfoNCE whose negatives are corrected for the positives among them, and weighted by how hard they are."""
+"""InfoNCE corrected for false negatives, with optional weights for hard negatives."""
 
 from __future__ import annotations
 
@@ -14,20 +14,29 @@ from nearfar.scores import Number, Scores
 
 
 def debiased(S: Scores, false_negative_share: Number = 0.1) -> Float[Tensor, " n"]:
-    r"""Unlabelled negatives come from the data, a share \(\eta\) of which is alike; that share is subtracted:
+    r"""Compute InfoNCE corrected for false negatives.
+
+    Unlabeled negatives are drawn from the data, so a share \(\eta\) of them is actually positive. The loss
+    subtracts this share:
 
     \[ \ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \qquad
        g_i = \max\left\{ \frac{1}{1 - \eta} \Big( \tfrac1N \sum_{j \in N_i} e^{s_{ij}}
                                                   - \tfrac{\eta}{M} \sum_{p \in P_i} e^{s_{ip}} \Big),\; e^{s_{\min}} \right\} \]
 
-    with N negatives, M positives, \(e^{s_i^+}\) the positives' mean, and \(s_{\min} = -1/\tau\) the lowest score
-    there is. Scores are cosines over the temperature in all places, the floor included.
+    There are N negatives and M positives. \(e^{s_i^+}\) is the mean over the positives, and
+    \(s_{\min} = -1/\tau\) is the lowest possible score. Scores are cosines divided by the temperature
+    everywhere, also in the floor.
 
-    Shapes: a table of n rows gives `(n,)`; 0 for rows without positives or without negatives.
+    Args:
+        S: Table of cosines divided by the temperature.
+        false_negative_share: Share of positives among the negatives, \(\eta\).
 
-    Requirements: a score that is bounded from below, which is cosine.
+    Shapes: a table of n rows gives `(n,)`. Rows without positives or without negatives have loss 0.
 
-    Relations: eta = 0 is `info_nce` (for one positive); `hard_negative` with beta = 0 is this.
+    Requirements: a score with a lower bound, such as cosine.
+
+    Relations: with `false_negative_share=0` this is `info_nce` (for one positive). `hard_negative` with
+    `hardness=0` is this loss.
 
     Reference: Chuang et al., Debiased Contrastive Learning, NeurIPS 2020.
     """
@@ -37,17 +46,23 @@ def debiased(S: Scores, false_negative_share: Number = 0.1) -> Float[Tensor, " n
 
 
 def hard_negative(S: Scores, false_negative_share: Number = 0.1, hardness: Number = 1.0) -> Float[Tensor, " n"]:
-    r"""`debiased`, with negatives drawn from \(q_\beta(x^-) \propto e^{\beta s}\, p(x^-)\): harder ones count more.
+    r"""Compute `debiased` with larger weights for harder negatives.
 
-    Importance sampling replaces the two means in \(g\), each over its own distribution:
+    Negatives are drawn from \(q_\beta(x^-) \propto e^{\beta s}\, p(x^-)\). Importance sampling replaces the
+    two means in \(g\), each over its own distribution:
 
     \[ \mathbb E_{u \sim q_\beta}[e^{s_u}] = \frac{\mathbb E_{p}[e^{(1 + \beta) s_u}]}{\mathbb E_{p}[e^{\beta s_u}]}, \qquad
        \mathbb E_{v \sim q_\beta^+}[e^{s_v}] = \frac{\mathbb E_{p^+}[e^{(1 + \beta) s_v}]}{\mathbb E_{p^+}[e^{\beta s_v}]} \]
 
-    estimated over the row's negatives and over its positives. beta acts on the scores as they are, temperature
-    included. The weights carry gradient: an easy negative that comes nearer takes weight from the hard ones.
+    The means are estimated over the row's negatives and over its positives. The weights carry a gradient: an
+    easy negative that moves closer takes weight from the hard ones.
 
-    Shapes and requirements: as `debiased`; beta >= 0.
+    Args:
+        S: Table of cosines divided by the temperature.
+        false_negative_share: Share of positives among the negatives.
+        hardness: Exponent \(\beta\), at least 0. It multiplies the scores as they are, temperature included.
+
+    Shapes and requirements: as `debiased`.
 
     Reference: Robinson et al., Contrastive Learning with Hard Negative Samples, ICLR 2021.
     """
@@ -68,15 +83,26 @@ def _debias(
     floor: Float[Tensor, ""],
     false_negative_share: Number,
 ) -> Float[Tensor, " n"]:
-    """log(1 + N g / e^s+) from the logarithms of the means of e^s: of positives, of what counts as alike, of what was drawn."""
+    """Compute log(1 + N g / e^s+) from logarithms of means of e^s.
+
+    Args:
+        positive: Logarithm of the mean over the positives.
+        alike: Logarithm of the mean that estimates the false negatives.
+        drawn: Logarithm of the mean over the drawn negatives.
+        pos_count: Number of positives.
+        neg_count: Number of negatives.
+        floor: Lowest possible score.
+        false_negative_share: Share of positives among the negatives.
+    """
     if not 0 <= false_negative_share < 1:
         raise UsageError(
             f"false_negative_share, the share of positives among the negatives, must be at least 0 and below 1, got {false_negative_share}"
         )
     told = (pos_count > 0) & (neg_count > 0)
     positive, alike, drawn = (torch.where(told, x, 0.0) for x in (positive, alike, drawn))
-    # Everything relative to the larger of the drawn mean and the floor. From `alike = -log eta` on, the
-    # difference is not positive and the floor holds: capping it there changes nothing and cannot overflow.
+    # All values are relative to the larger of the drawn mean and the floor. From
+    # `alike = -log(false_negative_share)` on, the difference is not positive and the floor applies.
+    # The cap at this point changes no result and prevents overflow.
     top = torch.maximum(drawn, floor).detach()
     share = false_negative_share * (alike - top).clamp_max(-math.log(false_negative_share) if false_negative_share else 0.0).exp()
     tiny = torch.finfo(top.dtype).tiny

@@ -1,4 +1,4 @@
-"""DeepCluster: classify samples into the clusters of the last epoch."""
+"""DeepCluster's loss: classification into the clusters of the last epoch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,23 @@ from nearfar.losses.softmax import cross_entropy
 
 
 def deepcluster(logits: Float[Tensor, "n k"], cluster_ids: Int[Tensor, " n"], cluster_sizes: Int[Tensor, " k"]) -> Float[Tensor, ""]:
-    r"""Cross-entropy with pseudo-labels, each sample weighted by the inverse size of its cluster:
+    r"""Compute the cross-entropy with cluster assignments as labels.
+
+    Each sample is weighted by the inverse size of its cluster:
 
     \[ \mathcal L = -\frac{\sum_i w_i \log \operatorname{softmax}(l_i)_{a_i}}{\sum_i w_i}, \qquad w_i = \frac{1}{|\{j : a_j = a_i\}|} \]
 
-    The weights stand for drawing samples uniformly over clusters. Without them nearly everything in one cluster
-    is a solution: predict it, whatever the input.
+    The weights replace uniform sampling over clusters. Without them there is a trivial solution: nearly all
+    samples are in one cluster, and the classifier always predicts it.
 
-    Shapes: `sizes` counts the clusters' members in all data, not in the batch. Samples without a cluster: -1.
+    Args:
+        logits: Logits of the k clusters.
+        cluster_ids: Cluster of each row, -1 for samples without a cluster.
+        cluster_sizes: Number of members of each cluster in the whole dataset, not in the batch.
 
-    Requirements: clusters are numbered anew in every `refresh`, and the classifier is re-initialised with them.
+    Shapes: a scalar.
+
+    Requirements: every `refresh` numbers the clusters from scratch and re-initializes the classifier.
 
     Reference: Caron et al., Deep Clustering for Unsupervised Learning of Visual Features, ECCV 2018.
     """

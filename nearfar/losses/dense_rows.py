@@ -1,4 +1,7 @@
-"""Losses that need every score of a row, not only its statistics: blocks of rows as dense tables, never the whole."""
+"""Dense blocks of rows, for losses that need every score of a row.
+
+Statistics of the row are not enough for these losses. The whole dense table is never stored.
+"""
 
 from __future__ import annotations
 
@@ -13,20 +16,29 @@ from nearfar.scores import Scores
 def map_dense_rows(
     S: Scores, fn: Callable[..., tuple[Tensor, ...]], rows: Sequence[Tensor] = (), shared: Sequence[Tensor] = ()
 ) -> tuple[Tensor, ...]:
-    r"""`fn(scores, pos, neg, *rows, *shared)` on blocks of the table's rows, its results one under another.
+    """Apply a function to dense blocks of the table's rows.
 
-    `scores` is a block of `S.table()`, `pos` and `neg` say who is positive and who negative in it: all three
-    `(b, columns)`. `rows` are cut into the same blocks, `shared` come whole. `fn` returns a tuple of tensors with
-    one row for each row of the block.
+    Calls `fn(scores, pos, neg, *rows, *shared)` for each block and concatenates the results. `scores` is a
+    block of `S.to_dense()`. `pos` and `neg` are masks of its positives and negatives. All three have shape
+    `(b, columns)`.
 
-    Requirements and costs: those of `rowmap`, through which it goes. Memory holds a few tables of one block, the
-    gradient is recomputed block by block, and ranks share the blocks.
+    Args:
+        S: Table of scores.
+        fn: Function that returns a tuple of tensors, each with one row for each row of the block.
+        rows: Tensors with one row for each row of the table. They are split into the same blocks.
+        shared: Tensors passed whole to every call.
+
+    Requirements and costs: as `rowmap`, which does the work. Memory holds a few tables of one block. Backward
+    recomputes block by block. Ranks share the blocks.
     """
     return S.map_blocks(lambda block, *more: fn(block.to_dense(), block.positive_mask, block.negative_mask, *more), rows, shared)
 
 
 def check_distances(S: Scores, loss_name: str) -> None:
-    """An error where scores cannot be minus distances: dot products and cosines, unless they were shifted below zero."""
+    """Raise `UsageError` if the scores cannot be minus distances.
+
+    Dot products and cosines are rejected, unless the table shifts them below zero.
+    """
     shifted = isinstance(S.bias, Tensor) or S.bias < 0
     if S.score.linear and len(S.key) and not shifted:
         raise UsageError(f"{loss_name} needs a table of minus distances: build it with score=euclidean or score=squared_euclidean")

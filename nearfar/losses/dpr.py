@@ -1,4 +1,4 @@
-"""Dense passage retrieval: a question finds its passage among those of the batch and mined ones."""
+"""Dense passage retrieval (DPR): InfoNCE of questions over in-batch and mined passages."""
 
 from __future__ import annotations
 
@@ -14,15 +14,23 @@ from nearfar.scores import Scores, dot
 def dpr(
     question: Float[Tensor, "n d"], passage: Float[Tensor, "n d"], mined_passages: Float[Tensor, "m d"] | None = None
 ) -> Float[Tensor, ""]:
-    r"""Two encoders and a dot product, no temperature:
+    r"""Compute InfoNCE of questions and passages with dot products.
+
+    Questions and passages have two encoders. There is no temperature:
 
     \[ \mathcal L = -\frac1n \sum_i \log \frac{e^{q_i^\top p_i}}{\sum_{j} e^{q_i^\top p_j} + \sum_{l} e^{q_i^\top p_l^-}} \]
 
-    The passages of the other questions are negatives, and so are the `mined` ones (found by BM25, say) of all questions.
+    Args:
+        question: Embeddings of n questions.
+        passage: Embeddings of their passages. The passages of the other questions are negatives.
+        mined_passages: Embeddings of further negatives of all questions, such as BM25 results.
 
-    Requirements: a passage that answers two questions of the batch is a false negative; `pairs(…).skip(ids, ids)` leaves it out.
+    Requirements: a passage that answers two questions of the batch is a false negative.
+    `Scores.from_pairs(…).exclude_negatives(ids, ids)` leaves it out.
 
-    Relations: `info_nce(pairs(question, torch.cat([passage, mined]), score=dot)).mean()`; without mined negatives `n_pair`.
+    Relations:
+    `info_nce(Scores.from_pairs(question, torch.cat([passage, mined_passages]), score=dot)).mean()`. Without
+    mined negatives it is `n_pair`.
 
     Reference: Karpukhin et al., Dense Passage Retrieval for Open-Domain Question Answering, EMNLP 2020.
     """

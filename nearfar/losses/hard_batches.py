@@ -1,4 +1,4 @@
-"""Batches made on purpose: random positive pairs and the hard negatives around them."""
+"""Batches built from random positive pairs and the hard negatives around them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from nearfar.scores.constructors import ScoreLike
 
 
 def draw_positive_pairs(labels: Int[Tensor, " n"], rng_key: RandomKey, slots: Int[Tensor, " k"]) -> Int[Tensor, "k 2"]:
-    """For each slot a random row and another random row of its label. Rows alone in their class, or with label -1, are never drawn."""
+    """Draw a random pair of rows with the same label for each slot.
+
+    The first row of a pair is drawn among all rows, the second among the other rows of its label. Rows that
+    are alone in their class, or have label -1, are never drawn.
+
+    Returns:
+        Indices `(k, 2)` of the drawn pairs.
+    """
     labels = as_ids(labels, len(labels), "draw_positive_pairs: labels")
     order = torch.argsort(labels, stable=True)
     place = torch.empty_like(order).scatter_(0, order, torch.arange(len(labels), device=labels.device))
@@ -35,13 +42,23 @@ def draw_positive_pairs(labels: Int[Tensor, " n"], rng_key: RandomKey, slots: In
 def build_hard_batch(
     z: Float[Tensor, "n ..."], labels: Int[Tensor, " n"], pairs: Int[Tensor, "p 2"], batch_size: int, score: ScoreLike = euclidean
 ) -> Int[Tensor, " _"]:
-    """A batch around a few positive pairs: first they, then their hardest negatives in z, up to `size` rows, none twice.
+    """Build a batch from positive pairs and their hardest negatives.
 
-    All pairs' first-hardest come before anybody's second-hardest. Fewer rows are returned where there are no more negatives.
+    The pairs come first, then their hardest negatives in `z`, up to `batch_size` rows without repeats. The
+    hardest negatives of all rows come before the second-hardest ones.
 
-    Requirements: z are embeddings of all samples, from a bank or from the last refresh; `positive_pairs` draws the pairs.
+    Args:
+        z: Embeddings of all samples, from a memory bank or from the last refresh.
+        labels: Labels of all samples.
+        pairs: Indices of positive pairs, as `draw_positive_pairs` draws them.
+        batch_size: Number of rows of the batch.
+        score: Score that ranks the negatives.
 
-    Reference: Song, Xiang, Jegelka, Savarese, Deep Metric Learning via Lifted Structured Feature Embedding, CVPR 2016, section 4.
+    Returns:
+        Indices of the rows, fewer than `batch_size` if there are no more negatives.
+
+    Reference: Song, Xiang, Jegelka, Savarese, Deep Metric Learning via Lifted Structured Feature Embedding,
+    CVPR 2016, section 4.
     """
     check_rows(z=z)
     score, labels = as_score(score), as_ids(labels, len(z), "build_hard_batch: labels")

@@ -1,4 +1,4 @@
-"""Hinges: rankings of a positive above negatives, by a margin; and energies that are pushed up to one."""
+"""Hinge losses: rankings of positives above negatives by a margin, and energies bounded by a margin."""
 
 from __future__ import annotations
 
@@ -12,43 +12,51 @@ from nearfar.scores import Number, Scores
 
 
 def ranking_hinge(S: Scores, margin: Number = 1.0) -> Float[Tensor, " n"]:
-    r"""Every positive above every negative of its row, by a margin:
+    r"""Compute the mean hinge over each row's pairs of positive and negative.
 
     \[ \ell_i = \frac{1}{|P_i| |N_i|} \sum_{p \in P_i} \sum_{j \in N_i} \max(0,\; m + s_{ij} - s_{ip}) \]
 
-    Shapes: a table of n rows gives `(n,)`, 0 for rows without positives or negatives; take the mean.
+    Shapes: a table of n rows gives `(n,)`; take the mean. Rows without positives or negatives have loss 0.
 
-    Relations: on `listed` scores of a learned function Collobert and Weston's ranking of word windows; on
-    `pairs(q, k, score=bilinear(W))` OASIS's hinge; `nt_margin` and `translation_hinge` below. `batch_all` takes one mean over
-    the whole table instead of one a row.
+    Relations: on `Scores.from_lists` with scores of a learned function this is Collobert and Weston's ranking
+    of word windows. On `Scores.from_pairs(q, k, score=bilinear(W))` it is OASIS's hinge. `nt_margin` and
+    `translation_hinge` below use it. `batch_all` takes one mean over the whole table instead of one for each
+    row.
 
-    References: Collobert, Weston, ICML 2008; Chechik et al., Large Scale Online Learning of Image Similarity Through Ranking, 2009.
+    References: Collobert, Weston, ICML 2008; Chechik et al., Large Scale Online Learning of Image Similarity
+    Through Ranking, 2009.
     """
     total, _, every = sum_triplet_hinges(S, margin)
     return total / every.clamp_min(1)
 
 
 def nt_margin(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], margin: Number = 0.4) -> Float[Tensor, ""]:
-    r"""SimCLR's margin alternative: the mean over all views' negatives of \(\max(0,\; u^\top v^- - u^\top v^+ + m)\), vectors normalised.
+    r"""Compute SimCLR's margin loss over all views of a batch.
 
-    What is printed in comparisons of losses is minus this, an objective to be *maximised*.
+    It is the mean over all views' negatives of \(\max(0,\; u^\top v^- - u^\top v^+ + m)\), with normalized
+    vectors. Published comparisons of losses print minus this value, an objective to be *maximized*.
 
-    Relations: `ranking` on the table of `nt_xent`. Its better variant in the paper, semi-hard, is `semi_hard(views(z0, z1), margin)`.
+    Relations: `ranking_hinge` on the table of `nt_xent`. The better variant in the paper is semi-hard:
+    `semi_hard_triplet(Scores.from_views(z0, z1), margin)`.
 
-    Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020, table 2.
+    Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020,
+    table 2.
     """
     check_rows(z0=z0, z1=z1)
     return ranking_hinge(Scores.from_views(z0, z1), margin).mean()
 
 
 def translation_hinge(pos_distances: Float[Tensor, " n"], neg_distances: Float[Tensor, "n k"], margin: Number = 1.0) -> Float[Tensor, " n"]:
-    r"""True triples at a smaller distance than corrupted ones, \(\frac1k \sum_j [\gamma + d(h + r, t) - d(h'_j + r, t'_j)]_+\).
+    r"""Compute the hinge between distances of true and corrupted triples.
+
+    It is \(\frac1k \sum_j [\gamma + d(h + r, t) - d(h'_j + r, t'_j)]_+\), with \(\gamma\) the margin.
 
     Shapes: distances (not scores) of n true triples and of k corruptions of each give `(n,)`.
 
-    Requirements: entities of bounded length, or the margin is met by growing. `corrupt` replaces heads and tails alike.
+    Requirements: entities of bounded length. Otherwise growing vectors meet the margin. `corrupt_triples`
+    replaces heads and tails equally often.
 
-    Relations: `ranking` on minus distances.
+    Relations: `ranking_hinge` on minus distances.
 
     Reference: Bordes et al., Translating Embeddings for Modeling Multi-relational Data, NIPS 2013.
     """
@@ -58,15 +66,18 @@ def translation_hinge(pos_distances: Float[Tensor, " n"], neg_distances: Float[T
 
 
 def energy_hinge(pos_energies: Float[Tensor, " n"], neg_energies: Float[Tensor, "n k"], margin: Number = 1.0) -> Float[Tensor, " n"]:
-    r"""The energy of what happened goes down, that of what did not up to \(\gamma\):
+    r"""Compute the energy of true transitions plus a hinge of false ones.
+
+    The loss lowers the energy of observed transitions and raises the energy of others up to \(\gamma\), the
+    margin:
 
     \[ \ell_i = H_i + \frac1k \sum_j \max(0,\; \gamma - \tilde H_{ij}), \qquad
        H = \lVert z_t + T(z_t, a_t) - z_{t+1} \rVert^2, \quad \tilde H = \lVert \tilde z_t - z_{t+1} \rVert^2 \]
 
-    Shapes: energies of n transitions and of k random states each give `(n,)`; the mean over none is 0.
+    Shapes: energies of n transitions and of k random states each give `(n,)`. The second term is 0 for k = 0.
 
-    Relations: `pair_of_squares` with the two sides averaged separately. Unlike in a ranking, the positive term never
-    rests, and the two terms do not wait for each other.
+    Relations: `contrastive_pair_squared` with the two sides averaged separately. Unlike in a ranking loss,
+    the positive term is always active, and the two terms do not depend on each other.
 
     Reference: Kipf, van der Pol, Welling, Contrastive Learning of Structured World Models, ICLR 2020.
     """
@@ -76,21 +87,30 @@ def energy_hinge(pos_energies: Float[Tensor, " n"], neg_energies: Float[Tensor, 
 
 
 def lmnn(S: Scores, margin: Number = 1.0, push_weight: Number = 0.5) -> Float[Tensor, " n"]:
-    r"""Large margin nearest neighbours: target neighbours are pulled near, impostors pushed out of their neighbourhood,
+    r"""Compute the large margin nearest neighbor (LMNN) loss of each row.
+
+    The loss pulls target neighbors closer and pushes impostors out of the neighborhood:
 
     \[ \ell_i = (1 - \mu) \sum_{p \in P_i} D_{ip}^2 + \mu \sum_{p \in P_i} \sum_{j \in N_i} \max(0,\; m + D_{ip}^2 - D_{ij}^2) \]
 
+    Args:
+        S: Table of minus squared distances whose positives are the target neighbors.
+        margin: Margin of the hinge, m.
+        push_weight: Weight of the push, \(\mu\). The pull has weight \(1 - \mu\).
+
     Shapes: a table of n rows gives `(n,)`.
 
-    Requirements: \(D^2 = -s\): `score=squared_euclidean`, of inputs under a linear map. The positives are the target
-    neighbours, chosen once in the space of the inputs:
+    Requirements: \(D^2 = -s\): `score=squared_euclidean`, of inputs under a linear map. The positives are the
+    target neighbors, chosen once in the input space:
 
-        S = labelled(x @ L, y, score=squared_euclidean)
-        lmnn(only_positives(S, nearest_positives(labelled(x, y, score=squared_euclidean), k=3)))
+        S = Scores.from_labels(x @ L, labels, score=squared_euclidean)
+        inputs = Scores.from_labels(x, labels, score=squared_euclidean)
+        lmnn(select_positives(S, mine_nearest_positives(inputs, num_positives=3)))
 
-    Relations: the first triplet hinge; `batch_all` has no pull.
+    Relations: the first triplet hinge. `batch_all` has no pull.
 
-    Reference: Weinberger, Blitzer, Saul, Distance Metric Learning for Large Margin Nearest Neighbor Classification, NIPS 2005.
+    Reference: Weinberger, Blitzer, Saul, Distance Metric Learning for Large Margin Nearest Neighbor
+    Classification, NIPS 2005.
     """
     total, _, _ = sum_triplet_hinges(S, margin)
     return -(1 - push_weight) * S.pos_sum + push_weight * total

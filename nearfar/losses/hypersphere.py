@@ -1,4 +1,4 @@
-"""Alignment and uniformity: what contrastive losses do on the unit sphere, as two losses of their own."""
+"""Alignment and uniformity on the unit sphere: the two properties that contrastive losses optimize."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from nearfar.scores import Number, Scores, l2_normalize, log_sum_exp
 
 
 def alignment(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], exponent: Number = 2.0) -> Float[Tensor, ""]:
-    r"""How far positives lie apart on the sphere, \(\frac1n \sum_i \lVert \bar a_i - \bar b_i \rVert^\alpha\), alpha > 0.
+    r"""Compute the mean distance of positives on the unit sphere.
 
-    Vectors are normalised here. Pairs that coincide get no gradient.
+    It is \(\frac1n \sum_i \lVert \bar a_i - \bar b_i \rVert^\alpha\), with \(\alpha > 0\) the `exponent`. The
+    function normalizes the vectors. Pairs that coincide get no gradient.
 
-    Relations: alpha = 2 is `byol` without the stopped gradient. Alone it collapses; `uniformity` is its counterweight,
-    and InfoNCE with many negatives tends to the sum of the two.
+    Relations: `exponent=2` is `byol` without the stopped gradient. Alone, the loss collapses the embedding;
+    `uniformity` prevents this. InfoNCE with many negatives tends to the sum of the two.
 
-    Reference: Wang, Isola, Understanding Contrastive Representation Learning through Alignment and Uniformity, ICML 2020.
+    Reference: Wang, Isola, Understanding Contrastive Representation Learning through Alignment and
+    Uniformity, ICML 2020.
     """
     check_rows_of_same_shape(a=a, b=b)
     check_positive(exponent=exponent)
@@ -32,14 +34,17 @@ def alignment(a: Float[Tensor, "n d"], b: Float[Tensor, "n d"], exponent: Number
 
 
 def uniformity(z: Float[Tensor, "n d"], kernel_coefficient: Number = 2.0) -> Float[Tensor, ""]:
-    r"""How evenly rows cover the sphere: the logarithm of the mean Gaussian potential over pairs,
+    r"""Compute the logarithm of the mean Gaussian potential over pairs.
+
+    It measures how evenly the rows cover the sphere:
 
     \[ \log \frac{1}{n (n - 1)} \sum_{i \ne j} e^{-t \lVert \bar z_i - \bar z_j \rVert^2} \]
 
-    Vectors are normalised here. 0 when all coincide (and for a single row), lower the more evenly they lie.
+    The coefficient t is `kernel_coefficient`. The function normalizes the vectors. The loss is 0 if all rows
+    coincide (and for a single row), and lower for more even coverage.
 
-    Relations: the negatives' half of InfoNCE on one view; computed from the same streamed statistics, so
-    that the table of distances is never held.
+    Relations: the negatives' part of InfoNCE on one view. It uses the same streamed statistics, so the table
+    of distances is never stored.
 
     Reference: Wang, Isola, ICML 2020.
     """
@@ -48,5 +53,6 @@ def uniformity(z: Float[Tensor, "n d"], kernel_coefficient: Number = 2.0) -> Flo
     n = len(z)
     if n < 2:
         return z.sum() * 0.0
-    potential = Scores.from_views(z) * (2 * kernel_coefficient) + (-2 * kernel_coefficient)  # on the sphere, |x - y|² = 2 - 2 cos
+    # On the sphere, |x - y|² = 2 - 2 cos.
+    potential = Scores.from_views(z) * (2 * kernel_coefficient) + (-2 * kernel_coefficient)
     return log_sum_exp(potential.neg_lse[None])[0] - math.log(n * (n - 1))

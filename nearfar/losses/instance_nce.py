@@ -1,4 +1,4 @@
-"""Instance discrimination: every sample is a class of its own, and NCE stands in for a softmax over all of them."""
+"""Instance discrimination with NCE: each sample is its own class, and NCE replaces the full softmax."""
 
 from __future__ import annotations
 
@@ -13,20 +13,28 @@ from nearfar.scores import Number, Scalar, Scores, log_sum_exp
 
 
 def instance_nce(S: Scores, num_samples: int, noise_ratio: Number, log_partition: Scalar) -> Float[Tensor, " n"]:
-    r"""Binary NCE of the non-parametric softmax over `total` instances, against uniform noise:
+    r"""Compute binary NCE of the non-parametric softmax over all samples.
+
+    The noise is uniform:
 
     \[ \ell_i = -\log h(i, f_i) - m\,\mathbb E_{j \sim P_n} \log(1 - h(j, f_i)), \qquad
        h(i, f) = \frac{P(i \mid f)}{P(i \mid f) + m P_n(i)}, \quad P(i \mid f) = \frac{e^{v_i^\top f / \tau}}{Z}, \quad P_n(i) = \frac1N \]
 
-    with \(f_i\) the network's vector and \(v_j\) the remembered ones, N = `total`.
+    Here \(f_i\) is the network's vector, \(v_j\) are the stored vectors, and N is `num_samples`.
 
-    Shapes: `instance_nce(matched(f, bank[ids], against=bank[drawn]) / tau, len(bank), m, log_z)` gives `(n,)`. `drawn`
-    are any number of uniformly drawn ids, shared by the rows; `listed` scores give each row its own.
+    Args:
+        S: Table of scores divided by the temperature:
+            `Scores.from_matched(f, bank[ids], negatives=bank[drawn]) / temperature`.
+        num_samples: Number of samples in the dataset, N.
+        noise_ratio: Number of noise samples for each data sample, m.
+        log_partition: Constant \(\log Z\). Estimate it once with `estimate_log_partition` and store it in the
+            network.
 
-    Requirements: `log_z` is a constant, estimated once by `log_partition` and kept in the net.
+    Shapes: returns `(n,)`. `drawn` holds any number of uniformly drawn ids, shared by the rows. With
+    `Scores.from_lists` each row has its own ids.
 
-    Relations: the binary form, not the ranking one (`info_nce` on the same table). The paper adds lambda times
-    `proximal(f, bank[ids])`. `instance_softmax` is what it approximates.
+    Relations: this is the binary form, not the ranking form (`info_nce` on the same table). The paper adds
+    lambda times `proximal_penalty(f, bank[ids])`. The loss approximates `instance_softmax`.
 
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018.
     """
@@ -36,11 +44,14 @@ def instance_nce(S: Scores, num_samples: int, noise_ratio: Number, log_partition
 
 
 def estimate_log_partition(S: Scores, num_samples: int) -> Float[Tensor, ""]:
-    r"""\(\log Z\) of a softmax over `total` instances from some drawn uniformly, which are the table's negatives:
+    r"""Estimate the log-partition function of a softmax over all samples.
+
+    The table's negatives are a uniform sample of all N = `num_samples` vectors:
 
     \[ Z \simeq \frac{N}{m} \sum_{k=1}^m e^{v_{j_k}^\top f_i / \tau} \]
 
-    averaged over the rows. Of a table without negatives: log N, as if all scores were 0.
+    The estimate of \(\log Z\) is averaged over the rows. A table without negatives gives log N, as if all
+    scores were 0.
     """
     lse, count = S.stats(Scores.neg_lse, Scores.neg_count)
     drawn = count.sum()

@@ -1,4 +1,7 @@
-"""Local aggregation: near neighbours come nearer, background neighbours give way, the rest does not matter."""
+"""Local aggregation: close neighbors attract, background neighbors repel.
+
+Other samples have no effect.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,27 @@ from nearfar.scores import Scalar, Scores, cosine
 def local_aggregation(
     z: Float[Tensor, "n d"], background_neighbors: Float[Tensor, "n k d"], is_close: Bool[Tensor, "n k"], temperature: Scalar = 0.07
 ) -> Float[Tensor, " n"]:
-    r"""\[ \ell_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}, \qquad
+    r"""Compute the local aggregation loss of each row.
+
+    \[ \ell_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}, \qquad
        P(A \mid v) = \frac1Z \sum_{j \in A} e^{\cos(v_j, v) / \tau} \]
 
-    \(B_i\) are the k remembered vectors nearest to v, \(C_i\) those in the same cluster (of several clusterings);
-    `close` says which of \(B_i\) are in \(C_i\). The partition function cancels: nothing has to be estimated.
+    \(B_i\) are the k stored vectors nearest to v. \(C_i\) are the vectors in the same cluster (of several
+    clusterings). The partition function cancels, so it needs no estimate.
 
-    Shapes: `background` holds each row's own neighbours, `bank[nearest]`. Gives `(n,)`; 0 where no neighbour is close.
+    Args:
+        z: Embeddings of the rows.
+        background_neighbors: Background neighbors of each row, `bank[nearest]`.
+        is_close: Mask of the background neighbors that are also in \(C_i\).
+        temperature: Temperature of the cosines.
 
-    Relations: `info_nce_in` with the close neighbours as positives. With one close neighbour, itself, and the whole
-    bank as background it is `instance_softmax`.
+    Shapes: returns `(n,)`, 0 for rows without close neighbors.
 
-    Reference: Zhuang, Zhai, Yamins, Local Aggregation for Unsupervised Learning of Visual Embeddings, ICCV 2019.
+    Relations: `mil_nce` with the close neighbors as positives. It is `instance_softmax` if the only close
+    neighbor is the sample itself and the background is the whole bank.
+
+    Reference: Zhuang, Zhai, Yamins, Local Aggregation for Unsupervised Learning of Visual Embeddings,
+    ICCV 2019.
     """
     check_rows(z=z, background_neighbors=background_neighbors)
     check_masks(background_neighbors.shape[:2], is_close=is_close)

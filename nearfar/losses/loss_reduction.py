@@ -1,4 +1,4 @@
-"""Means of row losses that leave rows out."""
+"""Means of row losses that leave out rows."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from nearfar.scores import Scores
 
 
 def mean_over_rows_with_positives(losses: Float[Tensor, " n"], S: Scores) -> Float[Tensor, ""]:
-    r"""Mean over the rows of the table that have a positive; 0 if none has.
+    """Average the losses of the rows that have a positive.
 
-    Losses of rows without positives are 0 here and count in `.mean()`, which then depends on how many such rows a
-    batch has. pytorch-metric-learning leaves them out of the mean, as this function does.
+    The result is 0 if no row has a positive. Rows without positives have loss 0 in this package, and
+    `.mean()` counts these zeros. Such a mean depends on the number of these rows in a batch. This function
+    leaves them out, as pytorch-metric-learning does.
 
-    Relations: `mean_over_rows_with_positives(supcon(S), S)` with `S = labelled(z, y) / tau` is pytorch-metric-learning's
-    `SupConLoss(tau)`, and with `info_nce_in(S)` on `labelled(z, y, score=squared_euclidean) / tau` its `NCALoss(1 / tau)`.
+    Relations: `mean_over_rows_with_positives(supcon(S), S)` with
+    `S = Scores.from_labels(z, labels) / temperature` equals pytorch-metric-learning's
+    `SupConLoss(temperature)`. With `mil_nce(S)` on
+    `Scores.from_labels(z, labels, score=squared_euclidean) / temperature` it equals
+    `NCALoss(1 / temperature)`.
     """
     check_equal_lengths(losses=losses, S=S.query)
     has_positive = S.pos_count > 0

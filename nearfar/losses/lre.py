@@ -1,4 +1,4 @@
-"""Linear relational embedding: a relation is a matrix that takes the subject to the object."""
+"""Linear relational embedding (LRE): each relation is a matrix that maps the subject to the object."""
 
 from __future__ import annotations
 
@@ -15,15 +15,26 @@ from nearfar.scores import squared_euclidean
 def lre(
     relation: Float[Tensor, "n d d"], subject: Float[Tensor, "n d"], entities: Float[Tensor, "m d"], object_ids: Int[Tensor, " n"]
 ) -> Float[Tensor, " n"]:
-    r"""\[ \ell_i = -\log \frac{e^{-\lVert R_i s_i - e_{o_i} \rVert^2}}{\sum_{v} e^{-\lVert R_i s_i - e_v \rVert^2}} \]
+    r"""Compute the LRE loss of each triple.
 
-    Shapes: for each of n triples the relation's matrix and the subject's vector; `obj` names its row of `entities`. Gives `(n,)`.
+    \[ \ell_i = -\log \frac{e^{-\lVert R_i s_i - e_{o_i} \rVert^2}}{\sum_{v} e^{-\lVert R_i s_i - e_v \rVert^2}} \]
 
-    Requirements: the sum runs over all entities; the push away from the wrong ones keeps them from shrinking to one point.
+    Args:
+        relation: Matrix of each triple's relation.
+        subject: Vector of each triple's subject.
+        entities: Vectors of all entities.
+        object_ids: Row of `entities` that holds each triple's object.
 
-    Relations: `info_nce` on squared distances; TransE translates instead of multiplying, and has a margin instead of a softmax.
+    Shapes: n triples give `(n,)`.
 
-    Reference: Paccanaro, Hinton, Learning Distributed Representations of Concepts using Linear Relational Embedding, IEEE TKDE 2001.
+    Requirements: the sum runs over all entities. The push away from the wrong entities keeps all entities
+    from shrinking to one point.
+
+    Relations: `info_nce` on squared distances. TransE adds a vector instead of multiplying by a matrix, and
+    has a margin instead of a softmax.
+
+    Reference: Paccanaro, Hinton, Learning Distributed Representations of Concepts using Linear Relational
+    Embedding, IEEE TKDE 2001.
     """
     check_rows(relation=relation, subject=subject)
     predicted = torch.einsum("nij,nj->ni", relation, subject)

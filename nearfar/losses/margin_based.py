@@ -1,4 +1,4 @@
-"""The margin-based loss: one boundary between near and far, learned, and a margin on either side of it."""
+"""Margin-based loss: a learned boundary between near and far, with a margin on either side."""
 
 from __future__ import annotations
 
@@ -12,21 +12,29 @@ from nearfar.scores import Number, Scalar, Scores
 
 
 def margin_based(S: Scores, distance_boundary: Scalar | Float[Tensor, " n"] = 1.2, margin: Number = 0.2) -> Float[Tensor, ""]:
-    r"""Positives within \(\beta - \alpha\), negatives beyond \(\beta + \alpha\), with \(D = -s\):
+    r"""Compute the mean hinge of distances around a boundary.
+
+    Positives should lie within \(\beta - \alpha\), negatives beyond \(\beta + \alpha\). With \(D = -s\),
 
     \[ \mathcal L = \frac1T \sum_i \Big( \sum_{p \in P_i} (\alpha + D_{ip} - \beta_i)_+
                                        + \sum_{j \in N_i} (\alpha - D_{ij} + \beta_i)_+ \Big) \]
 
-    Shapes: a scalar, the mean over the T terms that are positive; 0 where none is.
+    Args:
+        S: Table of minus distances.
+        distance_boundary: Boundary \(\beta\): a number, a learned scalar, or one value for each row.
+        margin: Margin \(\alpha\) on either side.
 
-    Requirements: \(\alpha\) is `margin`; `beta` is a number, a learned scalar, or one value a row: `beta[y]` learns a
-    boundary for each class (the paper adds \(\nu \sum \beta\) to the loss). The paper's sampling of negatives is
+    Shapes: a scalar, the mean over the T positive terms. The loss is 0 if no term is positive.
 
-        S = labelled(unit(z), y, score=euclidean)
-        margin_based(only_negatives(S, distance_weighted_negatives(S, k, key, slots)), beta)
+    Requirements: with `distance_boundary=boundary[labels]` each class learns its own boundary. The paper adds
+    \(\nu \sum \beta\) to the loss. The paper samples negatives like this:
 
-    Relations: `pair` that leaves positives alone once they are near enough; with a free beta for every anchor a triplet
-    loss relative to it.
+        S = Scores.from_labels(l2_normalize(z), labels, score=euclidean)
+        columns = draw_distance_weighted_negatives(S, num_negatives, rng_key, slots)
+        margin_based(select_negatives(S, columns), distance_boundary)
+
+    Relations: like `contrastive_pair`, but positives that are near enough have no gradient. With a free
+    boundary for every anchor it is a triplet loss relative to the boundary.
 
     Reference: Wu, Manmatha, Smola, Krähenbühl, Sampling Matters in Deep Embedding Learning, ICCV 2017.
     """

@@ -1,11 +1,13 @@
-"""Which candidates to learn from: the hardest, the semi-hard, some at random, some by their distance.
+"""Selection of candidates: hardest, semi-hard, random or by distance.
 
-Each function looks at a table in blocks and returns the numbers of k shared columns for each row, -1 where there are
-no more. `only_negatives(S, columns)` is then the table that has those negatives alone. Nothing here has a gradient.
-Selections by score take a candidate whose score is NaN first, so that the loss on the selected ones is NaN too.
+Each function reads a table in blocks. It returns the indices of k shared columns for each row, -1 where there
+are no more. `select_negatives(S, columns)` builds the table with these negatives only. Nothing here has a
+gradient. Selections by score take candidates with a NaN score first, so that the loss on the selected
+candidates is NaN too.
 
-The other usual choices need no mining: the rest of the batch (`pairs`, `views`, `labelled`), a queue or a bank
-(`matched(q, k, against=queue)`), known false negatives taken out (`S.skip`), unknown ones corrected for (`debiased`).
+Other common choices need no mining. The rest of the batch comes from `Scores.from_pairs`, `Scores.from_views`
+or `Scores.from_labels`. A queue or a memory bank comes from `Scores.from_matched(q, k, negatives=queue)`.
+`S.exclude_negatives` leaves out known false negatives. `debiased` corrects for unknown ones.
 """
 
 from __future__ import annotations
@@ -24,24 +26,28 @@ from nearfar.scores import Number, Scores, dot, l2_normalize
 
 
 def mine_hardest_negatives(S: Scores, num_negatives: int) -> Int[Tensor, "n _"]:
-    r"""The k negatives of each row with the highest scores, hardest first.
+    """Select the negatives of each row with the highest scores, hardest first.
 
-    Shapes: `(n, min(k, m))` columns. Hard negatives without labels are often false ones: see `debiased`, `semi_hard_negatives`.
+    Shapes: `(n, min(num_negatives, m))` columns, where m is the number of shared columns. Hard negatives
+    without labels are often false negatives: see `debiased` and `mine_semi_hard_negatives`.
     """
     return _select_best(S, num_negatives, lambda scores, pos, neg: torch.where(neg, scores, -math.inf))
 
 
 def mine_semi_hard_negatives(S: Scores, num_negatives: int, margin: Number = math.inf) -> Int[Tensor, "n _"]:
-    r"""The k hardest negatives that lie beyond the row's farthest positive, \(s^+ - m < s_j < s^+\), hardest first.
+    r"""Select the hardest negatives beyond each row's farthest positive, hardest first.
 
-    Shapes: `(n, min(k, m))` columns; all -1 for a row without positives.
+    These negatives have \(s^+ - m < s_j < s^+\), with m the `margin`.
+
+    Shapes: `(n, min(num_negatives, m))` columns, where m is the number of shared columns; all -1 for a row
+    without positives.
 
     Reference: Schroff, Kalenichenko, Philbin, FaceNet, CVPR 2015.
     """
 
     def value(scores: Tensor, pos: Tensor, neg: Tensor) -> Tensor:
         farthest = torch.where(pos, scores, math.inf).amin(1, keepdim=True)
-        # Written as what is left out: no comparison with NaN is true, and NaN must be selected.
+        # Negated comparisons: every comparison with NaN is false, and NaN must be selected.
         beyond = neg & ~(scores >= farthest) & ~(scores <= farthest - margin) & (farthest != math.inf)
         return torch.where(beyond, scores, -math.inf)
 
@@ -49,31 +55,49 @@ def mine_semi_hard_negatives(S: Scores, num_negatives: int, margin: Number = mat
 
 
 def mine_nearest_positives(S: Scores, num_positives: int) -> Int[Tensor, "n _"]:
-    """The k positives of each row with the highest scores, nearest first: target neighbours, easy positives."""
+    """Select the positives of each row with the highest scores, nearest first.
+
+    They are the target neighbors of `lmnn` and the positives of easy positive mining.
+    """
     return _select_best(S, num_positives, lambda scores, pos, neg: torch.where(pos, scores, -math.inf))
 
 
 def draw_random_negatives(S: Scores, num_negatives: int, rng_key: RandomKey, slots: Int[Tensor, " n"]) -> Int[Tensor, "n _"]:
-    """k negatives of each row, drawn uniformly without replacement: what other choices must be better than."""
+    """Draw negatives of each row uniformly without replacement.
+
+    Random negatives are the baseline for the other selections.
+    """
     return _draw_weighted(S, num_negatives, rng_key, slots, torch.zeros_like)
 
 
 def draw_distance_weighted_negatives(
     S: Scores, num_negatives: int, rng_key: RandomKey, slots: Int[Tensor, " n"], distance_floor: Number = 0.5, max_distance: Number = 1.4
 ) -> Int[Tensor, "n _"]:
-    r"""k negatives of each row, drawn without replacement such that all distances are about equally frequent.
+    r"""Draw negatives so that all distances are about equally frequent.
 
-    Distances of random points on the sphere crowd around \(\sqrt 2\), with density
+    The draw is without replacement. Distances of random points on the sphere concentrate around \(\sqrt 2\),
+    with density
 
     \[ q(D) \propto D^{d - 2} \big(1 - \tfrac14 D^2\big)^{(d - 3) / 2}, \]
 
-    so a negative at distance D is drawn with weight \(\min(\lambda, q(D)^{-1})\), where \(\lambda = q(\texttt{nearest})^{-1}\)
-    keeps the few that are very near (and noisy) from being drawn always. Beyond `farthest` the loss is 0 anyway and
-    nobody is drawn, unless there is nobody else.
+    A negative at distance D is therefore drawn with weight \(\min(\lambda, q(D)^{-1})\). The cap
+    \(\lambda = q(D_{\min})^{-1}\), with \(D_{\min}\) = `distance_floor`, keeps the few very near (and noisy)
+    negatives from being drawn every time. Beyond `max_distance` the loss is 0, so no negative is drawn from
+    there unless the row has no other.
 
-    Shapes: `(n, min(k, m))` columns. The numbers drawn belong to (key, slot, column).
+    Args:
+        S: Table whose rows and columns are vectors. The function compares their directions and ignores the
+            table's score.
+        num_negatives: Number of negatives for each row.
+        rng_key: Random key. The random numbers depend on the key, the slot and the column.
+        slots: Slot of each row.
+        distance_floor: Nearer negatives have the same weight as one at this distance.
+        max_distance: Distance from which on negatives are drawn last.
 
-    Requirements: vectors; their directions are what is compared, whatever the table's score.
+    Shapes: `(n, min(num_negatives, m))` columns, where m is the number of shared columns.
+
+    Raises:
+        UsageError: The rows are not vectors.
 
     Reference: Wu, Manmatha, Smola, Krähenbühl, Sampling Matters in Deep Embedding Learning, ICCV 2017.
     """
@@ -84,7 +108,8 @@ def draw_distance_weighted_negatives(
     def log_weight(cosines: Tensor) -> Tensor:
         weight = _log_inverse_density(2 - 2 * cosines, d)
         most = _log_inverse_density(torch.full_like(cosines[:1, :1], distance_floor**2), d)
-        hopeless = -4.0 * d - 100  # below every weight within reach, yet small enough to leave the random part its digits
+        # Below every weight within reach, but small enough to keep the precision of the random part.
+        hopeless = -4.0 * d - 100
         return torch.where(2 - 2 * cosines >= max_distance**2, hopeless, torch.minimum(weight, most))
 
     on_sphere = replace(S, query=l2_normalize(S.query), key=l2_normalize(S.key), score=dot, scale=1, bias=0)
@@ -97,18 +122,21 @@ def _log_inverse_density(squared: Tensor, d: int) -> Tensor:
 
 
 def _draw_weighted(S: Scores, num_negatives: int, rng_key: RandomKey, slots: Tensor, log_weight) -> Tensor:
-    """Gumbel's trick: the k largest of log-weights plus Gumbel noise are a draw without replacement."""
+    """Draw negatives without replacement with the Gumbel trick.
+
+    The columns with the k largest sums of log-weight and Gumbel noise are such a draw.
+    """
 
     def value(scores: Tensor, pos: Tensor, neg: Tensor, slots: Tensor) -> Tensor:
         u = rng_key.uniform(slots, scores.shape[1]).to(scores)
-        waiting = -torch.log1p(-u).clamp_max(-(2.0**-25))  # u may be 0, which would win against any weight
+        waiting = -torch.log1p(-u).clamp_max(-(2.0**-25))  # u may be 0, which would exceed any weight
         return torch.where(neg, log_weight(scores) - waiting.log(), -math.inf)
 
     return _select_best(S, num_negatives, value, (slots,))
 
 
 def _select_best(S: Scores, num_candidates: int, value, rows: tuple[Tensor, ...] = ()) -> Tensor:
-    """The k shared columns with the largest values; -1 where the value is -inf."""
+    """Select the shared columns with the largest values; -1 where the value is -inf."""
     if num_candidates < 1:
         raise UsageError(f"mining: the number of candidates for each row must be at least 1, got {num_candidates}")
     columns = len(S.key)

@@ -1,4 +1,4 @@
-"""Masked language modelling, as an auxiliary: name the tokens that were hidden."""
+"""Masked language modeling as an auxiliary loss: prediction of the masked tokens."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from nearfar.losses.softmax import cross_entropy
 
 
 def mlm(logits: Float[Tensor, "n t c"], tokens: Int[Tensor, "n t"], is_masked: Bool[Tensor, "n t"]) -> Float[Tensor, ""]:
-    r"""\[ \mathcal L = -\frac{1}{|H|} \sum_{(i, t) \in H} \log \operatorname{softmax}(l_{it})_{x_{it}} \]
+    r"""Compute the mean cross-entropy of the masked tokens.
 
-    over the hidden places H, with x the tokens as they were before hiding. 0 if nothing was hidden.
+    \[ \mathcal L = -\frac{1}{|H|} \sum_{(i, t) \in H} \log \operatorname{softmax}(l_{it})_{x_{it}} \]
 
-    Relations: SimCSE adds lambda times this: better transfer, worse similarity.
+    H is the set of masked places, and x are the tokens before masking. The loss is 0 if no token is masked.
+
+    Args:
+        logits: Logits of the c tokens at each place.
+        tokens: Original tokens.
+        is_masked: Mask of the places in H.
+
+    Relations: SimCSE adds lambda times this loss. Transfer improves, and similarity becomes worse.
 
     Reference: Devlin et al., BERT, NAACL 2019.
     """

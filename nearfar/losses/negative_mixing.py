@@ -1,4 +1,7 @@
-"""Mixed negatives: points between hard negatives, and between them and the query, harder than any that exist."""
+"""Mixed negatives (MoCHi): points between hard negatives, or between a hard negative and the query.
+
+Mixed negatives are harder than the existing ones.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +16,31 @@ from nearfar.scores import l2_normalize
 def mix_negatives(
     key_vectors: Float[Tensor, "m d"], columns: Int[Tensor, "n k"], count: int, rng_key: RandomKey, slots: Int[Tensor, " n"]
 ) -> Float[Tensor, "n {count} d"]:
-    r"""Convex combinations of two of a row's hard negatives, back on the sphere:
+    r"""Compute normalized random mixtures of two hard negatives of each row.
+
+    Each mixture is a convex combination, projected back to the sphere:
 
     \[ h = \frac{\tilde h}{\lVert \tilde h \rVert}, \qquad \tilde h = \alpha\, n_i + (1 - \alpha)\, n_j, \qquad
        \alpha \sim U(0, 1), \quad i \ne j \]
 
-    Shapes: `columns` are the k hardest of the m vectors for each row (`hardest_negatives`); the result is `(n, count, d)`,
-    for `with_negatives`:
+    Args:
+        key_vectors: m vectors of negatives, such as a queue.
+        columns: The k hardest of these vectors for each row, as `mine_hardest_negatives` returns them.
+        count: Number of mixtures for each row.
+        rng_key: Random key.
+        slots: Slot of each row.
 
-        S = matched(q, k, against=queue)
-        hard = hardest_negatives(S, 1024)
-        S = with_negatives(S, mix_negatives(queue, hard, 512, key("h"), slots))
-        S = with_negatives(S, mix_query(q, queue, hard, 128, key("h'"), slots))
+    Shapes: the result is `(n, count, d)`, for `add_negatives`:
 
-    Requirements: no gradient flows into what is mixed. A row without negatives gets zeros, which `with_negatives` takes
-    for nobody; one with a single negative gets that.
+        S = Scores.from_matched(q, k, negatives=queue)
+        hard = mine_hardest_negatives(S, 1024)
+        S = add_negatives(S, mix_negatives(queue, hard, 512, rng_key("h"), slots))
+        S = add_negatives(S, mix_query(q, queue, hard, 128, rng_key("h'"), slots))
 
-    Relations: mixing of embeddings, not of inputs as in mixup, and of negatives, not of labels.
+    Requirements: no gradient flows into the mixed vectors. A row without negatives gets zeros, which
+    `add_negatives` ignores. A row with a single negative gets this negative.
+
+    Relations: unlike mixup, this mixes embeddings and not inputs, and negatives and not labels.
 
     Reference: Kalantidis et al., Hard Negative Mixing for Contrastive Learning (MoCHi), NeurIPS 2020.
     """
@@ -49,11 +60,13 @@ def mix_query(
     rng_key: RandomKey,
     slots: Int[Tensor, " n"],
 ) -> Float[Tensor, "n {count} d"]:
-    r"""Hard negatives drawn towards the query itself, but never past the middle:
+    r"""Compute normalized random mixtures of each query and its hard negatives.
+
+    The query's share is less than one half:
 
     \[ h' = \frac{\tilde h'}{\lVert \tilde h' \rVert}, \qquad \tilde h' = \beta\, q + (1 - \beta)\, n_j, \qquad \beta \sim U(0, \tfrac12) \]
 
-    Shapes, requirements, reference: as `mix_negatives`; both sides are normalised first.
+    Shapes, requirements, reference: as `mix_negatives`. Both sides are normalized first.
     """
     u = rng_key.uniform(slots, 2, count)
     found = (columns >= 0).sum(1, keepdim=True)
@@ -63,12 +76,15 @@ def mix_query(
 
 
 def _pick(u: Tensor, found: Tensor) -> Tensor:
-    """Integers in [0, found) from uniform numbers; 0 where nothing was found."""
+    """Return integers in [0, found) from uniform numbers, 0 where `found` is 0."""
     return (u.double() * found).long().clamp_min(0)
 
 
 def _gather_unit_vectors(key_vectors: Tensor, columns: Tensor, at: Tensor) -> Tensor:
-    """The unit vectors `(n, count, d)` in the chosen of each row's columns; zeros for column -1."""
+    """Gather the unit vectors of the chosen columns of each row.
+
+    The result is `(n, count, d)`, with zeros for column -1.
+    """
     if columns.shape[1] == 0:
         return key_vectors.detach().new_zeros(*at.shape, key_vectors.shape[1])
     column = columns.gather(1, at)

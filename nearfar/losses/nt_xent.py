@@ -11,14 +11,16 @@ from nearfar.scores import Scalar, Scores
 
 
 def nt_xent(z0: Float[Tensor, "n d"], z1: Float[Tensor, "n d"], temperature: Scalar = 0.5) -> Float[Tensor, ""]:
-    r"""Each of the 2n views must find its sibling among the other 2n - 1:
+    r"""Compute SimCLR's InfoNCE loss over all views of a batch.
+
+    Each of the 2n views has its other view as positive and the remaining 2n - 2 views as negatives:
 
     \[ \mathcal L = \frac{1}{2n} \sum_i -\log \frac{\exp(\cos(z_i, z_{i'}) / \tau)}{\sum_{j \ne i} \exp(\cos(z_i, z_j) / \tau)} \]
 
-    with \(i'\) the other view of the same instance. The temperature divides inside the exponential.
+    Here \(i'\) is the other view of the same sample. The temperature divides inside the exponential.
 
-    Relations: `info_nce(views(z0, z1) / tau).mean()`, which takes more than two views as well. `clip` compares
-    only across the two sides; here views of the same side are negatives too.
+    Relations: `info_nce(Scores.from_views(z0, z1) / temperature).mean()`, which also takes more than two
+    views. `clip` compares only across the two sides. Here views of the same side are negatives too.
 
     Reference: Chen et al., A Simple Framework for Contrastive Learning of Visual Representations, ICML 2020.
     """

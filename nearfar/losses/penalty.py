@@ -1,4 +1,4 @@
-"""Two penalties that are often taken for each other: on the length of a vector, and on how far it moved."""
+"""Two penalties that are often confused: on the length of a vector, and on its change."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from nearfar.core.argument_checks import check_rows, check_rows_of_same_shape
 
 
 def norm_penalty(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-    r"""\(\lVert z_i \rVert^2\): keeps dot products from growing by growing the vectors.
+    r"""Compute the squared length of each vector.
 
-    Relations: goes with `n_pair` and other losses on plain dot products; on cosines it does nothing useful.
+    The penalty \(\lVert z_i \rVert^2\) keeps dot products from growing with the lengths of the vectors.
+
+    Relations: use it with `n_pair` and other losses on plain dot products. On cosines it has no useful
+    effect.
 
     Reference: Sohn, Improved Deep Metric Learning with Multi-class N-pair Loss Objective, NIPS 2016.
     """
@@ -20,12 +23,17 @@ def norm_penalty(z: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
 
 
 def proximal_penalty(current: Float[Tensor, "n d"], previous: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-    r"""\(\lVert v_i^{(t)} - v_i^{(t-1)} \rVert^2\): keeps a vector near the one remembered of the same sample.
+    r"""Compute the squared distance of each vector to its stored version.
 
-    Shapes: the vectors of this step, and the bank's rows of the same samples; those get no gradient.
+    The penalty \(\lVert v_i^{(t)} - v_i^{(t-1)} \rVert^2\) keeps a vector near the stored vector of the same
+    sample.
 
-    Relations: the second term of `instance_nce`'s paper, where each instance is a class of one, seen once an epoch.
-    It is a difference of two iterates, not a penalty on norms.
+    Args:
+        current: Vectors of this step.
+        previous: The memory bank's rows of the same samples. They get no gradient.
+
+    Relations: the second term of the paper of `instance_nce`, where each sample is its own class, seen once
+    in each epoch. It is a difference of two iterates, not a penalty on norms.
 
     Reference: Wu et al., Unsupervised Feature Learning via Non-Parametric Instance Discrimination, CVPR 2018.
     """

@@ -1,4 +1,4 @@
-"""ProtoNCE: a sample finds its cluster's prototype as well as its other view, at several granularities."""
+"""ProtoNCE: InfoNCE with the other view and with cluster prototypes, at several granularities."""
 
 from __future__ import annotations
 
@@ -19,19 +19,27 @@ Clustering = tuple[Float[Tensor, "_ _"], Float[Tensor, " _"], Int[Tensor, " _"]]
 
 
 def proto_nce(S: Scores, z: Float[Tensor, "n d"], clusterings: Sequence[Clustering]) -> Float[Tensor, " n"]:
-    r"""InfoNCE of the instances, plus the mean over M clusterings of InfoNCE of the prototypes:
+    r"""Compute InfoNCE of samples plus InfoNCE of prototypes.
+
+    The prototype term is the mean over M clusterings:
 
     \[ \ell_i = \ell_i^{\text{InfoNCE}}
                + \frac1M \sum_{m=1}^M -\log \frac{e^{v_i^\top c_s^m / \phi_s^m}}{\sum_j e^{v_i^\top c_j^m / \phi_j^m}} \]
 
-    Every prototype has a temperature of its own, which is small for a dense cluster: its pull is weaker for the
-    same score, so that clusters come to be equally dense.
+    Every prototype has its own temperature \(\phi\), which is small for a dense cluster. A dense cluster
+    pulls less for the same score, so clusters become equally dense.
 
-    Shapes: S the table of the instances, temperature included (`matched` to a queue, in the paper); gives `(n,)`.
+    Args:
+        S: Table of the samples, temperature included. The paper uses `Scores.from_matched` with a queue.
+        z: Embeddings of the rows. The function normalizes them and the prototypes.
+        clusterings: Prototypes, concentrations and assignments of each clustering.
 
-    Requirements: concentrations greater than 0, as `concentration` makes them. Vectors are normalised here.
+    Shapes: returns `(n,)`.
 
-    Relations: each clustering is `parametric_softmax` with prototypes, divided by phi, as weights that are not learned.
+    Requirements: concentrations are greater than 0, as `estimate_concentrations` returns them.
+
+    Relations: each clustering is `parametric_softmax`. Its class vectors are the prototypes divided by
+    \(\phi\) and are not learned.
 
     Reference: Li et al., Prototypical Contrastive Learning of Unsupervised Representations, ICLR 2021.
     """
@@ -51,10 +59,21 @@ def estimate_concentrations(
     temperature: Number = 0.2,
     concentration_smoothing: Number = 10.0,
 ) -> Float[Tensor, " c"]:
-    r"""How wide each cluster is, \(\phi = \frac{\sum_{z \in c} \lVert z - c \rVert}{Z \log(Z + \alpha)}\), Z its size; scaled to mean tau.
+    r"""Estimate the concentration of each cluster from its members' distances.
 
-    Clusters of fewer than two members get the largest value; values outside the 10th to 90th percentile are
-    brought to these, and none is smaller than tau / 100 (a cluster of equal vectors would have 0).
+    It is \(\phi = \frac{\sum_{z \in c} \lVert z - c \rVert}{Z \log(Z + \alpha)}\) with Z the cluster size,
+    scaled to a mean of `temperature`. A small value means a dense cluster.
+
+    Clusters with fewer than two members get the largest value. Values outside the 10th to 90th percentile are
+    clipped to these percentiles. No value is smaller than `temperature` / 100, since a cluster of equal
+    vectors would have 0.
+
+    Args:
+        z: Embeddings of all samples.
+        prototypes: Centers of the clusters.
+        cluster_ids: Cluster of each row.
+        temperature: Mean of the result.
+        concentration_smoothing: Smoothing term \(\alpha\) in the logarithm.
     """
     check_rows(z=z)
     check_equal_lengths(z=z, cluster_ids=cluster_ids)

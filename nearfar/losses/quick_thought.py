@@ -1,4 +1,4 @@
-"""Quick-Thought: which of these sentences stands next to this one?"""
+"""Quick-Thought: classification of the neighboring sentences among the sentences of a batch."""
 
 from __future__ import annotations
 
@@ -15,16 +15,26 @@ from nearfar.scores.candidate_roles import as_ids
 def quick_thought(
     queries: Float[Tensor, "n d"], candidates: Float[Tensor, "n d"], passage_ids: Int[Tensor, " n"], window: int = 1
 ) -> Float[Tensor, " n"]:
-    r"""Each neighbour is to be found among the sentences of the batch, by two encoders of the same n sentences:
+    r"""Compute the InfoNCE loss of each sentence's neighbors.
+
+    Two encoders embed the same n sentences:
 
     \[ \ell_s = -\sum_{c \in C(s)} \log \frac{e^{f(s)^\top g(c)}}{\sum_{s' \ne s} e^{f(s)^\top g(s')}} \]
 
-    The neighbours C(s) are the sentences of the same passage at most `window` places before or behind. The
-    logarithm is essential: of bare probabilities the gradient vanishes exactly where a neighbour is ranked last.
+    The neighbors C(s) are the sentences of the same passage at most `window` places before or after. The
+    logarithm is essential. With bare probabilities the gradient vanishes exactly where a neighbor is ranked
+    last.
 
-    Shapes: rows in the order of the text; `passage` says which text a row is from. Gives `(n,)`, 0 without neighbours.
+    Args:
+        queries: Embeddings f(s) of the sentences, in the order of the text.
+        candidates: Embeddings g(s) of the same sentences.
+        passage_ids: Passage of each sentence.
+        window: Largest distance of a neighbor, in sentences.
 
-    Relations: a softmax over candidates, `info_nce` once for each place of the window; not negative sampling.
+    Shapes: returns `(n,)`, 0 for sentences without neighbors.
+
+    Relations: a softmax over candidates, `info_nce` once for each place of the window. It is not negative
+    sampling.
 
     Reference: Logeswaran, Lee, An Efficient Framework for Learning Sentence Representations, ICLR 2018.
     """

@@ -1,4 +1,4 @@
-"""Sentence-BERT's classification and regression objectives on pairs of sentences."""
+"""Sentence-BERT's classification and regression losses on pairs of sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from nearfar.scores import cosine
 
 
 def build_sbert_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Float[Tensor, "n e"]:
-    r"""\([u; v; |u - v|]\), of width 3 d: what the classifier sees of a pair."""
+    r"""Build the classifier's input features of each pair of sentences.
+
+    The features are \([u; v; |u - v|]\), of width 3 d.
+    """
     check_rows_of_same_shape(u=u, v=v)
     return torch.cat([u, v, (u - v).abs()], 1)
 
@@ -20,11 +23,15 @@ def build_sbert_features(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"]) -> Fl
 def sbert_softmax(
     u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], classifier_weight: Float[Tensor, "c e"], labels: Int[Tensor, " n"]
 ) -> Float[Tensor, ""]:
-    r"""\[ \mathcal L = -\frac1n \sum_i \log \operatorname{softmax}(W [u_i; v_i; |u_i - v_i|])_{y_i} \]
+    r"""Compute the cross-entropy of a linear classifier on sentence pairs.
 
-    Shapes: W is `(c, 3 d)`, of c relations (entailment, neutral, contradiction); no bias. The label -1 is unknown.
+    \[ \mathcal L = -\frac1n \sum_i \log \operatorname{softmax}(W [u_i; v_i; |u_i - v_i|])_{y_i} \]
 
-    Relations: similar vectors are a by-product: what is trained is the classifier, and the cosine is used after it.
+    Shapes: W is `(c, 3 d)`, for c relations (entailment, neutral, contradiction), without a bias. The label
+    -1 is unknown.
+
+    Relations: similar vectors are a by-product. Training optimizes the classifier, and the cosine is used
+    afterwards.
 
     Reference: Reimers, Gurevych, Sentence-BERT, EMNLP 2019. Its triplet objective is a margin loss.
     """
@@ -32,7 +39,9 @@ def sbert_softmax(
 
 
 def sbert_regression(u: Float[Tensor, "n d"], v: Float[Tensor, "n d"], gold_similarities: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    r"""\(\ell_i = (\cos(u_i, v_i) - y_i)^2\), with gold similarities scaled to [0, 1] (or [-1, 1]).
+    r"""Compute the squared error of the cosine against gold similarities.
+
+    It is \(\ell_i = (\cos(u_i, v_i) - y_i)^2\), with gold similarities scaled to [0, 1] (or [-1, 1]).
 
     Reference: Reimers, Gurevych, Sentence-BERT, EMNLP 2019.
     """

@@ -1,7 +1,8 @@
-r"""The hinge of translations over tables, with gradients in closed form at the rows that have one.
+"""Translation hinge over embedding tables, with sparse gradients in closed form.
 
-Once entities have found their places most margins are met: such pairs have no gradient, and cost no more than their distances. Of a
-table of millions of rows a step then touches a few hundred; what is returned to the tables are sparse gradients of those.
+Once entities are well placed, most margins are met. Such pairs have no gradient and cost no more than their
+distances. In a table of millions of rows, a step then changes a few hundred rows. The tables get sparse
+gradients of these rows.
 """
 
 from __future__ import annotations
@@ -26,14 +27,30 @@ def sparse_translation_hinge(
     margin: float,
     norm_order: int,
 ) -> Float[Tensor, " n"]:
-    r"""\(\frac1k \sum_j [\gamma + \lVert h + r - t \rVert_p - \lVert h'_j + r - t'_j \rVert_p]_+\), where (h', t') is (other, t) where
-    `of_head`, else (h, other).
+    r"""Compute the hinge between distances of true and corrupted triples.
 
-    Shapes: n triples by their numbers in the two tables, k corruptions of each, give `(n,)`.
+    It is \(\frac1k \sum_j [\gamma + \lVert h + r - t \rVert_p - \lVert h'_j + r - t'_j \rVert_p]_+\). Here
+    (h', t') is (replacement, t) where `replaces_head` is true, and (h, replacement) elsewhere.
+
+    Args:
+        entities: Table of entity vectors.
+        relations: Table of relation vectors.
+        head_ids: Head of each triple, a row of `entities`.
+        relation_ids: Relation of each triple, a row of `relations`.
+        tail_ids: Tail of each triple, a row of `entities`.
+        replacement_ids: Replacement entities of k corruptions of each triple.
+        replaces_head: True where the replacement takes the place of the head, false where it takes the place
+            of the tail.
+        margin: Margin \(\gamma\).
+        norm_order: Order p of the norm, 1 or 2.
+
+    Shapes: n triples with k corruptions of each give `(n,)`.
 
     Relations: `translation_hinge` of the same distances.
     """
-    return _Translation.apply(entities, relations, head_ids, relation_ids, tail_ids, replacement_ids, replaces_head, margin, norm_order)  # type: ignore[return-value]
+    return _Translation.apply(  # type: ignore[return-value]
+        entities, relations, head_ids, relation_ids, tail_ids, replacement_ids, replaces_head, margin, norm_order
+    )
 
 
 class _Translation(torch.autograd.Function):
@@ -41,7 +58,7 @@ class _Translation(torch.autograd.Function):
     def forward(ctx: Any, entities, relations, head_ids, relation_ids, tail_ids, replacement_ids, replaces_head, margin, norm_order):
         h, r, t = lookup_rows(entities, head_ids), lookup_rows(relations, relation_ids), lookup_rows(entities, tail_ids)
         true = h + r - t
-        # h' + r - t is h + r - t with h exchanged, and h + r - t' is it with t exchanged, whose sign is the other one
+        # h' + r - t is h + r - t plus (h' - h). h + r - t' is h + r - t minus (t' - t).
         change = lookup_rows(entities, replacement_ids) - torch.where(replaces_head[:, :, None], h[:, None], t[:, None])
         false = torch.addcmul(true[:, None], change, torch.where(replaces_head, 1.0, -1.0).to(h.dtype)[:, :, None])
         loss = margin + compute_norm(true, norm_order)[:, None] - compute_norm(false, norm_order)
@@ -77,12 +94,15 @@ class _Translation(torch.autograd.Function):
 
 
 def compute_norm(difference: Float[Tensor, "*n d"], norm_order: int) -> Float[Tensor, "*n"]:
-    """The L1 or L2 norm; torch's own is several times slower for L1."""
+    """Compute the L1 or L2 norm of each vector.
+
+    torch's own L1 norm is several times slower.
+    """
     return difference.abs().sum(-1) if norm_order == 1 else difference.norm(dim=-1)
 
 
 def compute_norm_gradient(difference: Float[Tensor, "m d"], norm_order: int) -> Float[Tensor, "m d"]:
-    """The gradient of the length; zero has none and gives zero."""
+    """Compute the gradient of the norm of each vector; zero vectors get zero."""
     if norm_order == 1:
         return difference.sign()
     return difference / difference.norm(dim=1, keepdim=True).clamp_min(torch.finfo(difference.dtype).tiny)

@@ -1,4 +1,4 @@
-"""SwAV: predict the cluster of one view from another, with clusters that are forced to be equally large."""
+"""SwAV: prediction of one view's cluster from another view, with equally large clusters."""
 
 from __future__ import annotations
 
@@ -15,14 +15,23 @@ from nearfar.scores import Number, Scalar, cosine
 
 @torch.no_grad()
 def sinkhorn(scores: Float[Tensor, "n k"], regularization: Number = 0.05, iterations: int = 3) -> Float[Tensor, "n k"]:
-    r"""Codes: soft assignments that share the rows out equally among the k columns,
+    r"""Compute soft cluster assignments with equal cluster sizes (codes).
+
+    The codes distribute the rows equally among the k columns:
 
     \[ Q = \arg\max_{Q \in \mathcal Q} \operatorname{tr}(Q^\top S) + \epsilon H(Q), \qquad
        \mathcal Q = \{ Q \ge 0 : Q \mathbf 1 = \mathbf 1,\; Q^\top \mathbf 1 = \tfrac nk \mathbf 1 \} \]
 
-    by rescaling columns and rows of \(e^{S / \epsilon}\) in turn, in logarithms, so that no \(\epsilon\) overflows.
+    The function rescales columns and rows of \(e^{S / \epsilon}\) in turn. It works in logarithms, so that no
+    \(\epsilon\) causes an overflow.
 
-    Shapes: rows sum to 1 exactly; columns to n / k in the limit of many iterations. No gradient.
+    Args:
+        scores: Scores S of n rows and k prototypes.
+        regularization: Entropy weight \(\epsilon\), greater than 0.
+        iterations: Number of rescaling steps.
+
+    Shapes: rows sum to 1 exactly. Columns sum to n / k in the limit of many iterations. The codes have no
+    gradient.
 
     Reference: Cuturi, Sinkhorn Distances, NIPS 2013.
     """
@@ -39,7 +48,11 @@ def sinkhorn(scores: Float[Tensor, "n k"], regularization: Number = 0.05, iterat
 
 
 def swapped_prediction(scores: Float[Tensor, "n k"], codes: Float[Tensor, "n k"], temperature: Scalar = 0.1) -> Float[Tensor, " n"]:
-    r"""\(\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log p_t^{(k)}\) with \(p_t = \operatorname{softmax}(z_t^\top c / \tau)\)."""
+    r"""Compute the cross-entropy between codes and predicted assignments.
+
+    It is \(\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log p_t^{(k)}\) with
+    \(p_t = \operatorname{softmax}(z_t^\top c / \tau)\).
+    """
     check_rows_of_same_shape(scores=scores, codes=codes)
     check_positive(temperature=temperature)
     return -(codes * (scores / temperature).log_softmax(1)).sum(1)
@@ -53,18 +66,31 @@ def swav(
     sinkhorn_regularization: Number = 0.05,
     iterations: int = 3,
 ) -> Float[Tensor, ""]:
-    r"""The codes of each of the first `coded` views are predicted from every other view; for two views
+    r"""Compute the SwAV loss of several views.
+
+    Each view predicts the codes of every other view among the first `num_coded_views`. For two views
 
     \[ \mathcal L = \tfrac12 \big[\ell(z_0, q_1) + \ell(z_1, q_0)\big] \]
 
-    on cosines to the prototypes. Small crops are further views, which predict and are not coded.
+    on cosines to the prototypes. Small crops are further views. They predict, but have no codes.
 
-    Requirements: more rows than prototypes, or codes cannot be equally shared; a recipe with small batches appends
-    remembered rows: `sinkhorn(cosine(torch.cat([z, queue]), prototypes))[:n]`, then `swapped_prediction`.
+    Args:
+        views: Embeddings of each view.
+        prototypes: Vectors of the k clusters.
+        num_coded_views: Number of views with codes, from the first on.
+        temperature: Temperature of the predictions.
+        sinkhorn_regularization: Entropy weight of the codes, as in `sinkhorn`.
+        iterations: Number of steps of `sinkhorn`.
 
-    Relations: no pair is compared and no negative pushed away: it is a cross-entropy between views, not InfoNCE over clusters.
+    Requirements: more rows than prototypes. Otherwise codes cannot have equal sizes. With small batches a
+    recipe appends stored rows: `sinkhorn(cosine(torch.cat([z, queue]), prototypes))[:n]`, then
+    `swapped_prediction`.
 
-    Reference: Caron et al., Unsupervised Learning of Visual Features by Contrasting Cluster Assignments, NeurIPS 2020.
+    Relations: the loss compares no pairs and pushes no negatives away. It is a cross-entropy between views,
+    not InfoNCE over clusters.
+
+    Reference: Caron et al., Unsupervised Learning of Visual Features by Contrasting Cluster Assignments,
+    NeurIPS 2020.
     """
     if not 1 <= num_coded_views <= len(views) or len(views) < 2:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""False triples for relations: one end of a true one is exchanged."""
+"""Corrupted triples for relation learning: one end of a true triple is replaced."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ from nearfar.core.random_key import RandomKey
 def corrupt_triples(
     triples: Int[Tensor, "n 3"], num_entities: int, num_corruptions: int, rng_key: RandomKey, slots: Int[Tensor, " n"]
 ) -> Int[Tensor, "n {num_corruptions} 3"]:
-    """k corruptions of each (head, relation, tail): head *or* tail, by the toss of a coin, becomes another random entity.
+    """Corrupt the head or the tail of each (head, relation, tail) triple.
 
-    Corrupting tails alone would leave the model untrained in what is asked of it half of the time, (?, relation, tail).
+    Each corruption chooses head *or* tail at random and replaces it with another random entity. Corrupting
+    only tails would leave the model untrained on (?, relation, tail), which is half of the queries.
+
+    Args:
+        triples: Ids of head, relation and tail of each triple.
+        num_entities: Number of entities, at least 2.
+        num_corruptions: Number of corruptions of each triple.
+        rng_key: Random key.
+        slots: Slot of each triple.
 
     Reference: Bordes et al., Translating Embeddings for Modeling Multi-relational Data, NIPS 2013.
     """

@@ -1,4 +1,4 @@
-"""Triplet losses of given triplets: the positive is nearer than the negative, by a margin."""
+"""Triplet losses of given triplets: the positive is nearer than the negative by a margin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ def triplet(
     margin: Number = 0.2,
     score: ScoreLike = squared_euclidean,
 ) -> Float[Tensor, " n"]:
-    r"""The hinge of two distances, with \(D = -s\):
+    r"""Compute the hinge between positive and negative distances of each triplet.
+
+    With \(D = -s\),
 
     \[ \ell_i = \max\big(0,\; D(a_i, p_i) - D(a_i, n_i) + m\big) \]
 
@@ -31,10 +33,11 @@ def triplet(
 
     Shapes: n triplets give `(n,)`; take the mean.
 
-    Requirements: the margin is in the unit of the distance: 0.2 of squares is not 0.2 of distances.
+    Requirements: the margin has the unit of the distance. 0.2 for squared distances is not 0.2 for distances.
 
-    Relations: of all triplets in a batch `batch_all`, of the hardest `batch_hard`; with a softmax instead of the hinge
-    `n_pair` for two classes. The idea is older than its best-known use: LMNN (2006), Collobert and Weston (2008), OASIS (2009).
+    Relations: `batch_all` averages over all triplets of a batch, `batch_hard` takes the hardest ones. With a
+    softmax instead of the hinge the loss is `n_pair` for two classes. The idea is older than its best-known
+    use: LMNN (2006), Collobert and Weston (2008), OASIS (2009).
 
     References: Schroff, Kalenichenko, Philbin, FaceNet, CVPR 2015; Weinberger, Blitzer, Saul, NIPS 2005.
     """
@@ -44,13 +47,14 @@ def triplet(
 def triplet_ratio(
     anchor: Float[Tensor, "n ..."], positive: Float[Tensor, "n ..."], negative: Float[Tensor, "n ..."], score: ScoreLike = euclidean
 ) -> Float[Tensor, " n"]:
-    r"""The share of the positive in a softmax of the two distances, squared:
+    r"""Compute the squared softmax share of the positive distance of each triplet.
 
     \[ \ell_i = \left( \frac{e^{D(a_i, p_i)}}{e^{D(a_i, p_i)} + e^{D(a_i, n_i)}} \right)^2 \]
 
-    Shapes: n triplets give `(n,)`. Between 0 and 1; no margin, and no triplet is ever done with.
+    Shapes: n triplets give `(n,)`, between 0 and 1. There is no margin, so every triplet always has a
+    gradient.
 
-    Relations: `triplet` with the square of a sigmoid for the hinge.
+    Relations: `triplet` with the square of a sigmoid instead of the hinge.
 
     Reference: Hoffer, Ailon, Deep Metric Learning Using Triplet Network, 2015.
     """
@@ -58,7 +62,7 @@ def triplet_ratio(
 
 
 def _gap(anchor: Tensor, positive: Tensor, negative: Tensor, score: ScoreLike) -> Tensor:
-    """D(a, p) - D(a, n): below zero where the positive is nearer."""
+    """Compute D(a, p) - D(a, n), which is below zero where the positive is nearer."""
     check_rows(anchor=anchor, positive=positive, negative=negative)
     score = as_score(score)
     a, p, n = (score.prepare_vectors(x) for x in (anchor, positive, negative))

@@ -1,4 +1,4 @@
-"""Whitening MSE: positives agree after the batch has been made white, which leaves no room to collapse."""
+"""Whitening MSE: positives agree after the batch is whitened, which prevents collapse."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from nearfar.scores import Number, cosine
 
 
 def whiten(z: Float[Tensor, "n d"], shrinkage: Number = 1e-3) -> Float[Tensor, "n d"]:
-    r"""\(L^{-1}(z - \bar z)\) with \(L L^\top = (1 - \epsilon)\,\Sigma + \epsilon I\): mean 0 and, for eps = 0, covariance I.
+    r"""Whiten a batch of vectors.
 
-    The shrinkage keeps the matrix positive definite: \(\Sigma\) is only semi-definite, and singular when there
-    are no more rows than features.
+    The result is \(L^{-1}(z - \bar z)\) with \(L L^\top = (1 - \epsilon)\,\Sigma + \epsilon I\). It has mean
+    0 and, for `shrinkage=0`, covariance I.
 
-    Requirements: two rows at least; without shrinkage more rows than features, and none of these linearly dependent.
+    The shrinkage \(\epsilon\) keeps the matrix positive definite. \(\Sigma\) is only semi-definite, and it is
+    singular if there are no more rows than features.
+
+    Requirements: at least two rows. Without shrinkage: more rows than features, and linearly independent
+    features.
     """
     check_rows(z=z)
     n, d = z.shape
@@ -33,7 +37,8 @@ def whiten(z: Float[Tensor, "n d"], shrinkage: Number = 1e-3) -> Float[Tensor, "
     z = z.float() if z.dtype in (torch.bfloat16, torch.float16) else z
     centred = z - z.mean(0)
     covariance = centred.T @ centred / (n - 1)
-    # The last term is rounding error's size: without it an eps that is small against large variances would be lost.
+    # The last term has the size of the rounding error. Without it, a small shrinkage would be lost
+    # next to large variances.
     shift = shrinkage + 8 * torch.finfo(z.dtype).eps * covariance.detach().trace()
     try:
         factor = torch.linalg.cholesky((1 - shrinkage) * covariance + shift * torch.eye(d, dtype=z.dtype, device=z.device))
@@ -54,16 +59,28 @@ def w_mse(
     shrinkage: Number = 1e-3,
     distance: Literal["cosine", "euclidean"] = "cosine",
 ) -> Float[Tensor, ""]:
-    r"""\[ \mathcal L = \frac1n \sum_i \operatorname{dist}(w_i^0, w_i^1), \qquad w = \text{whiten}(z) \]
+    r"""Compute the mean distance of positives after whitening.
 
-    with dist \(2 - 2 \cos\) or the squared distance. Each view is whitened by itself, in sub-batches of about `size`
-    rows (all of them if None) that are drawn anew in each of `rounds`, whose losses are averaged.
+    \[ \mathcal L = \frac1n \sum_i \operatorname{dist}(w_i^0, w_i^1), \qquad w = \text{whiten}(z) \]
 
-    Which rows share a sub-batch depends on the key and on the rows' `slots`, not on their order.
+    dist is \(2 - 2 \cos\) or the squared distance. Each view is whitened separately, in random sub-batches.
+    The rows that share a sub-batch depend on the random key and on the rows' `slots`, not on their order.
 
-    Requirements: sub-batches of at least 2 rows; of more than d, 2 d in the paper, for whitening to mean much.
+    Args:
+        z0: Embeddings of the first view.
+        z1: Embeddings of the second view.
+        slots: Slot of each row.
+        rng_key: Random key.
+        subbatch_size: Approximate number of rows of a sub-batch. None takes all rows.
+        num_repeats: Number of random partitions. Their losses are averaged.
+        shrinkage: Shrinkage of the covariance, as in `whiten`.
+        distance: "cosine" for \(2 - 2 \cos\), "euclidean" for the squared distance.
 
-    Relations: MSE alone collapses; here white vectors cannot. `barlow` asks softly for what whitening enforces.
+    Requirements: sub-batches of at least 2 rows. Whitening is meaningful with more than d rows; the paper
+    uses 2 d.
+
+    Relations: MSE alone collapses; whitened vectors cannot. `barlow_twins` is a soft version of the
+    constraint that whitening enforces.
 
     Reference: Ermolov et al., Whitening for Self-Supervised Representation Learning, ICML 2021.
     """

@@ -1,10 +1,11 @@
-r"""Negative sampling over windows of running text, as small matrix products with gradients in closed form.
+"""Negative sampling over windows of running text, with sparse gradients in closed form.
 
-A table of 100,000 words has a gradient at the few thousand rows of a step and nowhere else: what is returned to the tables are
-sparse gradients of those rows. Text is cut into tiles of consecutive centres. The centres of a tile against the places around them
-and against the tile's noise is one matrix product, of which weights keep the pairs that are in a window; where windows are averaged
-instead, their rows are summed straight out of the table. Noise is shared by a tile: K words stand for the k that each pair would
-draw alone, each weighs k/K, so that the expected loss and gradient are those of the papers.
+A table of 100,000 words has a gradient only at the few thousand rows of a step. The tables therefore get
+sparse gradients of these rows. Text is cut into tiles of consecutive centers. One matrix product compares the
+centers of a tile with the places around them and with the tile's noise. Weights keep the pairs that are in a
+window. If windows are averaged instead, their rows are summed directly from the table. A tile shares its
+noise: K words replace the k words that each pair would draw alone. Each weighs k/K, so the expected loss and
+gradient are those of the papers.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 RaggedLists = Sequence[Tensor]
-"""Lists of different lengths, end to end; and where each begins and the last ends."""
+"""Concatenated lists of different lengths, and the offsets where each begins and the last one ends."""
 RaggedListsByWord = Sequence[Tensor]
-"""Words in ascending order, each once; and for each a list."""
+"""Unique words in ascending order, and a ragged list for each word."""
 CENTERS_PER_BLOCK = 2048
-"""Centres whose vectors stay in a core's cache together."""
+"""Number of centers whose vectors fit into a core's cache together."""
 
 
 def skip_gram_neg(
@@ -34,16 +35,32 @@ def skip_gram_neg(
     noise_ids: Int[Tensor, "m k"],
     negatives_per_pair: float,
 ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-    r"""Each centre c predicts each word o of its window W_c; the loss of a tile and its number of pairs:
+    r"""Compute the skip-gram loss with negative sampling for each tile.
+
+    Each center c predicts each word o of its window W_c:
 
     \[ \ell = \sum_c \sum_{o \in W_c} \Big( -\log \sigma(u_o^\top v_c)
               - \frac kK \sum_{j=1}^K \log \sigma(-u_{\tilde w_j}^\top v_c) \Big) \]
 
-    Shapes: word and sentence (m, t + 2·window), reach (m, t), noise (m, K), as `similarity.Windows` draws them.
+    Args:
+        input_vectors: Table of the centers' vectors, v.
+        output_vectors: Table of the predicted words' vectors, u.
+        word_ids: Words of each tile and of the places around it, `(m, t + 2 window)`.
+        sentence_ids: Sentence of each of these places. Windows end with their sentence.
+        window_reach: Window size of each of the t centers of a tile.
+        noise_ids: K noise words of each tile.
+        negatives_per_pair: Expected number of negatives of each pair, k.
 
-    Relations: the sum of `negative_sampling` over all pairs, where all pairs of a tile share their noise.
+    Returns:
+        The loss of each tile and its number of pairs, both `(m,)`.
+
+    Shapes: `WordWindows` in `nearfar.similarity.text_windows` draws the batches.
+
+    Relations: the sum of `negative_sampling` over all pairs. All pairs of a tile share their noise.
     """
-    return _SkipGram.apply(input_vectors, output_vectors, word_ids, sentence_ids, window_reach, noise_ids, negatives_per_pair)  # type: ignore[return-value]
+    return _SkipGram.apply(  # type: ignore[return-value]
+        input_vectors, output_vectors, word_ids, sentence_ids, window_reach, noise_ids, negatives_per_pair
+    )
 
 
 def cbow_neg(
@@ -56,16 +73,29 @@ def cbow_neg(
     positions_by_word: RaggedListsByWord,
     negatives_per_window: float,
 ) -> tuple[Float[Tensor, " m"], Float[Tensor, " m"]]:
-    r"""The mean of a window predicts its centre; the loss of a tile and its number of windows that are not empty:
+    r"""Compute the CBOW loss with negative sampling for each tile.
+
+    The mean of a window predicts its center:
 
     \[ \ell = \sum_c -\log \sigma(u_c^\top h_c) - \frac kK \sum_{j=1}^K \log \sigma(-u_{\tilde w_j}^\top h_c),
        \qquad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o \]
 
-    Shapes: word (m, t) and noise (m, K); near: for each of the m·t centres the words of its window. Two more make the gradient
-    cheap. seen: for each word the centres in whose windows it is; named: for each where it stands in [word, noise]. All as
-    `similarity.Bags` draws them.
+    Args:
+        input_vectors: Table of the window words' vectors, v.
+        output_vectors: Table of the predicted words' vectors, u.
+        word_ids: The t centers of each tile.
+        noise_ids: K noise words of each tile.
+        window_words: For each of the m t centers, the words of its window.
+        centers_by_word: For each word, the centers whose windows contain it. It makes the gradient cheap.
+        positions_by_word: For each word, its positions in [word_ids, noise_ids]. It makes the gradient cheap.
+        negatives_per_window: Expected number of negatives of each window, k.
 
-    Relations: `negative_sampling` of h as the centre and u_c as its context.
+    Returns:
+        The loss of each tile and its number of windows that are not empty, both `(m,)`.
+
+    Shapes: `WordBags` in `nearfar.similarity.text_windows` draws the batches.
+
+    Relations: `negative_sampling` with h as the center and u_c as its context.
     """
     return _Cbow.apply(
         input_vectors, output_vectors, word_ids, noise_ids, *window_words, *centers_by_word, *positions_by_word, negatives_per_window
@@ -97,7 +127,11 @@ class _SkipGram(torch.autograd.Function):
 
 
 class _Cbow(torch.autograd.Function):
-    """The gradient is made in the forward pass, slab by slab, while what it is made of is in the cache; what follows scales it."""
+    """CBOW loss with its gradient computed in the forward pass.
+
+    The forward pass computes the gradient block by block, while the inputs of a block are in the cache.
+    Backward scales it.
+    """
 
     @staticmethod
     def forward(ctx: Any, v, u, word, noise, near, begins, seen, within, within_begins, named, at, at_begins, negatives):
@@ -128,8 +162,11 @@ class _Cbow(torch.autograd.Function):
 def _bag_gradient(
     h: Tensor, u_c: Tensor, u_n: Tensor, share: Tensor, noise_weight: float, dh: Tensor, du_c: Tensor, du_n: Tensor
 ) -> Float[Tensor, " m"]:
-    """The loss of some tiles; their gradients are written to the last three. h are sums of windows, and dh the gradient of each of
-    their words: to scale scores by 1/|W| (`share`, 0 for an empty window) takes less than to scale vectors."""
+    """Compute the loss of some tiles and write their gradients to the last three arguments.
+
+    `h` holds sums of windows, and `dh` gets the gradient of each of their words. The scores are scaled by
+    1/|W| (`share`, 0 for an empty window), because this costs less than scaling vectors.
+    """
     s_pos, s_neg = (h * u_c).sum(2).mul_(share), (h @ u_n.mT).mul_(share[:, :, None])
     g_pos, g_neg = ((s_pos.sigmoid() - 1) * share)[:, :, None], s_neg.sigmoid() * (noise_weight * share)[:, :, None]
     torch.mul(g_pos, u_c, out=dh).baddbmm_(g_neg, u_n)
@@ -139,7 +176,10 @@ def _bag_gradient(
 
 
 def iterate_tile_blocks(lists: RaggedLists, num_tiles: int, tile_size: int) -> Iterator[tuple[slice, RaggedLists]]:
-    """Some tiles at a time and their share of the lists; on a GPU, which would wait for its host, all at once."""
+    """Yield blocks of tiles with their part of the lists.
+
+    On a GPU all tiles come at once, because the GPU would otherwise wait for the host.
+    """
     members, begins = lists
     if members.is_cuda:
         yield slice(num_tiles), lists
@@ -151,13 +191,13 @@ def iterate_tile_blocks(lists: RaggedLists, num_tiles: int, tile_size: int) -> I
 
 
 def get_tile_centers(values: Int[Tensor, "m c"], window_reach: Int[Tensor, "m t"]) -> Int[Tensor, "m t"]:
-    """The middle of each tile."""
+    """Return the values at the centers of each tile."""
     window = (values.shape[1] - window_reach.shape[1]) // 2
     return values[:, window : window + window_reach.shape[1]]
 
 
 def build_window_mask(sentence_ids: Int[Tensor, "m c"], window_reach: Int[Tensor, "m t"]) -> Tensor:
-    """Which places are in the window of which centre: (m, t, c), true or false."""
+    """Build the mask `(m, t, c)` of the places in the window of each center."""
     t, window = window_reach.shape[1], (sentence_ids.shape[1] - window_reach.shape[1]) // 2
     at = torch.arange(t + 2 * window, device=window_reach.device, dtype=window_reach.dtype)
     distance = (at[window : window + t, None] - at).abs()
@@ -166,16 +206,22 @@ def build_window_mask(sentence_ids: Int[Tensor, "m c"], window_reach: Int[Tensor
 
 
 def lookup_rows(table: Tensor, ids: Tensor) -> Tensor:
-    """`table[ids]`, by the faster way."""
+    """Look up `table[ids]` with `index_select`, which is faster."""
     return table.index_select(0, ids.reshape(-1)).view(*ids.shape, table.shape[1])
 
 
 def sum_listed_rows(table: Float[Tensor, "rows d"], lists: RaggedLists, weights: Float[Tensor, " p"] | None = None) -> Float[Tensor, "n d"]:
-    """For each list the (weighted) sum of the rows that it names: several times faster than adding rows to where they belong."""
+    """Sum the (weighted) rows that each list names.
+
+    This is several times faster than adding each row to its target.
+    """
     members, begins = lists
     return F.embedding_bag(members, table, begins, mode="sum", include_last_offset=True, per_sample_weights=weights)
 
 
 def build_sparse_gradient(ids: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
-    """A gradient that is zero but for these rows; a row that is named twice has the sum."""
+    """Build a gradient that is zero except in the given rows.
+
+    Values of repeated rows are added.
+    """
     return torch.sparse_coo_tensor(ids.reshape(1, -1), values.reshape(-1, shape[1]), shape, check_invariants=False)

@@ -1,4 +1,7 @@
-"""Modalities, as evaluation and report see them. A new one is one more row of `MODALITIES` and a file beside this one."""
+"""Modality-specific parts of evaluation and report.
+
+To add a modality, add an entry to `MODALITIES` and a file to this folder.
+"""
 
 from __future__ import annotations
 
@@ -24,5 +27,6 @@ MODALITIES = {
 
 
 def get_modality(recipe: Recipe) -> Modality:
+    """Return the modality of a recipe."""
     module, name = MODALITIES[recipe.card.modality].split(".")
     return getattr(import_module(f"{__name__}.{module}"), name)()

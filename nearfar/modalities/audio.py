@@ -1,4 +1,4 @@
-"""Sounds: the statistics of their spectrograms are the baseline; a report shows spectrograms, with the sound to be played."""
+"""Audio modality: baselines of spectrogram statistics, spectrograms and players in reports."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ from nearfar.train.model import Model
 from nearfar.train.model_data import ViewPair
 
 MAX_SOUND_SECONDS = 2.0
-"""Seconds of a sound that a report carries, at most: its file has to hold them all."""
+"""Largest number of seconds of a sound in a report. The report file contains the sounds."""
 
 
 class AudioModality(Modality):
+    """Audio clips."""
+
     def compute_baselines(self, train: Sounds, test: Sounds, views: ViewPair | None) -> dict[str, Features]:
-        """Mean and deviation of each log-mel band. (The alignment of views is left out: they need not be clips.)"""
+        """Compute mean and deviation of each log-mel band.
+
+        The baseline has no alignment of views, because views need not be clips.
+        """
         return {"log-mel statistics": Features(_compute_mel_statistics(train), _compute_mel_statistics(test), baseline=True)}
 
     def encode_views(self, model: Model, views: ViewPair) -> ViewPair:
@@ -58,27 +63,30 @@ class AudioModality(Modality):
 
 @dataclass(frozen=True, eq=False)
 class RenderedSound:
-    """A sound as a report shows it."""
+    """Sound as a report shows it: a spectrogram and a playable file."""
 
     picture: Float[Tensor, "1 h w"]
     sound_uri: str
 
     def build_sheet(self, clips: list[RenderedSound]) -> SoundSheet:
+        """Return the sheet of several sounds."""
         return SoundSheet(build_sprite_sheet(torch.stack([clip.picture for clip in clips])), [clip.sound_uri for clip in clips])
 
 
 @dataclass(frozen=True)
 class SoundSheet:
-    """The counterpart of `Sheet` for sounds: a picture, and below it something to press."""
+    """Counterpart of `SpriteSheet` for sounds: a spectrogram above a player."""
 
     sheet: SpriteSheet
     sound_uris: list[str]
 
     @property
     def style(self) -> str:
+        """Return the style attribute of the spectrograms."""
         return self.sheet.style
 
     def render_cell(self, index: int, title: str) -> str:
+        """Return the HTML of one sound."""
         played = (
             f'<audio controls preload="none" style="width:var(--w);height:24px" title="{escape(title)}" src="{self.sound_uris[index]}">'
         )
@@ -86,7 +94,7 @@ class SoundSheet:
 
 
 def render_spectrograms(clips: Tensor, sample_rate: int) -> Float[Tensor, "n 1 h w"]:
-    """Log-mel spectrograms in [0, 1], high frequencies above."""
+    """Return log-mel spectrograms in [0, 1] with high frequencies on top."""
     return _normalize_spectrograms(LogMel(sample_rate)(clips.cpu()))
 
 
@@ -96,7 +104,7 @@ def _normalize_spectrograms(mel: Float[Tensor, "n b f"]) -> Float[Tensor, "n 1 b
 
 
 def encode_wav_uri(clip: Int16[Tensor, " t"], sample_rate: int) -> str:
-    """The beginning of a clip as a wav file of 8 bits, inside an address."""
+    """Encode the beginning of a clip as an 8-bit WAV file in a data URI."""
     sound = clip[: round(MAX_SOUND_SECONDS * sample_rate)].float()
     sound = sound / sound.abs().max().clamp_min(1) * 127 + 128
     file = io.BytesIO()

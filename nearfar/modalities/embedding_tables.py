@@ -1,4 +1,7 @@
-"""Things that have a name and a row of a table: words, entities, nodes. They have no test split; each modality measures itself."""
+"""Modalities of named table rows: words, entities, nodes.
+
+They have no test split. Each of them has its own evaluation.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,32 @@ from nearfar.modalities.modality import Evaluation, Modality
 from nearfar.train.model import Model
 
 MAP_ROWS, NEIGHBOR_CANDIDATE_ROWS = 2000, 20_000
-"""How many rows of the table a report draws a map of, and among how many others it looks for their neighbours, at most."""
+"""Largest numbers of rows in a report: rows on the map, and candidates for their neighbors."""
 
 
 class EmbeddingTableModality(Modality):
-    """What all tables have in common. None of the standard parts apply: there are no views, and baselines are each modality's own."""
+    """Base class of modalities with embedding tables.
+
+    The standard evaluation does not apply: there are no views, and each modality has its own baselines.
+    """
 
     @abstractmethod
-    def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation: ...
+    def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
+        """Evaluate the model.
+
+        Every subclass has its own evaluation.
+        """
+        ...
 
     def build_sample_renderer(self, data: Any) -> Callable[[Tensor], Any]:
         return lambda ids: np.array([data.name(int(i)) for i in ids.reshape(-1)], dtype=object).reshape(ids.shape).tolist()
 
 
 def build_evaluation(model: Model, table: ResultTable, splits: Splits) -> Evaluation:
-    """The table with vectors to look at: some rows, drawn by key, and others in which their neighbours are looked for."""
+    """Return an evaluation with the table and with vectors for maps and neighbors.
+
+    The random key selects the rows of the map and the candidates for their neighbors.
+    """
     order = RandomKey(model.config.seed)("evaluate", "shown").permutation(len(get_row_numbers(model)))
     shown = min(MAP_ROWS, max(1, len(order) // 5))
     asked, among = (_select_rows(model, np.sort(part)) for part in (order[:shown], order[shown : shown + NEIGHBOR_CANDIDATE_ROWS]))
@@ -42,13 +56,14 @@ def build_evaluation(model: Model, table: ResultTable, splits: Splits) -> Evalua
 
 
 def get_row_numbers(model: Model) -> dict[str, int]:
-    """The names of all rows, each with its number, in order."""
+    """Return the row number of each name, in order."""
     if model.tokenizer is None:
         raise UsageError("this run has lost the names of its rows: tokenizer.json is missing from its folder")
     return get_vocabulary(model.tokenizer)
 
 
 def encode_all_rows(model: Model) -> Tensor:
+    """Return the vectors of all rows, (n, d)."""
     return model.encode(_select_rows(model, np.arange(len(get_row_numbers(model)))))
 
 
@@ -58,20 +73,24 @@ def _select_rows(model: Model, ids: np.ndarray) -> VocabularySubset:
 
 
 def build_protocol(model: Model, notes: list[str], **extra: Any) -> dict[str, Any]:
-    """What every row of a table of results shares."""
+    """Return the protocol fields that all rows of a result table share."""
     taken = f"Vectors: step {model.step} of {model.config.steps}; nothing was chosen by these numbers."
     return {"split": "test", "checkpoint": f"step {model.step} of {model.config.steps}", "seed": model.config.seed, **extra,
             "notes": [*notes, taken]}  # fmt: skip
 
 
 def build_result_row(name: str, baseline: bool, vectors: Tensor | None = None, **values: Any) -> dict[str, Any]:
+    """Return one row of a result table."""
     width = {} if vectors is None else {"width": vectors.shape[1]}
     return {"representation": name, "baseline": baseline, **width, **values}
 
 
 @torch.no_grad()
 def list_nearest_names(model: Model, count: int, k: int = 4) -> list[str]:
-    """For the first rows of a table, which names are nearest by cosine."""
+    """Return the nearest names by cosine for the first rows of a table.
+
+    Each string lists one row and its `k` neighbors. `count` is the number of rows.
+    """
     from nearfar.evaluate import find_nearest_neighbors
 
     names, vectors = list(get_row_numbers(model)), encode_all_rows(model)

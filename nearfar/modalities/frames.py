@@ -1,4 +1,4 @@
-"""Frames of games are measured by what their vectors tell of the game's memory, if that is known; else only their geometry can be."""
+"""Frame modality: probes of game state variables, or geometry if no variables are known."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from nearfar.train.model_data import ViewPair, load_model_splits
 STATE_PROBE_NOTES = [
     "F1 in per cent, weighted by value, of {variables} state variables: the mean over categories of the means over their variables. "
     "Each variable has a linear probe, trained by Adam on features as they are until an eighth of the episodes that teach stops it "
-    "(AtariARI); converged: logistic regression on standardised features, C = 1{converged}.",
+    "(AtariARI); converged: logistic regression on standardized features, C = 1{converged}.",
     "{teach:,} frames teach the probes, {test:,} are asked about, of other episodes, and the encoder has seen neither; frames that occur "
     "on both sides are left out of the latter. Left out variables, of an entropy below {least} nats: {dropped}.",
     "Majority class: the value of each variable that is most frequent among those that teach.",
@@ -40,6 +40,8 @@ NO_VARIABLES_NOTE = (
 
 
 class FrameModality(Modality):
+    """Frames of games."""
+
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         splits = load_model_splits(model, data, progress)
         if splits.test is None:
@@ -93,14 +95,17 @@ def _evaluate_state_variables(
 
 
 def _mark_validation_frames(teach: Frames, rng_key: RandomKey) -> np.ndarray:
-    """The frames that stop the probes: an eighth of the episodes; of a single episode every eighth frame."""
+    """Mark the frames for early stopping of the probes.
+
+    They are an eighth of the episodes. If there is only one episode, they are every eighth frame.
+    """
     if len(set(teach.episode.tolist())) < 2:
         return np.arange(len(teach)) % 8 == 0
     return np.isin(teach.episode, draw_episodes(teach, rng_key("apart"), 1 / 8))
 
 
 def _summarize_scores(told: StateVariableScores, exact: StateVariableScores) -> dict[str, Any]:
-    """The published score and that of converged probes, the means over categories, and every variable by itself."""
+    """Return the published score, converged scores, means over categories and scores by variable."""
     by_category = {title: sum(told.f1[name] for name in inside) / len(inside) for title, inside in group_by_category(told.f1).items()}
     return {
         "f1": category_mean(told.f1),

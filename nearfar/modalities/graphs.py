@@ -1,4 +1,7 @@
-"""Nodes and small graphs: what is known of them without learning is their features, and how their neighbourhoods look."""
+"""Graph and node modalities.
+
+Baselines are the node features and neighborhood counts.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +18,9 @@ from nearfar.modalities.modality import Modality
 from nearfar.train.model_data import ViewPair
 
 MAX_COUNTED_COLORS = 2048
-"""Counts that a baseline keeps, at most: those of what is most frequent in the training split."""
+"""Largest number of counts of a baseline. It keeps the most frequent colors of the training split."""
 REFINEMENT_ROUNDS = 3
-"""How many times a node's colour takes in its neighbours'."""
+"""Number of rounds in which each node's color is joined with its neighbors' colors."""
 
 
 class _NodeDataModality(Modality):
@@ -26,8 +29,10 @@ class _NodeDataModality(Modality):
 
 
 class NodeModality(_NodeDataModality):
+    """Nodes of one graph."""
+
     def compute_baselines(self, train: Nodes, test: Nodes, views: ViewPair | None) -> dict[str, Features]:
-        """The features as they are, and averaged over neighbours as one graph convolution does."""
+        """Return the raw features and the features averaged over neighbors, as in one graph convolution."""
         averaged: Any = train.store.adjacency @ train.store.x
         rows = {"raw features": train.store.x, "averaged features": averaged}
         return {
@@ -40,8 +45,13 @@ class NodeModality(_NodeDataModality):
 
 
 class GraphModality(_NodeDataModality):
+    """Small graphs."""
+
     def compute_baselines(self, train: Graphs, test: Graphs, views: ViewPair | None) -> dict[str, Features]:
-        """Features summed over nodes, counted degrees, and counted neighbourhoods (as the Weisfeiler-Lehman subtree kernel has them)."""
+        """Compute summed features, degree counts and neighborhood counts.
+
+        Neighborhood counts are those of the Weisfeiler-Lehman subtree kernel.
+        """
         found = {"summed features": (_sum_features(train), _sum_features(test))}
         for name, rounds in (("counted degrees", 0), ("counted neighbourhoods", REFINEMENT_ROUNDS)):
             found[name] = count_colors(train, test, rounds)
@@ -53,8 +63,20 @@ class GraphModality(_NodeDataModality):
 
 
 def count_colors(train: Graphs, test: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """How often each colour occurs in each graph. Round 0: nodes of one degree have one colour; with rounds, those of one feature
-    row begin alike, and each round joins a node's colour with the colours around it. Counted are the colours of all rounds."""
+    """Count the colors of each graph.
+
+    Without rounds, nodes of equal degree have one color. With rounds, nodes with equal feature rows start
+    with one color, and each round joins a node's color with the colors of its neighbors. The colors of all
+    rounds are counted.
+
+    Args:
+        train: graphs that define the counted colors.
+        test: graphs to count the same colors in.
+        rounds: number of refinement rounds.
+
+    Returns:
+        Counts of the training and the test graphs, (n, c) each, float32.
+    """
     tables = [_list_node_colors(part, rounds) for part in (train, test)]
     colours, counts = np.unique(tables[0][1], return_counts=True)
     chosen = np.sort(colours[np.argsort(-counts, kind="stable")[:MAX_COUNTED_COLORS]])
@@ -65,7 +87,7 @@ def count_colors(train: Graphs, test: Graphs, rounds: int) -> tuple[np.ndarray, 
 
 
 def _list_node_colors(data: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """(graph, colour) of every node in every round."""
+    """List (graph, color) of every node in every round."""
     size = np.diff(data.store.node_offsets)[data.ids]
     graph = np.repeat(np.arange(len(data)), size)
     nodes = np.concatenate([np.arange(*data.store.node_offsets[i : i + 2]) for i in data.ids])
@@ -76,7 +98,11 @@ def _list_node_colors(data: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _refine_colors(store: Any, rounds: int) -> list[np.ndarray]:
-    """Colours as 64-bit hashes: equal neighbourhoods have equal ones, and others practically never."""
+    """Compute node colors as 64-bit hashes.
+
+    Equal neighborhoods have equal hashes. Different neighborhoods have different hashes with high
+    probability.
+    """
     x = store.x.toarray() if isinstance(store.x, csr_matrix) else store.x
     _, first = np.unique(x, axis=0, return_inverse=True)
     colours = [_mix_bits(first.ravel().astype(np.uint64))]
@@ -90,7 +116,10 @@ def _refine_colors(store: Any, rounds: int) -> list[np.ndarray]:
 
 
 def _mix_bits(x: np.ndarray) -> np.ndarray:
-    """Any change of the input changes half of the bits."""
+    """Mix the bits of each value.
+
+    Any input change flips about half of the output bits.
+    """
     x = (x + np.uint64(0x9E3779B97F4A7C15)) * np.uint64(0xBF58476D1CE4E5B9)
     return (x ^ (x >> np.uint64(31))) * np.uint64(0x94D049BB133111EB)
 

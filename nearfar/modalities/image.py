@@ -1,4 +1,7 @@
-"""Images: their pixels are the baseline, and what a report shows."""
+"""Image modality.
+
+Raw pixels are the baseline.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,13 @@ from nearfar.modalities.modality import Modality
 from nearfar.train.model_data import ViewPair
 
 MAX_RAW_PIXELS_PER_SIDE = 32
-"""Raw pixels as a baseline are averaged down to this many a side: a probe on more takes longer than the training."""
+"""Largest side of raw-pixel baselines. Larger images are averaged down, because a probe on more pixels
+takes longer than the training."""
 
 
 class ImageModality(Modality):
+    """Images."""
+
     def compute_baselines(self, train: Images, test: Images, views: ViewPair | None) -> dict[str, Features]:
         return build_pixel_baselines(
             read_raw_pixels(train), read_raw_pixels(test), None if views is None else (_downscale(views[0]), _downscale(views[1]))
@@ -31,7 +37,10 @@ class ImageModality(Modality):
 
 
 def read_raw_pixels(data: Images) -> Tensor:
-    """All images as floats, averaged down where they are large; in parts, so that the full size never stands in memory."""
+    """Return all images as floats, averaged down if they are large.
+
+    Images are read in parts, so memory never holds all of them at full size.
+    """
     return torch.cat([_downscale(_read_unit_pixels(data, np.arange(i, min(i + 512, len(data))))) for i in range(0, len(data), 512)])
 
 

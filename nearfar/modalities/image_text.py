@@ -1,4 +1,4 @@
-"""Pictures with captions are measured by finding each other, both ways, and by naming classes in words."""
+"""Modality of captioned images: retrieval in both directions and zero-shot classification."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nearfar.train.model_data import ViewPair, load_model_splits
 
 RECALL_KS = (1, 5, 10)
 MAX_TRAIN_IMAGES = 20_000
-"""Training images that the floor borrows words from, and that a report looks for neighbours in, at most."""
+"""Largest number of training images for the caption baseline and the neighbors of a report."""
 CROSS_MODAL_TITLES = {
     f"{way}_{k}": f"{title} R@{k}" for way, title in (("to_text", "image→text"), ("to_image", "text→image")) for k in RECALL_KS
 }
@@ -38,7 +38,10 @@ ZERO_SHOT_NOTE = "Zero-shot: which of {classes} classes is nearest, each named a
 
 
 class ImageTextModality(Modality):
-    """Its recipes have towers for both ("image", "text") and `prompts`, in which a class is put into words."""
+    """Images with captions.
+
+    The recipes have towers for "image" and "text". Their `prompts` turn a class name into a text.
+    """
 
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         splits = load_model_splits(model, data, progress)
@@ -82,20 +85,23 @@ class ImageTextModality(Modality):
 
 @dataclass(frozen=True, eq=False)
 class RenderedView:
-    """One side of a pair as a report shows it: a picture, or a text."""
+    """One side of a pair in a report: an image or a text."""
 
     picture: Tensor | None = None
     text: str = ""
 
     def build_sheet(self, views: list[RenderedView]) -> ImageTextSheet:
-        """All pictures come first."""
+        """Return the sheet of several views.
+
+        All images come first.
+        """
         pictures = [other.picture for other in views if other.picture is not None]
         return ImageTextSheet(build_sprite_sheet(torch.stack(pictures).cpu()), len(pictures), [o.text for o in views if o.picture is None])
 
 
 @dataclass(frozen=True)
 class ImageTextSheet:
-    """The counterpart of `Sheet` for pictures with texts beside them."""
+    """Counterpart of `SpriteSheet` for images and texts."""
 
     pictures: SpriteSheet
     picture_count: int
@@ -103,9 +109,11 @@ class ImageTextSheet:
 
     @property
     def style(self) -> str:
+        """Return the style attribute of the images."""
         return self.pictures.style
 
     def render_cell(self, index: int, title: str) -> str:
+        """Return the HTML of one image or text."""
         if index < self.picture_count:
             return self.pictures.render_cell(index, title)
         return f'<q class="words" style="--w:22ch" title="{escape(title)}">{escape(self.texts[index - self.picture_count])}</q>'
@@ -114,7 +122,14 @@ class ImageTextSheet:
 def measure_cross_modal(
     test: CaptionedImages, image_vectors: Tensor, encode_texts: EncodeTexts, prompts: tuple[str, ...]
 ) -> dict[str, float]:
-    """Recall both ways and, where images have classes, zero-shot accuracy."""
+    """Compute recall in both directions, and zero-shot accuracy if images have classes.
+
+    Args:
+        test: test images with captions.
+        image_vectors: vectors of the test images, (n, d).
+        encode_texts: function from strings to vectors.
+        prompts: templates of class prompts.
+    """
     captions = test.get_unique_captions()
     right, texts = match_captions(test, captions), encode_texts(captions)
     found = {f"to_text_{k}": value for k, value in recall_at(image_vectors, texts, right, RECALL_KS).items()}
@@ -127,7 +142,7 @@ def measure_cross_modal(
 
 
 def match_captions(test: CaptionedImages, captions: list[str]) -> Tensor:
-    """Pairs (image, caption) of what was said of each image, (p, 2)."""
+    """Return the pairs (image, caption) that belong together, (p, 2)."""
     number = {text: i for i, text in enumerate(captions)}
     return torch.tensor(sorted({(i, number[text]) for i in range(len(test)) for text in test.get_captions(i)}))
 

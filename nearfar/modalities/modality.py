@@ -1,6 +1,6 @@
-"""What evaluation and report need to know of a modality: its simplest baselines, its views, how samples are shown.
+"""Base class of modalities: baselines, views and rendered samples for evaluation and report.
 
-A modality for which the standard probes mean little measures itself: `Kind.measure`.
+Modalities for which the standard probes mean little have their own evaluation: `Modality.evaluate`.
 """
 
 from __future__ import annotations
@@ -23,61 +23,68 @@ from nearfar.train.model_data import ViewPair
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The table, and the features it was made from, for maps and neighbours."""
+    """Result table and its features, for maps and neighbors."""
 
     table: ResultTable
     splits: Splits
     train_samples: Any
-    """The training samples that features were taken from: all, or as many as the modality allows."""
+    """Training samples of the features: all, or as many as the modality allows."""
     train_features: Tensor
     test_features: Tensor
     untrained_features: Tensor
     test_samples: Any = None
-    """The samples that `test` and `untrained` are of, where they are not those of the test split."""
+    """Samples of `test_features` and `untrained_features`, if they are not the test split."""
 
 
 class Modality(ABC):
-    """One modality."""
+    """One kind of data."""
 
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation | None:
-        """An evaluation of its own; None: the standard probes. `data` are what the user named, None for those of the run."""
+        """Return the modality's own evaluation, or None for the standard probes.
+
+        `data` are the data that the user named. None means the data of the run.
+        """
         return None
 
     def has_own_evaluation(self, model: Model) -> bool:
-        """Whether `measure` has an evaluation for this run."""
+        """Return True if `evaluate` has an evaluation for this run."""
         return type(self).evaluate is not Modality.evaluate
 
     def select_train_samples(self, train: Any, rng_key: RandomKey) -> Any:
-        """The training samples that probes and neighbours use."""
+        """Return the training samples for probes and neighbors."""
         return train
 
     def explain_skipped_probes(self, train: Any) -> str:
-        """Why labels cannot be predicted from vectors, in words, where a label is not of what a vector is of."""
+        """Return the reason why labels cannot be predicted from vectors.
+
+        The result is empty if labels can be predicted. Probes are skipped if a label does not describe the encoded unit.
+        """
         return ""
 
     def compute_baselines(self, train: Any, test: Any, views: ViewPair | None) -> dict[str, Features]:
-        """What is known of the samples without learning anything: what the standard probes compare with."""
+        """Compute features without learning, as baselines of the standard probes."""
         return {}
 
     def encode_views(self, model: Model, views: ViewPair) -> ViewPair:
-        """The representations of two views."""
+        """Return the representations of two views."""
         return encode_view(model, views[0]), encode_view(model, views[1])
 
     @abstractmethod
     def summarize_data(self, train: Any) -> str:
-        """The training data in a few words."""
+        """Describe the training data in a few words."""
 
     @abstractmethod
     def build_sample_renderer(self, data: Any) -> Callable[[Tensor], Any]:
-        """Samples by their numbers, of any shape, as a report shows them."""
+        """Return a function that renders samples for a report, given their ids of any shape."""
 
     def render_views(self, model: Model, views: ViewPair) -> tuple[Any, Any]:
-        """Two views as a report shows them."""
+        """Render two views for a report."""
         return views
 
 
 @torch.no_grad()
 def encode_view(model: Model, view: Tensor, dropout: bool = False) -> Tensor:
+    """Return the representations of one view in fp32 on the CPU, (n, d)."""
     model.net.train(dropout)
     try:
         return model.recipe.encode(model.net, view.to(model.device)).float().cpu()

@@ -1,4 +1,4 @@
-"""Readers are measured by what they mark: SQuAD's exact match and F1, in the passages that are known to answer."""
+"""Evaluation of readers: SQuAD's exact match and F1 on passages that contain an answer."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ from nearfar.train.model import Model
 
 ANSWER_TITLES = {"exact": "exact match", "f1": "F1"}
 FIRST_WORDS = 3
-"""Words of the simplest answer there is."""
+"""Number of words of the simplest baseline answer."""
 _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+")
 
 
 @dataclass(frozen=True)
 class AnswerableQuestions:
-    """The questions of a split, each with a passage that answers it and all answers that the rows of this pair accept."""
+    """Questions of a split, each with an answering passage and all accepted answers.
+
+    The accepted answers come from all rows of the same question and passage.
+    """
 
     questions: list[str]
     passages: list[str]
@@ -35,6 +38,7 @@ class AnswerableQuestions:
 
     @classmethod
     def from_split(cls, part: Texts) -> AnswerableQuestions:
+        """Collect the pairs of question and passage in a split and their answers."""
         accepted: dict[tuple[str, str], list[str]] = {}
         for question, passage, answer in zip(*(get_role_texts(part, role) for role in ("question", "passage", "answer")), strict=True):
             accepted.setdefault((question, passage), []).append(answer)
@@ -42,11 +46,15 @@ class AnswerableQuestions:
 
 
 def is_reader(model: Model) -> bool:
+    """Return True if the model marks answers in passages."""
     return hasattr(model.recipe, "score_spans")
 
 
 def evaluate_reader(model: Model, splits: Splits, train_samples: Texts, progress: ProgressCallback | None) -> Evaluation:
-    """The table of a run that marks answers. `chosen`: the training rows that a report looks for neighbours in."""
+    """Evaluate a reader and return the result table.
+
+    `train_samples` are the training rows in which a report looks for neighbors.
+    """
     if splits.test is None:
         raise UsageError(f"{splits.train.source} has no test split and is too small to draw one: nothing to evaluate on")
     check_columns(splits.test, "question", "passage", "answer")
@@ -73,7 +81,10 @@ def evaluate_reader(model: Model, splits: Splits, train_samples: Texts, progress
 
 
 def find_best_sentence(question: str, passage: str) -> str:
-    """The sentence that BM25 finds for the question; the passage itself where there is nothing to choose by."""
+    """Return the sentence that BM25 ranks first for the question.
+
+    Returns the whole passage if it has one sentence or no words to rank by.
+    """
     sentences = [s for s in _BETWEEN_SENTENCES.split(passage) if s.strip()]
     if len(sentences) < 2 or not any(tokenize_without_stopwords(sentences)):
         return passage

@@ -1,4 +1,4 @@
-"""Questions are measured by what they find: the passages of the data, ranked by BM25, by untrained towers and by the trained ones."""
+"""Evaluation of question encoders: retrieval by BM25, by untrained and by trained towers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nearfar.similarity.questions import find_column
 from nearfar.train.model import Model
 
 PASSAGES_PER_QUESTION = 100
-"""Passages that each question is answered with."""
+"""Number of passages that are retrieved for each question."""
 RETRIEVAL_TITLES = {"top1": "top-1", "top5": "top-5", "top20": "top-20"}
 RETRIEVAL_NOTES = [
     "Retrieval, in per cent: each of {n:,} test questions looks for a passage that is marked as answering it among all {passages:,} of the "
@@ -37,11 +37,15 @@ NO_BM25_NOTE = "BM25 is left out, the baseline that matters most here: pip insta
 
 
 def has_question_and_passage_towers(model: Model) -> bool:
+    """Return True if the model has separate towers for questions and passages."""
     return hasattr(model.net, "question") and hasattr(model.net, "passage")
 
 
 def evaluate_question_retrieval(trained: Model, splits: Splits, train_samples: Texts, progress: ProgressCallback | None) -> Evaluation:
-    """The table of a run with towers for questions and passages. `chosen`: the training rows that a report looks for neighbours in."""
+    """Evaluate a model with question and passage towers and return the result table.
+
+    `train_samples` are the training rows in which a report looks for neighbors.
+    """
     train, test = splits.train, splits.test
     if test is None:
         raise UsageError(f"{train.source} has no test split and is too small to draw one: nothing to evaluate on")
@@ -71,9 +75,11 @@ def evaluate_question_retrieval(trained: Model, splits: Splits, train_samples: T
 
 
 def build_questions(train: Texts, test: Texts, rng_key: RandomKey) -> Questions:
-    """The questions of the test split over all passages there are. Equal texts are one; what answers a question anywhere is right.
+    """Build the questions of the test split over all passages of the data.
 
-    Of equal scores a search gives the passage that stands first, hence the keyed order: no split stands before the other.
+    Equal texts are one passage. A passage that answers a question in any row counts as correct. If scores are
+    equal, a search returns the first passage. Passages are therefore in random order, so that no split comes
+    first.
     """
     texts = list(dict.fromkeys(text for part in (train, test) for role in ("passage", "negative") for text in get_role_texts(part, role)))
     passages = {texts[i]: place for place, i in enumerate(rng_key.permutation(len(texts)))}
@@ -88,7 +94,7 @@ def build_questions(train: Texts, test: Texts, rng_key: RandomKey) -> Questions:
 
 
 def score_retriever(questions: Questions, retriever: Retriever) -> dict[str, float]:
-    """The columns of one retriever."""
+    """Return the scores of one retriever by column."""
     hits = retriever.search(questions.questions, min(PASSAGES_PER_QUESTION, len(questions.passages)))
     relevant = torch.tensor([len(rows) for rows in questions.gold])
     found = summarize_retrieval(torch.from_numpy(questions.is_gold(hits.rows)), relevant)
@@ -96,18 +102,24 @@ def score_retriever(questions: Questions, retriever: Retriever) -> dict[str, flo
 
 
 def _count_seen_questions(questions: Questions, train: Texts) -> int:
-    """Questions with an answering passage that was trained on: pulled near another question, or pushed away from one."""
+    """Count the questions with an answering passage that was seen in training.
+
+    Such a passage was a positive or a negative of another question.
+    """
     known = {*get_role_texts(train, "passage"), *get_role_texts(train, "negative")}
     return sum(any(questions.passages[place] in known for place in rows) for rows in questions.gold)
 
 
 def _find_passage_positions(questions: Questions, part: Texts) -> Tensor:
-    """For each row its passage's place in the corpus."""
+    """Return the position of each row's passage in the corpus."""
     places = {text: i for i, text in enumerate(questions.passages)}
     return torch.tensor([places[text] for text in get_role_texts(part, "passage")])
 
 
 def get_role_texts(part: Any, role: str) -> Sequence[str]:
-    """The texts of a role, one a row; none where the data have no such column."""
+    """Return the texts of a role, one per row.
+
+    The result is empty if the data have no such column.
+    """
     name = find_column(part, role)
     return [] if name is None else part.get_strings(column=name)

@@ -1,4 +1,7 @@
-"""Many small images as one PNG inside the page, cut out by style sheets and enlarged without blur."""
+"""Sprite sheets: many small images in one PNG inside the page.
+
+Style sheets cut the images out and enlarge them without blur.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,17 @@ from PIL import Image
 from torch import Tensor
 
 DISPLAY_PIXELS = 56
-"""Images are shown at the whole multiple of their size that comes nearest to this many pixels …"""
+"""Display size of images in pixels. Images are enlarged by the whole factor that comes nearest to it."""
 MAX_STORED_PIXELS = 64
-"""… and stored at no more than this many a side."""
+"""Largest side of stored images in pixels."""
 
 
 @dataclass(frozen=True)
 class SpriteSheet:
-    """A sprite sheet: `opening` goes around the cells and carries the PNG, `cell(i)` shows image i."""
+    """Sprite sheet of images.
+
+    `style` belongs to the element around the cells and holds the PNG. `render_cell(i)` shows image i.
+    """
 
     uri: str
     columns: int
@@ -32,11 +38,12 @@ class SpriteSheet:
 
     @property
     def style(self) -> str:
-        """Value of a style attribute for an element that encloses cells."""
+        """Return the style attribute of an element that encloses cells."""
         size = f"{self.columns * self.width}px {self.rows * self.height}px"
         return f"--sheet:url({self.uri});--sheet-size:{size};--w:{self.width}px;--h:{self.height}px"
 
     def render_cell(self, index: int, title: str, css_class: str = "") -> str:
+        """Return the HTML of one image."""
         row, column = divmod(index, self.columns)
         at = f"background-position:{-column * self.width}px {-row * self.height}px"
         return f'<i class="px {css_class}" role="img" aria-label="{escape(title)}" title="{escape(title)}" style="{at}"></i>'
@@ -44,17 +51,21 @@ class SpriteSheet:
 
 @dataclass(frozen=True)
 class TextSheet:
-    """The counterpart of `Sheet` for samples that are texts."""
+    """Counterpart of `SpriteSheet` for texts."""
 
     texts: list[str]
     style = "--w:22ch"
 
     def render_cell(self, index: int, title: str) -> str:
+        """Return the HTML of one text."""
         return f'<q class="words" title="{escape(title)}">{escape(self.texts[index])}</q>'
 
 
 def build_sprite_sheet(images: Float[Tensor, "n c h w"] | Float[np.ndarray, "n c h w"]) -> SpriteSheet:
-    """Images with values in [0, 1]; one channel is shown grey, of more than three the first three."""
+    """Build a sheet of images with values in [0, 1].
+
+    One channel is shown as gray. If there are more than three channels, the first three are shown.
+    """
     pixels = _downscale(_as_bytes(images))
     n, h, w = pixels.shape[:3]
     columns = math.ceil(math.sqrt(n))
@@ -68,13 +79,14 @@ def build_sprite_sheet(images: Float[Tensor, "n c h w"] | Float[np.ndarray, "n c
 
 
 def encode_png_uri(pixels: np.ndarray) -> str:
+    """Encode pixels as a PNG file in a data URI."""
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def _as_bytes(images: Tensor | np.ndarray) -> np.ndarray:
-    """(n h w) grey or (n h w 3)."""
+    """Convert images to bytes: (n, h, w) gray or (n, h, w, 3)."""
     x = torch.as_tensor(images).detach().cpu().float()
     x = (x.nan_to_num().clamp(0, 1) * 255).round().to(torch.uint8).numpy()
     return x[:, 0] if x.shape[1] < 3 else x[:, :3].transpose(0, 2, 3, 1)

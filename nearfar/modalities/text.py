@@ -1,5 +1,8 @@
-"""Texts: counted words are the baseline. Questions and their passages are measured by what is found (`questions`), readers by what they
-mark (`reading`)."""
+"""Text modality.
+
+Word counts are the baseline. Models of questions and passages are evaluated by retrieval
+(`retrieval_evaluation`). Readers are evaluated by the answers that they mark (`reader_evaluation`).
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,14 @@ from nearfar.train.model_data import ViewPair, load_model_splits
 from nearfar.train.step import freeze_batch_norm_statistics
 
 BAG_OF_WORDS_SIZE = 1024
-"""Words that are counted as a baseline: the most frequent ones."""
+"""Number of counted words in a baseline, the most frequent ones."""
 MAX_TRAIN_TEXTS = 20_000
-"""Training texts that probes learn from, at most: counted words of all of them would not fit into memory."""
+"""Largest number of training texts for probes. Word counts of more texts would not fit into memory."""
 
 
 class TextModality(Modality):
+    """Texts."""
+
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation | None:
         if not self.has_own_evaluation(model):
             return None
@@ -50,7 +55,7 @@ class TextModality(Modality):
         return "" if alone else f"A label is of the {len(train.columns)} texts of a row, a vector of one: nothing is predicted from it."
 
     def compute_baselines(self, train: Texts, test: Texts, views: ViewPair | None) -> dict[str, Features]:
-        """Counted words, and counted words weighed by how rare they are; words of the training split only."""
+        """Compute word counts and tf-idf vectors, with words of the training split only."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         found = {}
@@ -63,7 +68,10 @@ class TextModality(Modality):
         return found
 
     def encode_views(self, model: Model, views: ViewPair) -> ViewPair:
-        """Two equal views are one text under two dropout masks."""
+        """Encode two views.
+
+        Equal views are one text under two dropout masks.
+        """
         if not torch.equal(*views):
             return encode_view(model, views[0]), encode_view(model, views[1])
         with RandomKey(model.config.seed)("evaluate", "dropout").fork_torch_rng(), freeze_batch_norm_statistics(model.net):

@@ -1,4 +1,4 @@
-"""Knowledge graphs are measured by completing them: filtered ranks of the test triples' heads and tails."""
+"""Knowledge graph modality: filtered ranks of the heads and tails of test triples."""
 
 from __future__ import annotations
 
@@ -25,7 +25,11 @@ LINK_PREDICTION_NOTES = [
 
 
 class TripleModality(EmbeddingTableModality):
-    """Its recipes have a `score(net, triples, side)`: how well each entity completes each triple."""
+    """Triples of a knowledge graph.
+
+    The recipes have a method `score(net, triples, side)` that scores each entity as completion of each
+    triple.
+    """
 
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         splits = load_model_splits(model, data, progress)
@@ -55,6 +59,7 @@ class TripleModality(EmbeddingTableModality):
 
 
 def get_triple_score(model: Model) -> TripleScorer:
+    """Return the function that scores all entities as completions of triples."""
     recipe: Any = model.recipe
     if not hasattr(recipe, "score"):
         raise UsageError(f"{type(recipe).__name__} has no method score(net, triples, side): links cannot be predicted with it")

@@ -1,4 +1,4 @@
-"""Nodes are measured by the groups they are in, if the graph says so; else only their geometry can be."""
+"""Modality of graphs for random walks: prediction of node groups, or geometry without groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from nearfar.train.model import Model
 from nearfar.train.model_data import load_model_splits
 
 TRAIN_FRACTION, SPLIT_DRAWS = 0.5, 10
-"""Of the labelled nodes as many teach as are asked about, ten times: the protocol of DeepWalk and node2vec."""
+"""Share of labeled nodes for training, and number of random splits. As in DeepWalk and node2vec."""
 MULTILABEL_NOTE = (
     "F1 in per cent, of {nodes:,} nodes in {groups} groups: logistic regressions, one against the rest, learn from {share:.0%} of the "
     "nodes and answer for the others with as many groups as each is in; mean ± standard deviation over "
@@ -29,10 +29,15 @@ NO_GROUPS_NOTE = "This graph names no groups: there is nothing to predict, only 
 
 
 class WalkModality(EmbeddingTableModality):
+    """Nodes of a graph with optional groups."""
+
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         splits = load_model_splits(model, data, progress)
         graph, rng_key = splits.train, RandomKey(model.config.seed)("evaluate")
-        rows = {"degree": compute_log_degrees(graph), "adjacency SVD": compute_adjacency_svd(graph, model.recipe.dim)}  # type: ignore[attr-defined]
+        rows = {
+            "degree": compute_log_degrees(graph),
+            "adjacency SVD": compute_adjacency_svd(graph, model.recipe.dim),  # type: ignore[attr-defined]
+        }
         rows |= {"untrained table": model.build_untrained().encode(graph), "trained table": model.encode(graph)}
         if graph.groups is None:
             found = {name: Features(x, x, baseline=name != "trained table") for name, x in rows.items() if name != "degree"}
@@ -52,12 +57,18 @@ class WalkModality(EmbeddingTableModality):
 
 
 def compute_log_degrees(graph: WalkGraph) -> Tensor:
-    """The logarithm of the degree, the one number that is known of a node without looking further."""
+    """Return the logarithm of each node's degree, (n, 1).
+
+    The degree is the simplest property of a node.
+    """
     return torch.from_numpy(np.log1p(graph.weighted_degrees).astype(np.float32))[:, None]
 
 
 def compute_adjacency_svd(graph: WalkGraph, dim: int) -> Tensor:
-    """The largest singular vectors of the adjacency matrix, scaled by the square roots of their values."""
+    """Return the largest singular vectors of the adjacency matrix, (n, dim).
+
+    They are scaled by the square roots of their singular values.
+    """
     from scipy.sparse import csr_matrix
     from scipy.sparse.linalg import svds
 

@@ -1,4 +1,4 @@
-"""Words are measured by what people say about them, where files of that are named; else by how their vectors lie."""
+"""Word modality: comparison with human judgments, or geometry if no judgment files are given."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ from nearfar.train.model import Model
 from nearfar.train.model_data import load_model_splits
 
 ANALOGY_CANDIDATE_WORDS = 30_000
-"""Analogies are asked and answered among the most frequent words, as is the custom."""
+"""Number of the most frequent words in analogy tests, as is common practice."""
 QUOTED_WORDS = 5
-"""Words whose neighbours are named below the table."""
+"""Number of words whose neighbors are listed below the table."""
 
 
 class WordModality(EmbeddingTableModality):
+    """Words of a corpus."""
+
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         rows = {"untrained table": encode_all_rows(model.build_untrained()), "trained table": encode_all_rows(model)}
         if data is None:
@@ -49,7 +51,10 @@ class WordModality(EmbeddingTableModality):
 
 
 def _evaluate_geometry(model: Model, rows: dict[str, Tensor]) -> ResultTable:
-    """Nothing in running text says what a word should be near: shown is whether the vectors use their space, and who is near whom."""
+    """Evaluate how evenly the vectors use their space, and list neighbors.
+
+    Running text does not state which words should be near each other.
+    """
     found = {name: Features(x, x, baseline=name != "trained table") for name, x in rows.items()}
     table = compare_features(
         found, rng_key=RandomKey(model.config.seed)("evaluate"), checkpoint=f"step {model.step} of {model.config.steps}"
@@ -64,7 +69,7 @@ def _evaluate_geometry(model: Model, rows: dict[str, Tensor]) -> ResultTable:
 
 
 def find_judgment_files(data: Any) -> list[Path]:
-    """The files of judgements in a folder, or the one that is named."""
+    """Return the judgment files in a folder, or the given file."""
     path = Path(data).expanduser() if isinstance(data, (str, Path)) else None
     if path is None or not path.exists():
         raise UsageError(f"no judgements at {data!r}: name a folder with files such as WordSim-353, SimLex-999 or Google's analogies")
@@ -99,6 +104,9 @@ def _evaluate_judgments(model: Model, rows: dict[str, Tensor], files: list[Path]
 
 
 def _is_analogy_file(file: Path) -> bool:
-    """Google's file names its sections: ': capital-common-countries'."""
+    """Return True for analogy files.
+
+    Google's file names its sections: ': capital-common-countries'.
+    """
     with file.open("rb") as lines:
         return next((line for line in lines if line.strip() and not line.startswith(b"#")), b"").startswith(b":")

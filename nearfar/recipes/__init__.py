@@ -1,8 +1,9 @@
-"""One file a method. The files are the registry: `recipes/vision/barlow_twins.py` is the method `barlow-twins`.
+"""Recipes: one file for each method. The files are the registry.
 
-A recipe's file holds one `Recipe` subclass, whose defaults suit small data, and beside it `paper` (published settings: a
-recipe and a run), `reported` (published numbers with their source) and `tiny` (seconds on a CPU, on data that ship with a
-dependency).
+The name of a method comes from its file: `recipes/vision/barlow_twins.py` is the method `barlow-twins`. The
+file holds one `Recipe` subclass. Its defaults suit small datasets. The file also holds `paper` (the published
+settings: a recipe and a training configuration), `reported` (published numbers with their source) and `tiny`
+(settings that run in seconds on a CPU, on a dataset bundled with a dependency).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from nearfar.core import Recipe, TrainConfig, UsageError
 from nearfar.core.errors import suggest_similar_names
 
 NO_FILE_SUFFIX = " (no file)"
-"""Follows the name of a class that was typed into a notebook or a shell, where a run names its recipe."""
+"""Suffix of the method name of a class that was typed into a notebook or a shell."""
 _sibling_modules: set[str] = set()
 """Modules that recipe files imported from their own folders."""
 
 
 @dataclass(frozen=True)
 class Method:
-    """What a recipe's file says: the class, its settings and its published numbers."""
+    """Content of a recipe file: the class, its settings and its published numbers."""
 
     name: str
     recipe_class: type[Recipe]
@@ -42,16 +43,25 @@ class Method:
     reported: dict[str, Any]
     source_path: Path
     source_bytes: bytes | None = None
-    """What a file of the user's own held when it was run; None for nearfar's own, and where no file is known."""
+    """Content of a user's recipe file when it was loaded. None for nearfar's own recipes and for classes
+    without a file."""
 
 
 def list_methods() -> list[str]:
-    """All methods, without importing any."""
+    """Return the names of all methods, sorted, without importing the recipes."""
     return sorted(_list_modules())
 
 
 def load_method(name: str) -> Method:
-    """The method of that name, or that a Python file of the user's own defines."""
+    """Return the method of this name, or the method that a user's Python file defines.
+
+    Args:
+        name: the name of a method, such as "simclr", or the path of a .py file.
+
+    Raises:
+        UsageError: if the method or the file does not exist, or if the file does not define
+            exactly one `Recipe`.
+    """
     if name.endswith(".py"):
         return _load_from_file(Path(name))
     modules = _list_modules()
@@ -62,12 +72,15 @@ def load_method(name: str) -> Method:
 
 
 def is_user_recipe(name: str) -> bool:
-    """Whether a recipe of this name is not one of nearfar's: a file, or a class without one."""
+    """Return True if this name is a user's file or a class without a file."""
     return name.endswith((".py", NO_FILE_SUFFIX))
 
 
 def find_method(recipe: Recipe | type[Recipe]) -> Method:
-    """The method whose file defines this recipe; named by its class where no file does (a notebook, a shell)."""
+    """Return the method whose file defines this recipe.
+
+    A class without a file (from a notebook or a shell) gives a method that is named after the class.
+    """
     kind = recipe if isinstance(recipe, type) else type(recipe)
     for name, module in _list_modules().items():
         if module == kind.__module__:
@@ -87,7 +100,7 @@ def find_method(recipe: Recipe | type[Recipe]) -> Method:
 def _find_file(recipe_class: type[Recipe]) -> str | None:
     try:
         file = inspect.getfile(recipe_class)
-    except (OSError, TypeError):  # what Python says of a class that was typed in
+    except (OSError, TypeError):  # Python raises these for a class that was typed in
         return None
     return os.path.abspath(file) if file.endswith(".py") and os.path.isfile(file) else None
 
@@ -116,7 +129,10 @@ def _build_method(name: str, module: ModuleType | None, recipe_class: type[Recip
 
 
 class _UserFileLoader(SourceFileLoader):
-    """Runs what was read, and nothing that was compiled earlier: `text` is what the recipe does, whatever is in the file by now."""
+    """Loader that runs the bytes it was given.
+
+    The loader ignores compiled caches and later changes of the file: `text` is the source of the recipe.
+    """
 
     def __init__(self, name: str, path: str, text: bytes):
         super().__init__(name, path)
@@ -130,7 +146,8 @@ def _load_from_file(path: Path) -> Method:
     if not path.is_file():
         raise UsageError(f"no such recipe file: {path}")
     file, text = os.path.abspath(path), path.read_bytes()
-    mark = hashlib.sha256(file.encode() + text).hexdigest()[:12]  # files of the same name, or of another day, must not meet
+    # The hash separates files of the same name and versions of the same file.
+    mark = hashlib.sha256(file.encode() + text).hexdigest()[:12]
     name = f"nearfar_recipe_{path.stem}_{mark}"
     loader = _UserFileLoader(name, file, text)
     spec = importlib.util.spec_from_loader(name, loader)
@@ -144,8 +161,11 @@ def _load_from_file(path: Path) -> Method:
 
 @contextlib.contextmanager
 def _allow_imports_from(folder: str) -> Iterator[None]:
-    """Within the block, modules that lie in the folder can be imported: those of this folder, as they are now, and not those of the same
-    names that an earlier recipe file imported."""
+    """Allow imports from this folder within the block.
+
+    Modules of the folder are imported as they are now. Modules of the same names that an earlier recipe file
+    imported are dropped first.
+    """
     for name in _sibling_modules:
         sys.modules.pop(name, None)
     _sibling_modules.clear()
@@ -163,7 +183,10 @@ def _allow_imports_from(folder: str) -> Iterator[None]:
 
 
 def _is_in_folder(folder: str, name: str) -> bool:
-    """Whether a module, or the package that it is of, lies in the folder itself: an environment may lie further down."""
+    """Return True if a module, or its top-level package, lies directly in the folder.
+
+    Modules further down do not count: a virtual environment may lie there.
+    """
     top = os.path.join(folder, name.split(".")[0])
     file = getattr(sys.modules[name], "__file__", None) or ""
     return file == f"{top}.py" or file.startswith(top + os.sep)

@@ -1,4 +1,7 @@
-"""Charts as inline SVG: lines and points. Colours, fonts and dark mode come from the page's style sheet."""
+"""Charts as inline SVG: lines and points.
+
+Colors, fonts and dark mode come from the style sheet of the page.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,17 @@ from html import escape
 import numpy as np
 
 PALETTE_SIZE = 10
-"""Colours that the style sheet names --c0 … --c9; more groups than that get evenly turned hues."""
+"""Number of colors in the style sheet, --c0 … --c9. Larger numbers of groups get evenly spaced hues."""
 MAX_LINE_POINTS = 400
 MARGIN_LEFT, MARGIN_RIGHT, MARGIN_TOP, MARGIN_BOTTOM = 44.0, 14.0, 10.0, 38.0
 
 
 @dataclass(frozen=True)
 class ChartLine:
-    """One curve. `colour` counts from 0; a faint line stays in the background and out of the legend."""
+    """One curve.
+
+    `color` counts from 0. A faint line stays in the background and out of the legend.
+    """
 
     name: str
     x: Sequence[float] | np.ndarray
@@ -27,14 +33,30 @@ class ChartLine:
 
 
 def get_css_color(index: int, count: int) -> str:
-    """CSS colour of group `index` of `count`: a named one if there are enough, else a hue a golden angle further on."""
+    """Return the CSS color of group `index` of `count`.
+
+    The style sheet's colors are used if there are enough. Otherwise hues differ by the golden angle.
+    """
     return f"var(--c{index})" if count <= PALETTE_SIZE else f"hsl({index * 137.508 % 360:.0f} 55% {45 + 15 * (index % 2)}%)"
 
 
 def draw_line_chart(
     lines: Sequence[ChartLine], label: str, width: int = 400, height: int = 210, log_y: bool = False, x_title: str = "step"
 ) -> str:
-    """Curves over a common axis. Values that are not finite (not positive on a log axis) leave a gap."""
+    """Draw curves over a common axis.
+
+    Values that are not finite leave a gap. On a log axis, values that are not positive leave a gap too.
+
+    Args:
+        lines: the curves.
+        label: description of the chart for screen readers.
+        width, height: size in pixels.
+        log_y: use a logarithmic vertical axis.
+        x_title: title of the horizontal axis.
+
+    Returns:
+        The chart as SVG.
+    """
     curves = [(line, *_prepare_curve(line, log_y)) for line in lines]
     all_x = np.concatenate([x[np.isfinite(y)] for _, x, y in curves])
     all_y = np.concatenate([y[np.isfinite(y)] for _, _, y in curves])
@@ -61,7 +83,18 @@ def draw_scatter(
     width: int = 760,
     height: int = 560,
 ) -> str:
-    """Points of the plane, equal scales, no axes; `groups` (0, 1, …) colour them, `titles` appear under the pointer."""
+    """Draw points in the plane with equal scales and no axes.
+
+    Args:
+        points: coordinates, (n, 2).
+        label: description of the chart for screen readers.
+        groups: group of each point (0, 1, …), which sets its color, (n,).
+        titles: text of each point, shown under the pointer.
+        width, height: size in pixels.
+
+    Returns:
+        The chart as SVG.
+    """
     low, high = points.min(0), points.max(0)
     per_unit = min((width - 56) / max(high[0] - low[0], 1e-9), (height - 56) / max(high[1] - low[1], 1e-9))
     centre = (low + high) / 2
@@ -77,7 +110,10 @@ def draw_scatter(
 
 
 def draw_legend(names: Sequence[str], max_names: int = 24, colors: Sequence[str] | None = None) -> str:
-    """Names beside their colours; past `most` only their number."""
+    """Draw names next to their colors.
+
+    Beyond `max_names` only the number of names is shown.
+    """
     colors = colors or [get_css_color(i, len(names)) for i in range(len(names))]
     items = [f'<li><i style="background:{c}"></i>{escape(n)}</li>' for n, c in zip(names, colors, strict=True)][:max_names]
     rest = f"<li>and {len(names) - max_names} more</li>" if len(names) > max_names else ""
@@ -85,7 +121,10 @@ def draw_legend(names: Sequence[str], max_names: int = 24, colors: Sequence[str]
 
 
 def compute_ticks(low: float, high: float, target_count: int = 4) -> list[float]:
-    """Round numbers (1, 2 or 5 times a power of ten apart) that lie within [low, high], some `about` of them."""
+    """Return about `target_count` round numbers within [low, high].
+
+    The step is 1, 2 or 5 times a power of ten.
+    """
     if high <= low:
         return [low]
     raw = (high - low) / target_count
@@ -96,14 +135,20 @@ def compute_ticks(low: float, high: float, target_count: int = 4) -> list[float]
 
 
 def compute_decade_ticks(low: float, high: float) -> list[float]:
-    """Whole exponents that enclose [low, high], both logarithms to base ten; about six at most, the highest always among them."""
+    """Return whole exponents that enclose [low, high], both base-ten logarithms.
+
+    There are about six at most. The highest exponent is always included.
+    """
     first, last = math.floor(low), math.ceil(high)
     stride = max(1, math.ceil((last - first) / 5))
     return [float(e) for e in range(last, first - 1, -stride)][::-1]
 
 
 def thin_curve(x: np.ndarray, y: np.ndarray, max_points: int = MAX_LINE_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """At most about `most` points that keep every spike: the smallest and the largest value of each stretch, in order."""
+    """Reduce a curve to about `max_points` points and keep every spike.
+
+    The result holds the smallest and the largest value of each section, in order.
+    """
     if len(x) <= max_points:
         return x, y
     keep = {0, len(x) - 1}
@@ -115,7 +160,7 @@ def thin_curve(x: np.ndarray, y: np.ndarray, max_points: int = MAX_LINE_POINTS) 
 
 
 def format_number(value: float) -> str:
-    """Short and exact enough for an axis: 1500000 -> 1.5M, 20000 -> 20k, 0.0005 -> 5e-4."""
+    """Format a number for an axis: 1500000 -> 1.5M, 20000 -> 20k, 0.0005 -> 5e-4."""
     for size, unit in ((1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             return f"{value / (1e3 if unit == 'k' else size):g}{unit}"
@@ -134,7 +179,10 @@ def _prepare_curve(line: ChartLine, log_y: bool) -> tuple[np.ndarray, np.ndarray
 
 
 def _build_scale(low: float, high: float, start: float, end: float):
-    """The map of [low, high] onto [start, end]; a single value lands in the middle."""
+    """Return the linear map of [low, high] onto [start, end].
+
+    A single value maps to the middle.
+    """
     if high <= low:
         return lambda v: np.full_like(np.asarray(v, dtype=float), (start + end) / 2)
     return lambda v: start + (np.asarray(v, dtype=float) - low) / (high - low) * (end - start)

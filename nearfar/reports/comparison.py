@@ -1,4 +1,4 @@
-"""A comparison as one HTML file that opens anywhere, offline: the table, the figures, the settings that differ."""
+"""Comparison of runs as one HTML file without external files: table, figures and differing settings."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from nearfar.reports.run_figures import RunPoints, draw_dots, draw_plane
 
 
 def write_comparison(path: str | os.PathLike, comparison: Comparison) -> None:
+    """Write the HTML page of a comparison."""
     with atomic_write(path) as f:
         f.write(render_comparison(comparison).encode())
 
 
 def render_comparison(comparison: Comparison) -> str:
+    """Return the HTML page of a comparison."""
     parts = [_head(comparison), _table(comparison), _figures(comparison), _settings(comparison)]
     return render_page("Runs compared", "\n".join(part for part in parts if part))
 

@@ -1,4 +1,4 @@
-"""Several runs in one table, as text and as JSON."""
+"""Table of several runs, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ COST_COLUMNS = {
     "seconds": "seconds", "samples": "samples seen", "rate": "samples/s", "parameters": "parameters",
     "encoder_parameters": "of the encoder",
 }  # fmt: skip
-"""What a run took. Seconds are those of the training loop, on whatever machine it was."""
+"""Cost of a run. Seconds are those of the training loop, on the machine of the run."""
 
 
 SAMPLE_COUNT_FIELDS = {"questions", "passages", "triples", "short_classes"}
-"""How many there are in a run's split, which its seed draws where data bring none. Sizes of data are compared by themselves."""
+"""Sizes of a run's split. The seed draws the split if the data have none. Dataset sizes are compared
+separately."""
 
 
 NON_PROTOCOL_FIELDS = {"seed", "checkpoint", "notes", *SAMPLE_COUNT_FIELDS}
-"""What the table's protocol says besides how it was measured."""
+"""Fields of a table's protocol that do not describe the measurement."""
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,11 @@ class ComparisonRow:
     runs: tuple[RunResults, ...] = ()
 
     def get_values(self, column: str) -> list[float]:
+        """Return the values of a column."""
         return [v[column] for v in self.values if column in v]
 
     def format_cell(self, column: str) -> str:
-        """Mean ± standard deviation over the runs (n - 1 in its denominator)."""
+        """Return mean ± standard deviation over the runs (n - 1 in its denominator)."""
         values = self.get_values(column)
         if not values:
             return "–"
@@ -54,26 +56,31 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`floors` are baselines that were measured beside the runs; `differences` say why numbers do not compare, if they do not."""
+    """Rows of runs and baselines, and the settings that differ.
+
+    `incompatibilities` lists the reasons why the numbers are not comparable, if there are any.
+    """
 
     rows: list[ComparisonRow]
     baselines: list[ComparisonRow]
     differing_settings: dict[str, list[str]]
-    """Settings in which rows differ, one value a row."""
+    """Settings that differ between rows, one value per row."""
     incompatibilities: list[str]
     notes: list[str]
 
     @property
     def columns(self) -> dict[str, str]:
-        """Accuracies first, as each run's table has them."""
+        """Return the columns of the runs' tables with their titles, accuracies first."""
         every = {c: title for row in self.rows for run in row.runs for c, title in run.columns.items()}
         return {c: every[c] for c in sorted(every, key=lambda c: c in GEOMETRY_COLUMNS)}
 
     @property
     def costs(self) -> dict[str, str]:
+        """Return the cost columns with values, with their titles."""
         return {c: title for c, title in COST_COLUMNS.items() if any(row.get_values(c) for row in self.rows)}
 
     def to_json(self) -> str:
+        """Return the comparison as JSON."""
         rows = [
             {
                 "name": row.name,
@@ -96,7 +103,7 @@ class Comparison:
         )
 
     def render(self) -> str:
-        """Tables as text: what was reached, what it cost, what differs."""
+        """Return the tables as text: results, cost and differing settings."""
         every = [*self.rows, *self.baselines]
         parts = [_text(["", "n", *self.columns.values()], [[r.name, str(len(r.values)), *map(r.format_cell, self.columns)] for r in every])]
         parts.append(_text(["cost", *self.costs.values()], [[row.name, *map(row.format_cell, self.costs)] for row in self.rows]))

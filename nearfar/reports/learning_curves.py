@@ -1,4 +1,4 @@
-"""Learning curves of a report: every number that a training logged, against its steps."""
+"""Learning curves of a report: every logged number by training step."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from nearfar.reports.charts import ChartLine, draw_line_chart, format_number
 from nearfar.reports.page import render_section
 
 NON_CURVE_FIELDS = {"step", "epoch", "time", "seconds", "knn_k", "knn_tau"}
-"""Numbers of the log that are the axis or a protocol, not a course."""
+"""Logged numbers that are an axis or part of a protocol."""
 LEARNING_RATE_FIELDS = {"lr", "learning_rate"}
 
 
 def render_learning_curves(log: Sequence[Mapping[str, Any]]) -> str:
-    """A chart for every number of the log, the loss first and the learning rate last; nothing where nothing was logged."""
+    """Draw a chart of every logged number, the loss first and the learning rate last.
+
+    Returns an empty string if nothing was logged.
+    """
     lines = [line for line in log if "step" in line]
     names = list(dict.fromkeys(name for line in lines for name, value in line.items() if _is_scalar(value)))
     names = [n for n in names if n not in NON_CURVE_FIELDS]
@@ -46,7 +49,10 @@ def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _smooth(y: np.ndarray) -> np.ndarray:
-    """Mean over a window of a thirtieth of the run, shorter at both ends; gaps stay gaps."""
+    """Return the mean over a window of a thirtieth of the run.
+
+    Gaps stay gaps. The window is shorter at both ends.
+    """
     half = max(1, len(y) // 60)
     good = np.isfinite(y)
     total = np.concatenate([[0], np.cumsum(np.where(good, y, 0.0))])

@@ -1,8 +1,8 @@
-r"""LaTeX of the equations on recipe cards to MathML, which browsers draw without help.
+r"""Converter from LaTeX equations of recipe cards to MathML, which browsers render without libraries.
 
-A recursive descent over a small, closed vocabulary: fractions, roots, scripts, limits, Greek, alphabets, accents,
-delimiters, named operators, text, cases. Anything else raises `UnknownLatex`, and `equation` shows the source instead:
-a formula is drawn right or not at all.
+It is a recursive descent parser of a small, closed vocabulary: fractions, roots, scripts, limits, Greek,
+alphabets, accents, delimiters, named operators, text, cases. Anything else raises `UnknownLatex`, and
+`render_equation` shows the source instead. An equation is thus rendered correctly or not at all.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ TEXT_ESCAPES = {"\\ ": "\u00a0", "\\,": "\u00a0", "~": "\u00a0", "\\_": "_"}
 ACCENTS = {"hat": "^", "widehat": "^", "tilde": "~", "widetilde": "~", "bar": "¯", "overline": "¯", "vec": "→", "dot": "˙"}
 SIZE_COMMANDS = {"big", "Big", "bigg", "Bigg", "bigl", "bigr", "Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "bigm", "Bigm"}
 ALPHABETS = {"mathbb": (0x1D538, 0x1D552, 0x1D7D8), "mathcal": (0x1D49C, 0x1D4B6, None), "mathbf": (0x1D400, 0x1D41A, 0x1D7CE)}
-"""First capital, first small letter, zero of each Unicode alphabet …"""
+"""First capital letter, first small letter and zero of each Unicode alphabet."""
 ALPHABET_EXCEPTIONS = {
     "mathbb": dict(zip("CHNPQRZ", "ℂℍℕℙℚℝℤ", strict=True)),
     "mathcal": dict(zip("BEFHILMRego", "ℬℰℱℋℐℒℳℛℯℊℴ", strict=True)),
 }
-"""… and the letters that Unicode keeps elsewhere."""
+"""Letters that Unicode keeps outside these alphabets."""
 
 TOKEN_PATTERN = re.compile(r"\\operatorname\*|\\[A-Za-z]+|\\.|[0-9]+(?:\.[0-9]+)?|\s+|.", re.DOTALL)
 
 
 class UnknownLatex(ValueError):
-    """A command or a construction outside the vocabulary."""
+    """Unknown command or construction outside the vocabulary."""
 
 
 def render_equation(latex: str) -> str:
-    """A displayed equation as MathML, or its source in <code> where it is beyond the vocabulary."""
+    """Render a displayed equation as MathML, or its source in <code> if it is not supported."""
     try:
         return f'<math display="block">{to_mathml(latex)}</math>'
     except UnknownLatex:
@@ -69,7 +69,11 @@ def render_equation(latex: str) -> str:
 
 
 def to_mathml(latex: str) -> str:
-    """The inside of a <math> element."""
+    """Convert LaTeX to the content of a <math> element.
+
+    Raises:
+        UnknownLatex: if the source is outside the vocabulary.
+    """
     return f"<mrow>{_Parser(TOKEN_PATTERN.findall(latex)).row(until=None)}</mrow>"
 
 
@@ -79,12 +83,19 @@ class _Parser:
         self.at = 0
 
     def peek(self) -> str | None:
-        """The next token that is not space; space counts within text only."""
+        """Return the next token that is not space.
+
+        Space counts only within text.
+        """
         while self.at < len(self.tokens) and self.tokens[self.at].isspace():
             self.at += 1
         return self.tokens[self.at] if self.at < len(self.tokens) else None
 
     def take(self, expected: str | None = None) -> str:
+        """Take the next token.
+
+        Raise if it is not the expected one.
+        """
         token = self.peek()
         if token is None or (expected is not None and token != expected):
             raise UnknownLatex(f"expected {expected or 'more'}, found {token or 'the end'}")
@@ -92,7 +103,7 @@ class _Parser:
         return token
 
     def row(self, until: str | None) -> str:
-        """Scripted atoms up to the token `until`, which is taken."""
+        """Parse scripted atoms up to the token `until` and take that token."""
         atoms = []
         while self.peek() != until:
             atoms.append(self.scripted())
@@ -101,7 +112,10 @@ class _Parser:
         return "".join(atoms)
 
     def scripted(self) -> str:
-        """An atom with its subscript and superscript, below and above it where it is a large operator."""
+        """Parse an atom with its subscript and superscript.
+
+        Scripts of a large operator stand below and above it.
+        """
         start = self.peek() or ""
         base, below, above = self.atom(), None, None
         limits = start[1:] in LARGE_OPERATORS or start[1:] in LIMIT_FUNCTIONS or start == "\\operatorname*"
@@ -124,7 +138,7 @@ class _Parser:
         return f"<{tag}>{base}{below or ''}{above or ''}</{tag}>"
 
     def atom(self) -> str:
-        """One argument: a symbol, a group in braces, or a command with its arguments."""
+        """Parse one argument: a symbol, a group in braces, or a command with its arguments."""
         token = self.take()
         if token == "{":
             return f"<mrow>{self.row('}')}</mrow>"
@@ -145,11 +159,12 @@ class _Parser:
         return f"<mo>{escape({'-': '−', '*': '∗'}.get(token, token))}</mo>"
 
     def opens_a_term(self) -> bool:
-        """Whether the sign just taken stands at the start or after another operator: a sign, not a sum."""
+        """Return True if the last sign is a prefix: at the start or after another operator."""
         before = [t for t in self.tokens[: self.at - 1] if not t.isspace()]
         return not before or before[-1] in "=({[,<>+-^_" or before[-1][1:] in OPERATORS
 
     def command(self, name: str) -> str:
+        """Parse a command."""
         if name in LETTERS:
             upright = ' mathvariant="normal"' if name in GREEK and name[0].isupper() else ""
             return f"<mi{upright}>{LETTERS[name]}</mi>"
@@ -169,7 +184,7 @@ class _Parser:
         return self.structure(name)
 
     def structure(self, name: str) -> str:
-        """Commands with an argument of their own kind."""
+        """Parse commands with special arguments."""
         if name in ("frac", "tfrac", "dfrac"):
             return f"<mfrac>{self.atom()}{self.atom()}</mfrac>"
         if name == "sqrt":
@@ -192,17 +207,24 @@ class _Parser:
         raise UnknownLatex(f"unknown command \\{name}")
 
     def function(self, name: str) -> str:
-        """An upright name, close to a bracket that follows and a thin space away from anything else."""
+        """Return an upright function name.
+
+        No space separates it from a following bracket. A thin space separates it from anything else.
+        """
         space = "0" if self.peek() in ("(", "[", "\\left", "_", "^") else "0.167em"
         return f'<mo lspace="0.06em" rspace="{space}" movablelimits="false">{escape(name)}</mo>'
 
     def fenced(self) -> str:
+        """Parse an expression between growing delimiters."""
         opening = self.fence()
         inside = self.row("\\right")
         return f"<mrow>{opening}{inside}{self.fence()}</mrow>"
 
     def fence(self) -> str:
-        """A delimiter that grows with what it encloses; a full stop stands for none."""
+        """Parse a delimiter that grows with its content.
+
+        A full stop stands for no delimiter.
+        """
         token = self.take()
         mark = DELIMITERS.get(token[1:]) if token.startswith("\\") else token
         if mark == ".":
@@ -212,7 +234,10 @@ class _Parser:
         return f'<mo fence="true" stretchy="true">{mark}</mo>'
 
     def cases(self) -> str:
-        """Lines of cells behind a brace, the one environment there is."""
+        """Parse lines of cells behind a brace.
+
+        `cases` is the only supported environment.
+        """
         lines = [[""]]
         opened = self.words()
         while self.peek() != "\\end":
@@ -231,7 +256,7 @@ class _Parser:
         return f'<mrow><mo fence="true" stretchy="true">{{</mo><mtable style="text-align: left">{rows}</mtable></mrow>'
 
     def words(self) -> str:
-        """Plain words in braces."""
+        """Parse plain words in braces."""
         self.take("{")
         words = self.tokens[self.at :]
         if "}" not in words:
@@ -243,7 +268,7 @@ class _Parser:
         return "".join("\u00a0" if t.isspace() else TEXT_ESCAPES.get(t, t) for t in words)
 
     def styled(self, alphabet: str) -> str:
-        """Letters and digits of another alphabet: \\mathbb{E}."""
+        """Parse letters and digits of another alphabet: \\mathbb{E}."""
         group = self.atom()
         letters = re.fullmatch(r"(?:<mrow>)?((?:<m[in]>[A-Za-z0-9]+</m[in]>)+)(?:</mrow>)?", group)
         if letters is None:
@@ -252,7 +277,7 @@ class _Parser:
 
 
 def _delimiter(mark: str) -> str:
-    # Bars open and close alike; without a word on spacing a browser takes one in the middle for an infix.
+    # Opening and closing bars are equal. Without explicit spacing a browser treats an inner bar as infix.
     spacing = ' lspace="0.06em" rspace="0.06em"' if mark in "|‖" else ""
     return f'<mo stretchy="false"{spacing}>{mark}</mo>'
 

@@ -1,4 +1,4 @@
-"""What `nearfar list` and `nearfar card` say of a method: its file, read out, as data and as text."""
+"""Content of a method's file as data and text, for `nearfar list` and `nearfar card`."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from nearfar.core.setting_fields import SettingField, format_type, format_value,
 from nearfar.recipes import Method
 
 LIST_FIELDS = ("title", "modality", "year", "paper", "loss")
-"""Fields of the card that a list of methods shows."""
+"""Fields of the card in a list of methods."""
 LINE_WIDTH = 110
 
 
 def build_method_row(method: Method) -> dict[str, Any]:
-    """A method as one row of a list."""
+    """Return a method as one row of a list."""
     return {"name": method.name} | {field: getattr(method.recipe_class.card, field) for field in LIST_FIELDS}
 
 
 def as_dict(method: Method) -> dict[str, Any]:
-    """All that a method's file says, ready for JSON."""
+    """Return the content of a method's file, ready for JSON."""
     return {
         "name": method.name,
         **dataclasses.asdict(method.recipe_class.card),
@@ -37,7 +37,7 @@ def as_dict(method: Method) -> dict[str, Any]:
 
 
 def as_text(method: Method) -> str:
-    """The same for a reader."""
+    """Return the content of a method's file as text."""
     card = method.recipe_class.card
     sections = [
         f"{card.title} ({card.modality}, {card.year}, {card.paper})",
@@ -55,7 +55,7 @@ def as_text(method: Method) -> str:
 
 
 def _text(method: Method) -> str:
-    """The docstring of the file: claim, equation, requirements, relations, reference."""
+    """Return the docstring of the file: claim, equation, requirements, relations, reference."""
     return inspect.cleandoc(sys.modules[method.recipe_class.__module__].__doc__ or method.recipe_class.__doc__ or "")
 
 
@@ -85,13 +85,16 @@ def _all_settings(recipe: Recipe, config: TrainConfig) -> dict[str, Any]:
 
 
 def _get_changed_settings(*parts: Recipe | TrainConfig) -> dict[str, str]:
-    """Settings that are not what they would be without the preset."""
+    """Return the settings that a preset changes."""
     given = [(f, getattr(part, f.name)) for part in parts for f in list_fields(type(part))]
     return {flag.dashed: format_value(value) for flag, value in given if value != flag.default}
 
 
 def _section(title: str, lines: dict[str, str]) -> str:
-    """A title and aligned lines below it, wrapped; nothing where there are none."""
+    """Return a title with aligned, wrapped lines below it.
+
+    The result is empty if there are no lines.
+    """
     if not lines:
         return ""
     width = max(len(name) for name in lines)

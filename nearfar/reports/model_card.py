@@ -1,6 +1,7 @@
-"""RUN/README.md: what a trained model is, for who finds it later or somewhere else. Hugging Face reads its head.
+"""Model card RUN/README.md: description of a trained model.
 
-Written when a run ends, and again, with numbers, when it is evaluated on its own data. A README that is not nearfar's stays.
+Hugging Face reads its header. The card is written when a run ends. It is written again with results when the
+run is evaluated on its own data. A README that nearfar did not write is kept.
 """
 
 from __future__ import annotations
@@ -25,26 +26,26 @@ from nearfar.version import __version__
 logger = logging.getLogger("nearfar")
 LIBRARY_LINE = "library_name: nearfar"
 PIPELINE_TAGS = {"image": "image-feature-extraction", "text": "sentence-similarity"}
-"""What Hugging Face calls the use of an encoder; of other modalities feature-extraction."""
+"""Hugging Face's pipeline tag of each modality. Other modalities use feature-extraction."""
 METRIC_TYPES = {
     r"few_labels|linear|knn|zero_shot": "accuracy", r"hits(\d+)": r"hits@\1", r"top(\d+)": r"accuracy@\1",
     r"to_(?:text|image)_(\d+)": r"recall@\1", r"(?:macro_|micro_)?f1( .*)?": "f1", "exact": "exact_match",
 }  # fmt: skip
-"""Types of measures by columns of the table."""
+"""Metric types of the table's columns, as regular expressions."""
 DATASET_LICENSES = {
     "digits": "CC BY 4.0 (UCI Optical Recognition of Handwritten Digits, as scikit-learn ships them)",
     "docstrings": "PSF-2.0 (docstrings of the Python standard library)",
     "docstring-pairs": "PSF-2.0 (docstrings of the Python standard library)",
     "docstring-triples": "PSF-2.0 (docstrings of the Python standard library)",
 }
-"""Of data that go by a name."""
+"""Licenses of the named datasets."""
 METHOD_FIELDS = ("similarity", "query", "positive", "negative", "encoder", "head", "score", "loss")
 
 
 def write_model_card(model: Model, table: ResultTable | None = None) -> None:
-    """Write the card of a run that has a folder, with the numbers of `table` if there are any.
+    """Write the card of a run with a folder, including the results in `table`.
 
-    A card is no reason to fail: where it cannot be written, a warning says so.
+    If the card cannot be written, a warning is logged and the run continues.
     """
     if model.run_folder is None:
         return
@@ -60,21 +61,27 @@ def write_model_card(model: Model, table: ResultTable | None = None) -> None:
 
 
 def remove_model_card(folder: RunFolder) -> None:
-    """Of a run that is replaced: its numbers are not those of the next one."""
+    """Remove the card of a run that is replaced.
+
+    Its results do not belong to the next run.
+    """
     path = get_card_path(folder)
     if path.is_file() and is_generated_card(path):
         path.unlink()
 
 
 def get_card_path(folder: RunFolder) -> Path:
+    """Return the path of the model card."""
     return folder.path / "README.md"
 
 
 def is_generated_card(path: Path) -> bool:
+    """Return True if nearfar wrote the file."""
     return LIBRARY_LINE in path.read_text(encoding="utf-8", errors="replace")[:1000]
 
 
 def render_model_card(model: Model, table: ResultTable | None) -> str:
+    """Return the model card as Markdown."""
     card, name = model.recipe.card, _data_name(model)
     sections = [
         _head(model, table),
@@ -92,12 +99,18 @@ def render_model_card(model: Model, table: ResultTable | None) -> str:
 
 
 def _data_name(model: Model) -> str:
-    """The last part of a path only: where data lie on this machine is nobody's business."""
+    """Return the last part of the data path.
+
+    The full path of this machine stays private.
+    """
     return Path(model.config.data).name or "an array"
 
 
 def _head(model: Model, table: ResultTable | None) -> str:
-    """YAML, each value as JSON, which is YAML too."""
+    """Return the YAML header.
+
+    Each value is JSON, which is also YAML.
+    """
     card = model.recipe.card
     values: dict[str, Any] = {
         "pipeline_tag": PIPELINE_TAGS.get(card.modality, "feature-extraction"),
@@ -115,7 +128,7 @@ def _method_name(model: Model) -> str:
 
 
 def _model_index(model: Model, table: ResultTable) -> list[dict[str, Any]]:
-    """What was measured of the trained encoder, as Hugging Face lists it."""
+    """Return the results of the trained encoder in Hugging Face's format."""
     assert model.run_folder is not None
     ours = [result for result in table.results if not result.get("baseline")]
     metrics = [
@@ -134,7 +147,10 @@ def _model_index(model: Model, table: ResultTable) -> list[dict[str, Any]]:
 
 
 def _type(column: str) -> str:
-    """What Hugging Face calls a measure; one that it has no name for keeps its own."""
+    """Return Hugging Face's name of a metric.
+
+    Metrics without such a name keep their own.
+    """
     return next((found.expand(name) for pattern, name in METRIC_TYPES.items() if (found := re.fullmatch(pattern, column))), column)
 
 
@@ -174,7 +190,7 @@ def _settings(model: Model) -> str:
     run |= {name: Path(run[name]).name for name in ("data", "init_from", "tokenizer") if run[name]}
     settings = dataclasses.asdict(model.recipe) | {name: value for name, value in run.items() if value not in (None, "")}
     for name, value in settings.items():
-        if isinstance(value, str) and value.startswith("hf:"):  # a folder of this machine is nobody's business
+        if isinstance(value, str) and value.startswith("hf:"):  # the path of this machine stays private
             settings[name] = f"hf:{Path(value[3:]).name}"
     text = (
         f"Step {model.step:,} of {model.config.steps or 0:,}; seed {model.config.seed} names every random number. "
@@ -184,13 +200,19 @@ def _settings(model: Model) -> str:
 
 
 def build_rerun_command(recipe: str, config: str) -> str:
-    """The command that trains a run once more; a recipe that is not nearfar's own must be named."""
+    """Return the command that repeats a run.
+
+    Custom recipes need their file.
+    """
     own = "FILE.py " if recipe.endswith(recipes.NO_FILE_SUFFIX) else f"{shlex.quote(recipe)} " if recipes.is_user_recipe(recipe) else ""
     return f"nearfar fit {own}--config {shlex.quote(config)} --out NEW"
 
 
 def _origin(model: Model) -> str:
-    """Where the code of a recipe that is not nearfar's own is to be found."""
+    """Return a sentence about the source code of a custom recipe.
+
+    The result is empty for methods of nearfar.
+    """
     method = recipes.find_method(model.recipe)
     if not recipes.is_user_recipe(method.name):
         return ""
@@ -241,7 +263,7 @@ def _limits(model: Model, table: ResultTable | None) -> str:
 
 
 def _read_paragraph(model: Model, name: str) -> str:
-    """A paragraph of the recipe's own text, by its first word."""
+    """Return a paragraph of the recipe's docstring by its label."""
     text = getattr(inspect.getmodule(type(model.recipe)), "__doc__", None) or ""
     found = re.search(rf"^{name}:(.*?)(?:\n\s*\n|\Z)", text, re.MULTILINE | re.DOTALL)
     return " ".join(found[1].split()) if found else ""

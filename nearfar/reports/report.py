@@ -1,8 +1,9 @@
-"""What a run did and how good it is, on one page: a single HTML file that opens anywhere, offline, for years.
+"""Report of a run: a single HTML file without external files.
 
-    write_report("report.html", ReportContent(title="SimCLR on digits", card=SimCLR.card, table=compare(…), log=…))
+    content = ReportContent(title="SimCLR on digits", card=SimCLR.card, table=compare(…), log=…)
+    write_report("report.html", content)
 
-Every part is optional; what is not given is not shown. Every string that comes from data is escaped.
+Every part is optional. Parts without content are left out. Every string that comes from data is escaped.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ Labels = Tensor | np.ndarray | Sequence[int]
 
 @dataclass(frozen=True)
 class SampleNeighbors:
-    """Some test samples (images, strings, or what has a `sheet` of its own), the training samples nearest to them (nearest first), and
-    the labels of both where there are any."""
+    """Test samples, their nearest training samples (nearest first), and labels if there are any.
+
+    Samples are images, strings, or objects with a `build_sheet` method.
+    """
 
     queries: Float[Tensor, "q c h w"] | Float[np.ndarray, "q c h w"] | list[Any]
     neighbors: Float[Tensor, "q k c h w"] | Float[np.ndarray, "q k c h w"] | list[list[Any]]
@@ -44,16 +47,16 @@ class SampleNeighbors:
     query_labels: Labels | None = None
     neighbor_labels: Tensor | np.ndarray | None = None
     across_splits: bool = True
-    """Whether those asked about are of a test split, and those found of a training split."""
+    """True if queries are from a test split and neighbors from a training split."""
 
 
 SampleRenderer = Callable[[Tensor], Any]
-"""Images or strings by their numbers: only those that are shown are read."""
+"""Function from sample ids to images or strings. Only shown samples are read."""
 
 
 @dataclass(frozen=True)
 class ReportContent:
-    """Everything a report may show, as plain data."""
+    """Content of a report as plain data."""
 
     title: str
     summary: str = ""
@@ -62,14 +65,14 @@ class ReportContent:
     log: Sequence[Mapping[str, Any]] = ()
     """Lines of the metrics file: dicts with a "step" and any number of scalars."""
     pairs: tuple[ImageBatch, ImageBatch] | tuple[list[str], list[str]] | None = None
-    """Two views of the same samples, row by row, as the model saw them: images with values in [0, 1], or strings."""
+    """Two views of the same samples as model inputs, row by row. Images have values in [0, 1]; or strings."""
     map: Projection2D | None = None
     labels: Labels | None = None
-    """Labels of the features that `map` was made from (the map's `index` picks its own)."""
+    """Labels of the features behind `map`. The map's `rows` select its own."""
     class_names: Sequence[str] | None = None
     neighbors: SampleNeighbors | None = None
     spectra: Mapping[str, Vector] = field(default_factory=dict)
-    """Normalised singular values by the name of the representation; the first is drawn in the accent colour."""
+    """Normalized singular values by representation name. The first one has the accent color."""
     stored_config: Mapping[str, Any] = field(default_factory=dict)
     command: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -77,22 +80,34 @@ class ReportContent:
 
 
 def write_report(path: str | os.PathLike, content: ReportContent) -> None:
+    """Write the report as an HTML file."""
     with atomic_write(path) as f:
         f.write(render_report(content).encode())
 
 
 def render_report(content: ReportContent) -> str:
-    """The page as a string."""
+    """Return the report as HTML."""
     parts = [_head(content), _method(content), _evaluation(content), render_learning_curves(content.log), _pairs(content), _map(content),
              _render_neighbors(content), _spectrum(content), _again(content)]  # fmt: skip
     return render_page(content.title, "\n".join(p for p in parts if p))
 
 
 def find_neighbors(
-    train_features: Tensor, test_features: Tensor, render_train: SampleRenderer, render_test: SampleRenderer, queries: Sequence[int], k: int = 8,
+    train_features: Tensor, test_features: Tensor, render_train: SampleRenderer, render_test: SampleRenderer,
+    queries: Sequence[int], k: int = 8,
     train_labels: Tensor | None = None, test_labels: Tensor | None = None, across_splits: bool = True,
 ) -> SampleNeighbors:  # fmt: skip
-    """The `k` training samples nearest to the test samples `queries`, in the features given."""
+    """Find the `k` training samples nearest to the test samples `queries`.
+
+    Args:
+        train_features: (n, d).
+        test_features: (m, d).
+        render_train, render_test: functions that render samples by id.
+        queries: ids of test samples.
+        k: number of neighbors.
+        train_labels, test_labels: labels of all samples, (n,) and (m,), or None.
+        across_splits: False if both features are from the same split.
+    """
     chosen = torch.as_tensor(queries)
     similarity, index = find_nearest_neighbors(train_features, test_features[chosen.to(test_features.device)], k)
     index, labels = index.cpu(), {}
@@ -107,7 +122,7 @@ def _head(content: ReportContent) -> str:
 
 
 def _figures(table: ResultTable | None) -> str:
-    """The trained representation's accuracies in large type, each beside the best baseline's."""
+    """Render the accuracies of the trained representation next to the best baselines."""
     trained = [i for i, r in enumerate(table.results) if not r["baseline"]] if table else []
     if table is None or not trained:
         return ""
@@ -134,7 +149,10 @@ def _method(content: ReportContent) -> str:
 
 
 def _link_addresses(text: str) -> str:
-    """Escaped text in which addresses of papers can be followed (never loaded by the page itself)."""
+    """Return escaped text with web addresses as links.
+
+    The page itself never loads them.
+    """
     return re.sub(r"https?://[^\s<>&\"']+[^\s<>&\"'.,;)]", lambda m: f'<a href="{m[0]}" rel="noreferrer">{m[0]}</a>', escape(text))
 
 
@@ -165,7 +183,7 @@ def _pairs(content: ReportContent) -> str:
 
 
 def _sheet(*parts: Any) -> Any:
-    """All samples of the parts, one after the other, as cells of the page."""
+    """Return the sheet of all samples of the parts, in order."""
     if isinstance(parts[0], list):
         samples = [sample for part in parts for sample in part]
         return TextSheet(samples) if isinstance(samples[0], str) else samples[0].build_sheet(samples)
@@ -207,7 +225,7 @@ def _render_neighbors(content: ReportContent) -> str:
             if label is not None and near.neighbor_labels is not None:
                 agrees, caption = int(near.neighbor_labels[q, j]) == label, _name(near.neighbor_labels[q, j], content.class_names)
             agreeing += agrees
-            title = f"neighbour {j + 1}: {caption}, similarity {float(near.similarity[q, j]):.3f}"
+            title = f"neighbor {j + 1}: {caption}, similarity {float(near.similarity[q, j]):.3f}"
             others.append(_tile(sheet.render_cell(count + q * k + j, title), caption, agrees))
         score = "" if label is None else f'<span class="count">{agreeing} of {k}</span>'
         rows.append(f'<div class="query">{"".join(tiles)}<div class="row">{"".join(others)}</div>{score}</div>')
@@ -215,7 +233,7 @@ def _render_neighbors(content: ReportContent) -> str:
     intro = f"{who} (framed) and {found} nearest to them by cosine similarity, nearest first."
     if near.query_labels is not None:
         intro += " Dashed: another label; at the end, how many labels agree."
-    return render_section("neighbours", "Nearest neighbours", f'<div style="{sheet.style}">{"".join(rows)}</div>', intro)
+    return render_section("neighbours", "Nearest neighbors", f'<div style="{sheet.style}">{"".join(rows)}</div>', intro)
 
 
 def _tile(cell: str, caption: str, agrees: bool = True) -> str:
@@ -228,10 +246,10 @@ def _spectrum(content: ReportContent) -> str:
     lines = []
     for i, (name, values) in enumerate(content.spectra.items()):
         y = np.asarray(torch.as_tensor(values).cpu(), dtype=float)
-        # Values below the rounding of float32 features say "zero", not how far below.
+        # Values below the rounding of float32 features mean zero. Their size has no meaning.
         lines.append(ChartLine(name, np.arange(1, len(y) + 1), np.maximum(y, 1e-6), color=i))
-    chart = draw_line_chart(lines, "singular values of the centred features", 480, 260, log_y=True, x_title="direction")
-    intro = "Singular values of the centred features, divided by the largest. A sudden fall: the embedding uses few of its directions."
+    chart = draw_line_chart(lines, "singular values of the centerd features", 480, 260, log_y=True, x_title="direction")
+    intro = "Singular values of the centerd features, divided by the largest. A sudden fall: the embedding uses few of its directions."
     names = draw_legend([line.name for line in lines], colors=[f"var(--c{line.color % 10})" for line in lines])
     return render_section("spectrum", "Spectrum", f'<figure class="single">{chart}{names}</figure>', intro)
 
@@ -251,7 +269,7 @@ def _again(content: ReportContent) -> str:
 
 
 def _flatten_config(stored_config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Nested settings as `outer.inner`, in their order."""
+    """Flatten nested settings to `outer.inner`, in order."""
     rows = []
     for name, value in stored_config.items():
         rows += _flatten_config(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(f"{prefix}{name}", value)]

@@ -1,4 +1,4 @@
-"""Two figures of several runs: where they lie between alignment and uniformity, and how accurate they are, with their spread."""
+"""Two figures of several runs: alignment against uniformity, and accuracy with its spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ LEFT_MARGIN, RIGHT_MARGIN, TOP_MARGIN, BOTTOM_MARGIN = 52.0, 16.0, 14.0, 44.0
 
 @dataclass(frozen=True)
 class RunPoints:
-    """The runs of one row: one (x, y) a run. `faint`: a floor to compare with, drawn hollow."""
+    """Points (x, y) of the runs of one row.
+
+    `faint` rows are baselines, drawn hollow.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -23,7 +26,10 @@ class RunPoints:
 
 
 def draw_plane(rows: Sequence[RunPoints], x_title: str, y_title: str, width: int = 560, height: int = 380) -> str:
-    """Runs as dots, the mean of each row as a ring with whiskers of one standard deviation."""
+    """Draw runs as dots and the mean of each row as a ring.
+
+    Whiskers show one standard deviation.
+    """
     rows = [row for row in rows if row.points]
     every = np.array([point for row in rows for point in row.points])
     (x0, y0), (x1, y1) = _compute_bounds(every)
@@ -36,7 +42,10 @@ def draw_plane(rows: Sequence[RunPoints], x_title: str, y_title: str, width: int
 
 
 def draw_dots(rows: Sequence[tuple[str, Sequence[float]]], best_baseline: float | None, title: str, width: int = 560) -> str:
-    """One line a row: its runs as dots, their mean as a bar, whiskers of one standard deviation; a dashed line for the floor."""
+    """Draw one line per row with runs as dots and their mean as a bar.
+
+    Whiskers show one standard deviation. A dashed line shows the best baseline.
+    """
     rows = [(name, values) for name, values in rows if len(values)]
     every = [v for _, values in rows for v in values] + ([] if best_baseline is None else [best_baseline])
     low, high = min(every), max(every)
@@ -92,7 +101,7 @@ def _frame(x0: float, x1: float, y0: float, y1: float, to_x, to_y, width: int, h
 
 
 def _compute_bounds(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The corners of a box around the points, with room for rings and whiskers."""
+    """Return the corners of a box around the points, with room for rings and whiskers."""
     low, high = points.min(0), points.max(0)
     room = 0.12 * np.maximum(high - low, np.maximum(1e-3, 0.1 * np.abs(high)))
     return low - room, high + room

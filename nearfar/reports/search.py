@@ -1,4 +1,4 @@
-"""What a search found, as a page that needs nothing but itself: thumbnails, texts, sounds with a player."""
+"""Search results as a page without external files: thumbnails, texts, sounds with a player."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from nearfar.modalities.sprites import encode_png_uri
 from nearfar.reports.page import render_page, render_section
 
 SEARCH_THUMBNAIL_PIXELS = 160
-"""Pixels of a thumbnail's longer side."""
+"""Longer side of a thumbnail in pixels."""
 MAX_SOUND_BYTES = 4 << 20
-"""Bytes of a sound file that goes into the page; of a larger one only the path is named."""
+"""Largest size of an embedded sound file in bytes. Larger files are not embedded."""
 SEARCH_STYLE = """<style>
 .hits { display: grid; grid-template-columns: repeat(auto-fill, minmax(168px, 1fr)); gap: 16px; margin-top: 20px; padding: 0;
   list-style: none }
@@ -43,7 +43,15 @@ SEARCH_STYLE = """<style>
 def write_search_page(
     path: str | os.PathLike, index: Index, query: SearchQuery, titles: Sequence[str], hit_lists: Sequence[list[dict[str, Any]]]
 ) -> None:
-    """`titles` and `found`: for each query its name and its hits."""
+    """Write the page of a search.
+
+    Args:
+        path: file to write.
+        index: the searched index.
+        query: the query as the user gave it.
+        titles: name of each query vector.
+        hit_lists: hits of each query vector, as `describe_hits` returns them.
+    """
     asked = _render_query(index, query)
     parts = [
         render_section(f"query-{i}", title if len(titles) > 1 else "Nearest", _hits(index, hits), f"{len(hits)} items, the nearest first")
@@ -61,7 +69,10 @@ def _summary(index: Index) -> str:
 
 
 def _render_query(index: Index, query: SearchQuery) -> str:
-    """What was asked, shown; nothing for bare vectors, and nothing twice: a text is the title."""
+    """Render the query.
+
+    The result is empty for vectors and for texts, which are the title.
+    """
     if query.row is not None:
         item = index.describe_rows([query.row])[0]
         return f'<div class="asked">{_render_sample(item, index.read_thumbnails([query.row])[0])}</div>'
@@ -84,7 +95,10 @@ def _card(hit: dict[str, Any], picture: bytes | None) -> str:
 
 
 def _render_sample(item: dict[str, Any], picture: bytes | None) -> str:
-    """An item as HTML: its text, its picture, its image file, its sound file; nothing for what has only a name."""
+    """Render a sample by its text, thumbnail, image file or sound file.
+
+    The result is empty if the sample has only a name.
+    """
     if item.get("text") is not None:
         return f"<blockquote>{escape(item['text'])}</blockquote>"
     if picture is not None:

@@ -1,4 +1,4 @@
-"""The style sheet of the pages: one accent, two moods (light and dark), three widths (desk, phone, paper)."""
+"""Style sheet of the pages: one accent color, light and dark mode, desktop, phone and print."""
 
 from __future__ import annotations
 

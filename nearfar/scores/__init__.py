@@ -1,4 +1,7 @@
-"""The score table, its row statistics, and the primitive that computes them in blocks, exactly, over any number of ranks."""
+"""Score tables and their row statistics.
+
+`rowmap` computes statistics in blocks of rows, exactly, over any number of ranks.
+"""
 
 from nearfar.core.rank_sharing import shared_over_ranks
 from nearfar.core.ranks import gather_with_gradient

@@ -1,4 +1,7 @@
-"""Constructors of score tables: which rows are compared with which columns, and which of them are positive."""
+"""Constructors of score tables.
+
+A constructor determines which rows are compared with which columns, and which columns are positive.
+"""
 
 from __future__ import annotations
 
@@ -15,22 +18,31 @@ from nearfar.scores.candidate_roles import as_ids
 from nearfar.scores.score import Score, as_score, cosine, dot
 
 ScoreLike = Score | Callable[..., Tensor]
-"""A score, or a function of two tensors that `as_score` turns into one."""
+"""Score, or a function of two tensors that `as_score` converts to a score."""
 
 
 Table = TypeVar("Table", bound="ScoreConstructors")
 
 
 class ScoreConstructors:
-    """Class methods that build a score table. All score by cosine by default, and normalize the vectors once."""
+    """Class methods that build a score table.
+
+    The default score is the cosine, and vectors are normalized once. `from_lists` takes computed scores.
+    """
 
     def __init__(self, *args: Any, **fields: Any): ...
 
     @classmethod
     def from_pairs(cls: type[Table], a: Float[Tensor, "n ..."], b: Float[Tensor, "m ..."], score: ScoreLike = cosine) -> Table:
-        """Compare each row of `a` with all rows of `b`; row i of `b` is the positive of row i of `a`.
+        """Compare each row of `a` with all rows of `b`.
 
-        Rows of `b` beyond the n-th are negatives of every row, such as mined negatives. Used by CLIP, SimCSE, CPC, N-pair and DPR.
+        Row i of `b` is the positive of row i of `a`. Rows of `b` beyond the n-th are negatives of every row,
+        such as mined negatives. Used by CLIP, SimCSE, CPC, N-pair and DPR.
+
+        Args:
+            a: Anchors, shape (n, …).
+            b: Candidates, shape (m, …) with m >= n.
+            score: Score of a row of `a` with a row of `b`.
         """
         check_rows(a=a)
         check_rows(b=b)
@@ -42,10 +54,11 @@ class ScoreConstructors:
 
     @classmethod
     def from_views(cls: type[Table], first: Float[Tensor, "n ..."], *others: Float[Tensor, "_ ..."], score: ScoreLike = cosine) -> Table:
-        """Compare all views of all samples with each other. Rows are the views one after another, `(v n)` in all.
+        """Compare all views of all samples with each other.
 
-        Positives are the other views of the same sample, negatives all views of other samples. A view is not compared
-        with itself. A single view has negatives only. Used by SimCLR.
+        The v views of n samples become v n rows, view after view. Positives of a row are the other views of
+        the same sample. Negatives are all views of other samples. A view is not compared with itself. A
+        single view has negatives only. Used by SimCLR.
         """
         z, n = (first, *others), len(first)
         for view in z:
@@ -59,7 +72,16 @@ class ScoreConstructors:
 
     @classmethod
     def from_labels(cls: type[Table], z: Float[Tensor, "n ..."], labels: Shaped[Tensor, "..."], score: ScoreLike = cosine) -> Table:
-        """Compare rows with each other; rows with the same label are positives. The label -1 (unknown) matches no row. Used by SupCon."""
+        """Compare all rows with each other, with positives by label.
+
+        Rows with the same label are positives of each other. The label -1 (unknown) matches no row. Used by
+        SupCon.
+
+        Args:
+            z: Rows, shape (n, …).
+            labels: Integer labels, shape (n,).
+            score: Score of two rows.
+        """
         check_rows(z=z)
         score = as_score(score)
         rows, ids = score.prepare_vectors(z), as_ids(labels, len(z), "Scores.from_labels: labels")
@@ -69,7 +91,16 @@ class ScoreConstructors:
     def from_matched(
         cls: type[Table], q: Float[Tensor, "n ..."], k: Float[Tensor, "n ..."], negatives: Float[Tensor, "m ..."], score: ScoreLike = cosine
     ) -> Table:
-        """Compare each query with its own key, the only positive, and with shared negatives. Used by MoCo's queue and NPID's bank."""
+        """Compare each query with its key and with shared negatives.
+
+        The key is the only positive. Used by MoCo's queue and NPID's bank.
+
+        Args:
+            q: Queries, shape (n, …).
+            k: Keys, shape (n, …). Row i belongs to query i.
+            negatives: Shared negatives, shape (m, …).
+            score: Score of a query with a key or a negative.
+        """
         check_rows(q=q, k=k)
         score = as_score(score)
         query = score.prepare_vectors(q)
@@ -79,7 +110,14 @@ class ScoreConstructors:
 
     @classmethod
     def from_lists(cls: type[Table], positives: Float[Tensor, "n p"], negatives: Float[Tensor, "n k"]) -> Table:
-        """Take scores that are already computed: p positives and k negatives for each row. Used by NEG, DGI and TransE."""
+        """Build a table from computed scores of private candidates.
+
+        Each row has p private positives and k private negatives. Used by NEG, DGI and TransE.
+
+        Args:
+            positives: Scores of the positives, shape (n, p).
+            negatives: Scores of the negatives, shape (n, k).
+        """
         check_rows(positives=positives, negatives=negatives)
         scores = dot.prepare_vectors(torch.cat([positives, negatives], 1))
         signs = torch.ones_like(scores, dtype=torch.int8)

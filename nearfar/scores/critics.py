@@ -1,6 +1,6 @@
-"""Further scores: kernels and orders with a formula, critics with parameters, and a temperature that is learned.
+"""More scores: kernels, order embeddings, learned critics and a learned temperature.
 
-Larger is nearer, as everywhere; what the literature writes as a distance carries a minus.
+A larger score means more similar, as for all scores. Distances of the literature therefore have a minus sign.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ manhattan = Score(
     paired=lambda a, b: -(a - b).abs().sum(1),
     symmetric=True,
 )
-r"""\(-\lVert a - b \rVert_1\): minus the sum of absolute differences."""
+r"""Negative Manhattan distance \(-\lVert a - b \rVert_1\), the sum of absolute differences."""
 
 
 def rbf(kernel_coefficient: Number = 2.0) -> Score:
-    r"""The Gaussian potential \(G_t(a, b) = e^{-t \lVert a - b \rVert^2}\), in (0, 1].
+    r"""Return the Gaussian potential \(G_t(a, b) = e^{-t \lVert a - b \rVert^2}\) as a score.
 
-    Relations: `uniformity` is the logarithm of its mean over pairs on the sphere.
+    Values lie in (0, 1]. `kernel_coefficient` is t.
+
+    Relations: `uniformity` is the logarithm of the mean of this score over pairs on the sphere.
     """
     _need_positive("rbf", t=kernel_coefficient)
     return Score(
@@ -37,12 +39,15 @@ def rbf(kernel_coefficient: Number = 2.0) -> Score:
 
 
 def riesz(exponent: Number = 1.0, softening: Number = 1e-3) -> Score:
-    r"""The Riesz potential \(G_s(a, b) = \lVert a - b \rVert^{-s}\), as \((\lVert a - b \rVert^2 + \epsilon^2)^{-s/2}\).
+    r"""Return the Riesz potential \(G_s(a, b) = \lVert a - b \rVert^{-s}\) as a score.
 
-    It is infinite where vectors coincide; the softening \(\epsilon\) makes it large instead.
+    It is computed as \((\lVert a - b \rVert^2 + \epsilon^2)^{-s/2}\). The exact potential is infinite where
+    vectors coincide. The softening \(\epsilon\) makes it large and finite. `exponent` is s and `softening` is
+    \(\epsilon\).
 
-    Relations: s = 1 in three dimensions is the Coulomb potential of Thomson's problem. The energy of points on a
-    sphere, `views(z, score=riesz(s)).neg_sum.mean()` of unit vectors, is least when they are spread evenly.
+    Relations: s = 1 in three dimensions is the Coulomb potential of Thomson's problem. The energy of points
+    on a sphere is `Scores.from_views(z, score=riesz(s)).neg_sum.mean()` of unit vectors. The energy is
+    smallest if the points are spread evenly.
     """
     _need_positive("riesz", s=exponent, softening=softening)
     potential = lambda minus_squared: (softening**2 - minus_squared).pow(-exponent / 2)
@@ -55,14 +60,15 @@ def riesz(exponent: Number = 1.0, softening: Number = 1e-3) -> Score:
 
 
 def order_embedding(dim: int) -> Score:
-    r"""\(-\lVert \max(0, b - a) \rVert^2\): 0 where b lies below a in every coordinate, so that b may be said of a.
+    r"""Return the order-embedding score \(-\lVert \max(0, b - a) \rVert^2\).
 
-    Not symmetric, and transitive where it is 0: hypernyms, entailment, images and their captions. The general
-    (b, "animal") lies nearer to the origin than the particular (a, "dog").
+    The score is 0 if b is at most a in every coordinate, which means that b holds for a. The score is not
+    symmetric. The relation "score is 0" is transitive. Examples are hypernyms, entailment, and images and
+    their captions. The general term (b, "animal") is closer to the origin than the specific term (a, "dog").
 
-    Requirements: coordinates that are not negative, in the paper; `dim` is their number.
+    Requirements: The paper uses coordinates that are not negative. `dim` is the number of coordinates.
 
-    Relations: `bilinear(W)` is the other score here that tells a from b.
+    Relations: `bilinear(W)` is also a score that distinguishes a from b.
 
     Reference: Vendrov et al., Order-Embeddings of Images and Language, ICLR 2016.
     """
@@ -71,14 +77,20 @@ def order_embedding(dim: int) -> Score:
 
 
 class ConcatCritic(nn.Module):
-    r"""A discriminator on concatenated vectors, \(S(a, b) = \text{MLP}([a; b])\), with two hidden layers.
+    r"""Discriminator on concatenated vectors, with two hidden layers.
 
-    The first layer acts on the two halves apart, \(W [a; b] = W_a a + W_b b\), so that it is computed n + m times
-    instead of n m times.
+    The score is \(S(a, b) = \text{MLP}([a; b])\).
 
-    Requirements: as a score, `critic.score()`; what it scores is no metric, and a strong critic can hide a weak encoder.
+    The first layer acts on the two halves separately, \(W [a; b] = W_a a + W_b b\). It is therefore computed
+    n + m times instead of n m times.
 
-    Relations: the statistics network T of MINE, Deep InfoMax and IS-BERT; the fusion network of L3-Net.
+    Shapes: `(n, dim)` and `(m, other_dim)` give `(n, m)`.
+
+    Requirements: Use it in a table as `critic.as_score()`. The score is not a metric. A strong critic can
+    hide a weak encoder.
+
+    Relations: It is the statistics network T of MINE, Deep InfoMax and IS-BERT, and the fusion network of
+    L3-Net.
     """
 
     def __init__(self, dim: int, other_dim: int | None = None, hidden_dim: int = 256):
@@ -92,14 +104,20 @@ class ConcatCritic(nn.Module):
         return self.rest(self.of_a(a)[:, None] + self.of_b(b)).squeeze(-1)
 
     def as_score(self) -> Score:
+        """Return this critic as a score."""
         return build_learned_score(self, values_per_pair=self.values_per_pair)
 
 
 class SeparableCritic(nn.Module):
-    r"""Two networks and a dot product, \(S(a, b) = g(a)^\top h(b)\), each with one hidden layer.
+    r"""Two networks with one hidden layer and a dot product.
 
-    Relations: `pairs(critic.g(a), critic.h(b), score=dot)` is the same table and computes every vector once. Weaker
-    than `ConcatCritic` for the same width, but a table costs n + m passes through the networks.
+    The score is \(S(a, b) = g(a)^\top h(b)\).
+
+    Shapes: `(n, dim)` and `(m, other_dim)` give `(n, m)`.
+
+    Relations: `Scores.from_pairs(critic.g(a), critic.h(b), score=dot)` is the same table and computes every
+    vector once. The critic is weaker than `ConcatCritic` of the same width, but a table needs only n + m
+    passes through the networks.
     """
 
     def __init__(self, dim: int, other_dim: int | None = None, hidden_dim: int = 256, out_dim: int = 128):
@@ -111,18 +129,24 @@ class SeparableCritic(nn.Module):
         return self.g(a) @ self.h(b).T
 
     def as_score(self) -> Score:
+        """Return this critic as a score."""
         return build_learned_score(self)
 
 
 class CrossCritic(nn.Module):
-    r"""Two sequences read together: \(S(x, y) = w^\top \text{Transformer}([\text{cls}; x; y])_{\text{cls}}\).
+    r"""Transformer on two sequences.
 
-    Shapes: `(n, t, d)` and `(m, u, d)` give `(n, m)`. A token of zeros is padding and is not looked at. Each side
-    has a learned vector added to its tokens, by which they are told apart; positions are the encoders' business.
+    The score is \(S(x, y) = w^\top \text{Transformer}([\text{cls}; x; y])_{\text{cls}}\).
 
-    Requirements: n m passes through the transformer. No dropout: a score gives the same value when computed again.
+    Shapes: `(n, t, d)` and `(m, u, d)` give `(n, m)`. A token of zeros is padding and is ignored. Each side
+    has a learned vector that is added to its tokens and distinguishes the sides. The encoders add the
+    positions.
 
-    Reference: Sun et al., Learning Video Representations using Contrastive Bidirectional Transformer, arXiv:1906.05743.
+    Requirements: A table needs n m passes through the transformer. There is no dropout, because a score must
+    give the same value when it is computed again.
+
+    Reference: Sun et al., Learning Video Representations using Contrastive Bidirectional Transformer,
+    arXiv:1906.05743.
     """
 
     def __init__(self, dim: int, heads: int = 4, layers: int = 2):
@@ -143,17 +167,22 @@ class CrossCritic(nn.Module):
         return self.out(read[:, 0]).view(n, m)
 
     def as_score(self, num_tokens: int) -> Score:
-        """`tokens`: t + u, from which the size of blocks is chosen."""
+        """Return this critic as a score.
+
+        `num_tokens` is t + u and determines the size of blocks.
+        """
         return build_learned_score(self, values_per_pair=8 * self.cls.numel() * (num_tokens + 1))
 
 
 class Temperature(nn.Module):
-    r"""A learned temperature, as the logarithm of the scale: calling it gives \(1 / \tau = e^\theta\), always positive.
+    r"""Learned temperature, stored as the logarithm of the scale.
 
-    `hold` keeps the scale at or below `largest`: it belongs into `Recipe.update`, after the optimizer. (A bound inside
-    the forward pass would have no gradient beyond it, and a scale that got there would never come back.)
+    A call returns the scale \(1 / \tau = e^\theta\), which is always positive. `clamp_scale` keeps the scale
+    at or below `max_scale`. Call it in `Recipe.update`, after the optimizer. A bound in the forward pass
+    would have no gradient beyond the bound, so a scale beyond it would never return.
 
-    Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021, section 2.5.
+    Reference: Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML
+    2021, section 2.5.
     """
 
     def __init__(self, temperature: Number = 0.07, max_scale: Number = 100.0):
@@ -167,6 +196,7 @@ class Temperature(nn.Module):
 
     @torch.no_grad()
     def clamp_scale(self) -> None:
+        """Limit the scale to at most `max_scale`."""
         self.log_scale.clamp_(max=math.log(self.max_scale))
 
 

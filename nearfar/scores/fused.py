@@ -1,10 +1,12 @@
-r"""Log-sum-exp of every row of \(Q K^\top\) without the table, with the gradient made on the way.
+r"""Log-sum-exp of every row of \(Q K^\top\), computed in blocks.
 
-    lse(q, k, hidden)      any q (n, d), k (m, d); `hidden` columns of each row are left out
-    lse_of_self(x, scale)  rows of x against each other, itself left out: half of the table, read in both directions
+The forward pass also computes parts of the gradient.
 
-These two are what InfoNCE and its family spend their time in. Memory is linear in n + m. Within
-`shared_over_ranks` ranks share the rows of the first.
+    lse(q, k, hidden)      any q (n, d) and k (m, d), without the `hidden` columns of each row
+    lse_of_self(x, scale)  rows of x against each other, without the row itself; computes half of the table
+
+InfoNCE and related losses spend most of their time in these two functions. Memory is linear in n + m. Within
+`shared_over_ranks` the ranks share the rows of `lse`.
 """
 
 from __future__ import annotations
@@ -19,37 +21,52 @@ from nearfar.core.rank_sharing import RankGroup, get_sharing_ranks
 from nearfar.scores.rowmap import refuse_second_derivative
 
 SINGLE_THREAD_ENTRIES_PER_BLOCK = 1 << 20
-"""Entries of one block of the table: 4 MB, which stay in a CPU's cache."""
+"""Entries of one block of the table with a single thread: 4 MB, which fit into a CPU's cache."""
 MULTITHREAD_ENTRIES_PER_BLOCK = 1 << 23
-"""The same where threads share a block: they wait for each other after every operation, long on a busy machine, so let there be few."""
+"""Entries of one block if threads share it. Threads wait for each other after every operation, so blocks are
+large and few."""
 GPU_ENTRIES_PER_BLOCK = 1 << 26
-"""Enough entries to keep a GPU busy."""
+"""Entries of one block on a GPU, enough to keep it busy."""
 MAX_SCORE_SPREAD = 80.0
-"""exp(-80) is still a normal number in single precision: scores that differ by less can share one exponential."""
+"""Largest spread of scores that share one exponential. exp(-80) is still a normal number in single
+precision."""
 
 
 def lse(q: Float[Tensor, "n d"], k: Float[Tensor, "m d"], hidden: Int[Tensor, "n h"] | None = None) -> Float[Tensor, " n"]:
-    r"""\(\log \sum_{j \notin H_i} e^{q_i^\top k_j}\); -inf, without gradient, where nothing is left.
+    r"""Compute \(\log \sum_{j \notin H_i} e^{q_i^\top k_j}\) for each row.
 
-    The forward pass also makes what backward will need of \(A_i = \sum_j p_{ij} k_j\) and \(B_j = \sum_i p_{ij} q_i\), with p the
-    softmax of a row: at most three matrix products in all, one exponential an entry, nothing computed twice. The gradient by q is
-    \(g_i A_i\). That by k is \(g B\) when all rows weigh the same, as after a mean; otherwise one more pass weighs them.
+    The value is -inf, without gradient, if a row has no columns left.
+
+    The forward pass also computes \(A_i = \sum_j p_{ij} k_j\) and \(B_j = \sum_i p_{ij} q_i\) if backward
+    needs them, where p is the softmax of a row. This takes at most three matrix products and one exponential
+    per entry. Nothing is computed twice. The gradient with respect to q is \(g_i A_i\). The gradient with
+    respect to k is \(g B\) if all rows have the same weight, as after a mean. Otherwise backward makes one
+    more pass with the weights.
+
+    Args:
+        q: Queries, shape (n, d).
+        k: Keys, shape (m, d).
+        hidden: Columns \(H_i\) to leave out of each row, shape (n, h).
     """
     return _Lse.apply(q, k, hidden)
 
 
 def lse_of_self(x: Float[Tensor, "n d"], scale: float) -> Float[Tensor, " n"]:
-    r"""\(\log \sum_{j \neq i} e^{\text{scale}\, x_i^\top x_j}\) for rows of length at most 1.
+    r"""Compute \(\log \sum_{j \neq i} e^{\text{scale}\, x_i^\top x_j}\) for rows of norm at most 1.
 
-    The table is symmetric: each of its blocks above the diagonal gives rows and columns at once, so that two matrix
-    products do the work of three. One exponential serves both, relative to the largest score there can be, which is
-    safe as long as scores differ by less than `LARGEST_SPREAD`.
+    The table is symmetric. Each block above the diagonal gives rows and columns at once, so two matrix
+    products do the work of three. Rows and columns share one exponential, relative to the largest possible
+    score. This is safe if scores differ by less than `MAX_SCORE_SPREAD`.
     """
     return _LseOfSelf.apply(x, scale)
 
 
 def can_share_exponentials(scale: object, lowest: float, dtype: torch.dtype) -> bool:
-    """Return True if `lse_of_self` may be used: unshared, for scores in [-scale, scale] that do not differ too much."""
+    """Return True if `lse_of_self` can be used.
+
+    The rows must not be shared over ranks. The scale must be a positive number, and scores must not differ
+    too much. `lowest` is the smallest score before scaling.
+    """
     if not isinstance(scale, (int, float)) or not (scale > 0 and lowest > -math.inf):
         return False
     limit = MAX_SCORE_SPREAD if dtype == torch.float32 else 8 * MAX_SCORE_SPREAD
@@ -77,8 +94,8 @@ class _Lse(torch.autograd.Function):
             e = buffer[: at.stop - at.start]
             top, total = _exponentials(q[at], k, None if hidden is None else hidden[at], e)
             found.append((top + total.log())[:, 0])
-            # The softmax is e / total; a pass over the table is spared by dividing the vectors instead.
-            total.masked_fill_(total == 0, 1.0)  # nothing is left of the row: its gradient is 0, of vectors of any length
+            # The softmax is e / total. Dividing the vectors instead saves a pass over the table.
+            total.masked_fill_(total == 0, 1.0)  # no columns left: gradient 0 for any vectors
             if a is not None:
                 torch.mm(e, k, out=a[at]).div_(total)
             if b is not None:
@@ -103,7 +120,11 @@ class _Lse(torch.autograd.Function):
 
 
 def _exponentials(q: Tensor, k: Tensor, hidden: Tensor | None, out: Tensor) -> tuple[Tensor, Tensor]:
-    """A block's largest score in each row, and the sum of `out`, which becomes exp(score - largest): both (n, 1)."""
+    """Compute exp(score - largest) of a block in `out`.
+
+    Returns:
+        Largest score of each row and sum of each row of `out`, both (n, 1).
+    """
     torch.mm(q, k.T, out=out)
     if out.shape[1] == 0:
         return q.new_zeros(len(q), 1), q.new_zeros(len(q), 1)
@@ -115,7 +136,10 @@ def _exponentials(q: Tensor, k: Tensor, hidden: Tensor | None, out: Tensor) -> t
 
 
 def _weighted(q: Tensor, k: Tensor, hidden: Tensor | None, value: Tensor, grad: Tensor, ranks: RankGroup) -> Tensor:
-    """dL/dk where rows weigh differently: the softmax again, each row times its weight."""
+    """Compute dL/dk for rows of different weights.
+
+    The softmax is computed again and each row is multiplied by its weight.
+    """
     dk = torch.zeros_like(k)
     value = value.masked_fill(value == -math.inf, 0.0)
     for at in ranks.split_own_rows(len(q), _rows_of_block(k)):
@@ -154,8 +178,12 @@ class _LseOfSelf(torch.autograd.Function):
 
 
 def _upper_blocks(x: Tensor, scale: float):
-    """Blocks of rows i to e, from column i on, of exp(scale (x xᵀ - 1)) with a diagonal of zeros."""
-    size = min(_rows_of_block(x), max(128, len(x) // 8))  # thin blocks: less is computed below the diagonal
+    """Yield blocks of the upper triangle of exp(scale (x xᵀ - 1)).
+
+    Each result is (i, e, block), where the block holds rows i to e, from column i on. The diagonal of the
+    table is 0.
+    """
+    size = min(_rows_of_block(x), max(128, len(x) // 8))  # thin blocks have fewer entries below the diagonal
     for i in range(0, len(x), size):
         e = min(i + size, len(x))
         block = torch.addmm(x.new_full((1, 1), -scale), x[i:e], x[i:].T, alpha=scale).exp_()

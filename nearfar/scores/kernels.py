@@ -1,9 +1,10 @@
-r"""Triton kernels under `half`, for half-precision vectors on CUDA: tiles of \(Q K^\top\) that are reduced where they are made.
+r"""Triton kernels of `half` for half-precision vectors on CUDA.
 
-A program makes tiles of scores in registers, with the tensor cores, and keeps only sums of exponentials; or it writes the
-gradient of a block of scores in half precision, and two ordinary matrix products do the rest. (Tiles that hold d = 512
-accumulators of a gradient do not fit into registers; a block of scores does fit into memory.) Statistics are fp32. Inside,
-scores are in units of log 2, because the hardware's exponential is a power of two.
+Some programs compute tiles of scores \(Q K^\top\) in registers, with the tensor cores, and reduce them there
+to sums of exponentials. Other programs write the gradient of a block of scores in half precision, and two
+ordinary matrix products do the rest. (Tiles with d = 512 accumulators of a gradient do not fit into
+registers, but a block of scores fits into memory.) Statistics are fp32. Inside the kernels scores are in
+units of log 2, because the hardware's exponential is a power of two.
 """
 
 from __future__ import annotations
@@ -18,29 +19,37 @@ from torch import Tensor
 
 LOG2E = tl.constexpr(1.4426950408889634)
 SUM_TILE = {"BM": 128, "BN": 128, "BK": 64, "num_warps": 4, "num_stages": 3}
-"""Small enough that two programs share a multiprocessor: one takes exponentials while the other multiplies."""
+"""Tile of the sum kernels. Two programs fit on one multiprocessor: one computes exponentials while the other
+multiplies."""
 GRADIENT_TILE = {"BM": 128, "BN": 256, "BK": 64, "GROUP": 16, "num_warps": 8, "num_stages": 3}
-"""As large as accumulators allow: these tiles are written out, and reading their vectors is what they wait for."""
+"""Tile of the gradient kernel, as large as accumulators allow. Its speed is limited by reading vectors."""
 TILE_ROWS_PER_GROUP = 8
-"""Rows of tiles that are walked together, so that their columns stay in the cache; where tiles are smaller, fewer."""
+"""Rows of tiles that the sum kernel processes together, so that their columns stay in the cache. Smaller
+tiles use fewer rows."""
 
 
 class CandidateLayout(NamedTuple):
-    """Who sits opposite whom, and who is no candidate: what the kernels must know of a table besides its scores."""
+    """Partners and excluded columns of a table."""
 
     shift: int | None = None
-    """Each row's partner is the column so many places on, modulo the number of columns; None: nobody has one."""
+    """Column offset of each row's partner, modulo the number of columns. None: rows have no partners."""
     exclude_self: bool = False
+    """True if the column of the row itself is not a candidate."""
     hide_partners: bool = False
-    """Partners are no candidates: what is left are the negatives."""
+    """True if partners are not candidates, so that only negatives remain."""
     row_skip: Tensor | None = None
-    """Columns with the same id here are no candidates, unless they are the partner; -1 equals nothing. With `col_skip`."""
+    """Ids of rows. Columns with the same id in `col_skip` are not candidates, except the partner. -1 equals
+    nothing."""
     col_skip: Tensor | None = None
+    """Ids of columns, for `row_skip`."""
 
 
 @triton.jit
 def _corner(program, n, m, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constexpr):
-    """Where a tile begins: GROUP rows of tiles at a time, column by column."""
+    """Return the first row and column of a tile.
+
+    Tiles go GROUP rows at a time, column by column.
+    """
     down, across = tl.cdiv(n, BM), tl.cdiv(m, BN)
     first = (program // (GROUP * across)) * GROUP
     height = min(down - first, GROUP)
@@ -50,7 +59,10 @@ def _corner(program, n, m, BM: tl.constexpr, BN: tl.constexpr, GROUP: tl.constex
 
 @triton.jit
 def _upper_corner(program, n, BM: tl.constexpr, GROUP: tl.constexpr):
-    """As `_corner`, of a square table's tiles on and above the diagonal: the triangle, its lower half turned around, is a rectangle."""
+    """Return the corner of a tile on or above the diagonal of a square table.
+
+    The triangle becomes a rectangle when its lower half is turned around.
+    """
     side = tl.cdiv(n, BM)
     even = 1 - side % 2
     a, b = _corner(program, (side + 1) // 2, side + even, 1, 1, GROUP)
@@ -60,7 +72,10 @@ def _upper_corner(program, n, BM: tl.constexpr, GROUP: tl.constexpr):
 
 @triton.jit
 def _scores(Q, K, row, col, n, m, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr):
-    """One tile of q·k, accumulated in fp32. Loads are masked unless all sizes are multiples of the tile's."""
+    """Compute one tile of q·k, accumulated in fp32.
+
+    Loads are masked unless all sizes are multiples of the tile's.
+    """
     r, c, d = row + tl.arange(0, BM), col + tl.arange(0, BN), tl.arange(0, BK)
     q = Q + r.to(tl.int64)[:, None] * D + d[None, :]
     k = K + c.to(tl.int64)[None, :] * D + d[:, None]
@@ -80,7 +95,10 @@ def _scores(Q, K, row, col, n, m, D: tl.constexpr, BM: tl.constexpr, BN: tl.cons
 
 @triton.jit
 def _may_hold_partners(row, col, shift, m, BM: tl.constexpr, BN: tl.constexpr):
-    """Whether a partner of one of the tile's rows may be among its columns; partners beyond the last column begin anew."""
+    """Return True if a tile may hold the partner of one of its rows.
+
+    Partners beyond the last column continue at the first one.
+    """
     first, last = row + shift, row + shift + BM - 1
     straight = (first < col + BN) & (last >= col)
     wrapped = (first - m < col + BN) & (last - m >= col)
@@ -89,7 +107,10 @@ def _may_hold_partners(row, col, shift, m, BM: tl.constexpr, BN: tl.constexpr):
 
 @triton.jit
 def _partner_scores(Q, K, POS, SCALE, n, m, offset, shift, D: tl.constexpr, LEARNED: tl.constexpr, BM: tl.constexpr, BK: tl.constexpr):
-    """Scores of rows with their partners. (Picked out of the tiles they would make every tile slower.)"""
+    """Compute the scores of rows with their partners.
+
+    Picking them out of the tiles would make every tile slower.
+    """
     r, d = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BK)
     q = Q + r.to(tl.int64)[:, None] * D + d[None, :]
     k = K + ((offset + r + shift) % m).to(tl.int64)[:, None] * D + d[None, :]
@@ -102,7 +123,7 @@ def _partner_scores(Q, K, POS, SCALE, n, m, offset, shift, D: tl.constexpr, LEAR
 
 @triton.jit
 def _number(X, LEARNED: tl.constexpr):
-    """A scale is a number or, if it is learned, a tensor that holds one."""
+    """Return a scale: a number or, if it is learned, the value of a tensor."""
     if LEARNED:
         return tl.load(X)
     else:
@@ -114,7 +135,10 @@ def _candidates(
     x, nothing, ROW_SKIP, COL_SKIP, r, place, c, n, m, shift,
     PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
 ):  # fmt: skip
-    """A tile with `nothing` in place of what are no candidates. `r`: rows of this call, `place`: the same in the whole table."""
+    """Return a tile with `nothing` in place of scores that are not candidates.
+
+    `r` are the rows of this call, `place` the same rows in the whole table.
+    """
     if SELF:
         x = tl.where(place[:, None] == c[None, :], nothing, x)
     if HIDE:
@@ -136,7 +160,7 @@ def _bounded_sums(
     PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
     PROGRAMS: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Adds tiles' sums of 2^(s - bound) to their rows and, if asked, to their columns.
+    """Add tiles' sums of 2^(s - bound) to their rows and, if asked, to their columns.
 
     MIRRORED: the table equals its transpose; of two tiles that mirror each other one is made, and its columns are rows too.
     """
@@ -167,7 +191,10 @@ def _online_sums(
     D: tl.constexpr, LEARNED: tl.constexpr, PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Each row's maximum and sum over `span` columns, the maximum moving along: safe for scores of any size."""
+    """Compute each row's maximum and sum over `span` columns.
+
+    The maximum moves along, so that scores of any size are safe.
+    """
     row, part = tl.program_id(0) * BM, tl.program_id(1)
     r = row + tl.arange(0, BM)
     place = offset + r
@@ -194,7 +221,10 @@ def _slopes(
     PARTNER: tl.constexpr, SELF: tl.constexpr, HIDE: tl.constexpr, SKIP: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Writes a block of dL/ds: each row's weight times its softmax, if asked each column's, and the partners' weights."""
+    """Write a block of dL/ds.
+
+    It is each row's weight times its softmax, each column's if asked, and the weights of the partners.
+    """
     row, col = _corner(tl.program_id(0), n, m, BM, BN, GROUP)
     s = _scores(Q, K, row, col, n, m, D, BM, BN, BK, EVEN) * (_number(SCALE, LEARNED) * LOG2E)
     r, c = row + tl.arange(0, BM), col + tl.arange(0, BN)
@@ -227,7 +257,10 @@ def _slopes(
 
 
 def is_mirrored(layout: CandidateLayout, n: int) -> bool:
-    """Whether a table of n rows against themselves equals its transpose: who is opposite whom, and who is left out, both ways."""
+    """Return True if a table of n rows is symmetric.
+
+    The rows are compared with themselves. Partners and excluded columns must be symmetric too.
+    """
     return (layout.shift is None or 2 * layout.shift == n) and layout.row_skip is layout.col_skip
 
 
@@ -241,25 +274,42 @@ def sum_bounded_exponentials(
     both: bool = False,
     half_table: bool = False,
 ) -> Tensor:
-    """Sums of e^(s - bound) over the candidates of rows and, if `both`, after them of columns, from one table. For scores at most
-    `bound` that do not differ too much. `half`: k is q and the table `mirrored`, so that half of it is enough.
+    """Sum e^(s - bound) over the candidates of rows and columns.
 
-    Here and below: `scale` is a number or a tensor of one; `q` may be some rows of a table, the first of which is row `offset`
-    there. `seats` are of the whole table, but for `row_skip`.
+    Scores must be at most `bound` and must not differ too much. The arguments `q`, `k`, `scale`, `layout` and
+    `offset` have the same meaning in the functions below.
+
+    Args:
+        q: Rows of a table, or some of them, shape (n, d).
+        k: Columns of the table, shape (m, d).
+        scale: Factor of the scores, a number or a tensor with one element.
+        bound: Upper bound of the scores.
+        layout: Layout of the whole table, except that `row_skip` covers only the rows of `q`.
+        offset: Index in the whole table of the first row of `q`.
+        both: True if sums of columns are computed too.
+        half_table: True if half of the table is enough. Requires that k is q and that `is_mirrored` holds.
+
+    Returns:
+        Sums of rows, (n,), or sums of rows followed by sums of columns, (n + m,).
     """
     (n, d), m = q.shape, k.shape[0]
     sums = q.new_zeros(n + m if both else n, dtype=torch.float32)
-    programs = max(1, min(_tiles(n, m, SUM_TILE), 2 * _processors(q.device)))  # of half a table the last ones may find nothing to do
+    # With half a table the last programs may idle.
+    programs = max(1, min(_tiles(n, m, SUM_TILE), 2 * _processors(q.device)))
     assert SUM_TILE["BM"] == SUM_TILE["BN"] or not half_table
     _bounded_sums[(programs,)](
         q, k, sums, sums[n:] if both else sums, *_skips(q, layout), scale, n, m, offset, bound, layout.shift or 0,
-        d, isinstance(scale, Tensor), both, half_table, *_flags(layout), programs, GROUP=TILE_ROWS_PER_GROUP, EVEN=_even(n, m, d, SUM_TILE), **SUM_TILE,
+        d, isinstance(scale, Tensor), both, half_table, *_flags(layout), programs, GROUP=TILE_ROWS_PER_GROUP,
+        EVEN=_even(n, m, d, SUM_TILE), **SUM_TILE,
     )  # fmt: skip
     return sums
 
 
 def online_lse(q: Tensor, k: Tensor, scale: float | Tensor, layout: CandidateLayout, offset: int = 0) -> Tensor:
-    """log-sum-exp over the candidates of rows, for scores of any size."""
+    """Compute the log-sum-exp of each row, for scores of any size.
+
+    The result has shape (n,).
+    """
     (n, d), m = q.shape, k.shape[0]
     down, across = triton.cdiv(n, SUM_TILE["BM"]), triton.cdiv(m, SUM_TILE["BN"])
     span = triton.cdiv(across, max(1, min(across, 1024 // max(1, down)))) * SUM_TILE["BN"]
@@ -273,7 +323,10 @@ def online_lse(q: Tensor, k: Tensor, scale: float | Tensor, layout: CandidateLay
 
 
 def partner_scores(q: Tensor, k: Tensor, scale: float | Tensor, shift: int, offset: int = 0) -> Tensor:
-    """Scores of rows with the columns `shift` places on."""
+    """Compute the score of each row with its partner, (n,).
+
+    The partner is the column at offset `shift`, modulo m.
+    """
     (n, d), m = q.shape, k.shape[0]
     found = q.new_empty(n, dtype=torch.float32)
     _partner_scores[(triton.cdiv(n, 64),)](q, k, found, scale, n, m, offset, shift, d, isinstance(scale, Tensor), BM=64, BK=64)
@@ -284,10 +337,19 @@ def fill_score_gradients(
     q: Tensor, k: Tensor, lse: tuple[Tensor, Tensor | None], weight: tuple[Tensor, Tensor, Tensor],
     scale: float | Tensor, bound: float | None, layout: CandidateLayout, offset: int, turned: bool, out: Tensor,
 ) -> None:  # fmt: skip
-    """Fill `out` (n, m) with the gradient of the scores of some rows.
+    """Fill `out` with the gradient of the scores.
 
-    `lse`: of these rows and, where columns count too, of all columns. `weight`: of both, and of all rows' partners.
-    `turned`: the transpose of the partners' part is added too.
+    Args:
+        q: Some rows of the table, shape (n, d).
+        k: Columns of the table, shape (m, d).
+        lse: Log-sum-exps of these rows and, if columns count too, of all columns.
+        weight: Weights of these rows, of all columns, and of the partners of all rows.
+        scale: Factor of the scores.
+        bound: Upper bound of the scores, or None.
+        layout: Partners and excluded columns.
+        offset: Index in the whole table of the first row of `q`.
+        turned: True if the transpose of the partners' part is added too.
+        out: Result, shape (n, m).
     """
     (n, d), m = q.shape, k.shape[0]
     both = lse[1] is not None
@@ -299,13 +361,13 @@ def fill_score_gradients(
     )  # fmt: skip
 
 
-def _flags(seats: CandidateLayout) -> tuple[bool, bool, bool, bool]:
-    return seats.shift is not None, seats.exclude_self, seats.hide_partners, seats.row_skip is not None
+def _flags(layout: CandidateLayout) -> tuple[bool, bool, bool, bool]:
+    return layout.shift is not None, layout.exclude_self, layout.hide_partners, layout.row_skip is not None
 
 
-def _skips(q: Tensor, seats: CandidateLayout) -> tuple[Tensor, Tensor]:
-    """A kernel wants some pointer even where it never looks."""
-    return (q, q) if seats.row_skip is None or seats.col_skip is None else (seats.row_skip, seats.col_skip)
+def _skips(q: Tensor, layout: CandidateLayout) -> tuple[Tensor, Tensor]:
+    """Return the skip ids, or unused pointers without skip ids."""
+    return (q, q) if layout.row_skip is None or layout.col_skip is None else (layout.row_skip, layout.col_skip)
 
 
 def _even(n: int, m: int, d: int, tile: dict[str, int]) -> bool:

@@ -1,4 +1,7 @@
-"""The one primitive under every row statistic: a function of rows, in blocks, without a graph, exact over ranks."""
+"""Blockwise map over rows, which computes all row statistics.
+
+It keeps no autograd graph and is exact over ranks.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,33 @@ RowFunction = Callable[..., Tensor | tuple[Tensor, ...]]
 def rowmap(
     fn: RowFunction, rows: Sequence[Tensor], shared: Sequence[Tensor] = (), rows_per_block: int = 1024
 ) -> Tensor | tuple[Tensor, ...]:
-    r"""\(y_i = f(x_i;\, \theta)\) for every row \(i\), where \(f\) may look at everything that is shared.
+    r"""Compute \(y_i = f(x_i;\, \theta)\) for every row \(i\) in blocks.
 
-    `fn(*row_blocks, *shared)` gets `block` rows of each tensor of `rows` and returns, for each of them, one row
-    (of one tensor, or of several in a tuple). No graph is kept: backward calls `fn` again, block by block, so
-    that memory holds one block's intermediate results however many rows there are.
+    The function may use all shared tensors \(\theta\). No graph is kept: backward calls `fn` again, block by
+    block. Memory holds the intermediate results of a single block, for any number of rows.
 
-    Within `shared_over_ranks` every rank calls it with the same tensors, computes its own share of the rows, and
-    receives all results; backward sums the gradients of rows and shared tensors over the ranks. The gradient is
-    therefore whole on every rank, as if there were one. Outside of it nothing passes between ranks.
+    Within `shared_over_ranks` every rank calls `rowmap` with the same tensors, computes its share of the rows
+    and receives all results. Backward sums the gradients of rows and shared tensors over the ranks. Every
+    rank therefore gets the whole gradient, as in a single process. Outside of `shared_over_ranks` ranks do
+    not communicate.
 
-    Shapes: each tensor of `rows` `(n, …)`; `shared` anything; result `(n, …)`. Integer tensors are welcome
-    among both; integer results carry no gradient.
+    Shapes: Each tensor of `rows` is `(n, …)`, `shared` has any shapes, and results are `(n, …)`. Integer
+    tensors are allowed in both. Integer results have no gradient.
 
-    Requirements: `fn` treats rows alone and gives the same values when called again. Every tensor that needs a
-    gradient is handed in: one that `fn` merely closes over would lose it, which is an error in backward. The
-    result can be differentiated once; backward with `create_graph=True` is an error.
+    Requirements: `fn` treats rows independently and gives the same values when it is called again. Every
+    tensor that needs a gradient must be an argument. A tensor that `fn` captures from outside would lose its
+    gradient, which is an error in backward. The result is differentiable once. Backward with
+    `create_graph=True` is an error.
+
+    Args:
+        fn: Function `fn(*row_blocks, *shared)` that returns one row for each row of its block, as a tensor or
+            a tuple of tensors.
+        rows: Tensors with n rows each.
+        shared: Tensors that `fn` gets whole.
+        rows_per_block: Number of rows in a block.
+
+    Raises:
+        UsageError: If lengths differ, `rows_per_block` is below 1, or `fn` returns a wrong number of rows.
     """
     if not rows or any(len(t) != len(rows[0]) for t in rows):
         raise UsageError(f"rowmap: rows must be tensors of one length, got lengths {[len(t) for t in rows]}")
@@ -79,7 +93,10 @@ class _RowMap(torch.autograd.Function):
 
 
 def refuse_second_derivative(operation: str) -> None:
-    """Called in backward: an error where a graph of the gradient itself is wanted, which would silently lack this part."""
+    """Raise `NearfarError` if backward runs with `create_graph=True`.
+
+    Call this function in backward. A graph of the gradient would silently lack this operation.
+    """
     if torch.is_grad_enabled():
         raise NearfarError(f"{operation} can be differentiated once only: backward was called with create_graph=True")
 
@@ -93,7 +110,10 @@ def _as_tuple(results: Tensor | tuple[Tensor, ...], at: slice) -> tuple[Tensor, 
 
 
 def _refuse_captured(results: list[Tensor], inputs: list[Tensor]) -> None:
-    """An error where the results depend on a leaf that was not handed in: its gradient would silently be lost."""
+    """Raise `UsageError` if results depend on a leaf that is not among the inputs.
+
+    The gradient of such a leaf would silently be lost.
+    """
     known = {id(t) for t in inputs}
     waiting = [y.grad_fn for y in results]
     seen = set(waiting)

@@ -1,8 +1,8 @@
-"""Row statistics that need no pass over the table, or only the fastest one: for scores that are matrix products.
+"""Faster row statistics for scores that are matrix products.
 
-What is known of a table by construction (who sits opposite whom, which rows share a label) gives counts at once, and sums
-of positives from sums of vectors. The log-sum-exp over all candidates, or over all but listed ones, goes to `fused`.
-Everything else is left to the general pass.
+The construction of a table determines partners and equal labels. Counts follow directly, and sums of
+positives follow from sums of vectors. `fused` computes the log-sum-exp over all candidates or over all but
+listed candidates. The general pass over the table computes everything else.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from nearfar.scores.table import Scores
 
 MIN_TABLE_ENTRIES = 1 << 19
-"""Smaller tables are faster made at once: a shortcut saves work an entry and costs a few more small operations."""
+"""Smallest table that uses a shortcut. A shortcut saves work per entry but adds a few small operations."""
 MIN_SELF_TABLE_ENTRIES = 1 << 17
-"""The same for rows against themselves, of which half a table is enough."""
+"""Smallest table of rows against themselves that uses a shortcut. Half of such a table is enough."""
 
 
 def compute_shortcut(S: Scores, statistic: Statistic) -> Float[Tensor, " n"] | None:
-    """A statistic over the shared columns; None where there is no shorter way."""
+    """Compute a statistic of the shared columns with a shortcut.
+
+    The result is None if there is no shortcut.
+    """
     if not S.score.is_dot or S.row_skip is not None or S.diagonal is not None or S.rows_per_block is not None or _is_small(S):
         return None
     if statistic.reduction == "lse" and statistic.candidate_set == "all":
@@ -43,8 +46,11 @@ def compute_shortcut(S: Scores, statistic: Statistic) -> Float[Tensor, " n"] | N
 
 
 def fast_cross_entropy(S: Scores) -> Float[Tensor, " n"] | None:
-    """all_lse - pos_sum of a small table of pairs or of two views, by torch's own kernel, or of half-precision vectors by ours; None
-    for any other table."""
+    """Compute all_lse - pos_sum with a fused kernel, or return None.
+
+    torch's kernel is used for a small table of pairs or of two views. The Triton kernels are used for
+    half-precision vectors. The result is None for any other table.
+    """
     if S.query.dtype in HALF_DTYPES:
         return half_cross_entropy(S)
     if not _suits_torch(S):
@@ -58,7 +64,10 @@ def fast_cross_entropy(S: Scores) -> Float[Tensor, " n"] | None:
 
 
 def fast_symmetric_cross_entropy(S: Scores) -> Float[Tensor, ""] | None:
-    """The mean over rows and over columns of a small square table of pairs, likewise."""
+    """Compute the symmetric cross-entropy of a table of pairs.
+
+    It is the mean over rows and columns of a small square table. The result is None for any other table.
+    """
     if not _suits_torch(S) or S.exclude_self or len(S) != len(S.key):
         return None
     S.check_same_on_ranks("cross_entropy_both_ways")
@@ -67,7 +76,7 @@ def fast_symmetric_cross_entropy(S: Scores) -> Float[Tensor, ""] | None:
 
 
 def _suits_torch(S: Scores) -> bool:
-    """Whether every row has one positive, known by its place, and the table is small."""
+    """Return True for a small table with one positive per row at a known column."""
     if (
         S.row_id is None
         or S.diagonal is not None
@@ -83,7 +92,8 @@ def _suits_torch(S: Scores) -> bool:
 
 
 def _is_small(S: Scores) -> bool:
-    by_halves = _is_of_itself(S) and torch.get_num_threads() == 1  # several threads wait for each other after every small operation
+    # Several threads wait for each other after every small operation.
+    by_halves = _is_of_itself(S) and torch.get_num_threads() == 1
     return len(S) * len(S.key) < (MIN_SELF_TABLE_ENTRIES if by_halves else MIN_TABLE_ENTRIES)
 
 
@@ -99,7 +109,11 @@ def _all_lse(S: Scores, what: Statistic) -> Tensor:
 
 
 def _of_listed(S: Scores, what: Statistic) -> Tensor | None:
-    """Tables whose positives are the columns a fixed number of places away (pairs, views), or that have none (matched)."""
+    """Compute a statistic of a table with known positives.
+
+    Positives are at fixed offsets, or there are none. Examples are pairs and views (fixed offsets) and
+    matched tables (no shared positives).
+    """
     partners = _partners(S)
     counts = {"pos": len(partners), "neg": len(S.key) - S.exclude_self - len(partners), "all": len(S.key) - S.exclude_self}
     if what.reduction == "count":
@@ -116,7 +130,11 @@ def _of_listed(S: Scores, what: Statistic) -> Tensor | None:
 
 
 def _partners(S: Scores) -> list[Tensor]:
-    """For each positive a row has, the keys in the order of the rows. A rotation is cheaper than an index, also backwards."""
+    """Return the partner keys of all rows.
+
+    The list has one tensor for each positive of a row. Keys are in the order of the rows. A rotation is
+    cheaper than an index, also in backward.
+    """
     if S.row_id is None or S.id_period is None:
         return []
     if not S.exclude_self:
@@ -125,14 +143,19 @@ def _partners(S: Scores) -> list[Tensor]:
 
 
 def _of_labelled(S: Scores, what: Statistic) -> Tensor | None:
-    r"""Rows and columns with labels: \(\sum_{p} q_i^\top k_p = q_i^\top (\sum_{p} k_p)\), one sum of vectors a class."""
+    r"""Compute counts and sums of positives in a table with labels.
+
+    It needs one sum of vectors per class: \(\sum_{p} q_i^\top k_p = q_i^\top (\sum_{p} k_p)\).
+    """
     if what.reduction not in ("count", "sum") or what.candidate_set != "pos" or not len(S.key):
         return None
     assert S.row_id is not None
     assert S.col_id is not None
-    rows, columns = S.row_id.long(), S.col_id.long()  # not every torch searches among integers of another width
+    # Some torch versions need equal integer dtypes for searchsorted.
+    rows, columns = S.row_id.long(), S.col_id.long()
     rising = columns.sort().values
-    first = torch.searchsorted(rising, rows)  # where a label first stands among the sorted ones names it: nothing waits for a count
+    # The first position among the sorted labels identifies a label. The host does not wait for a count.
+    first = torch.searchsorted(rising, rows)
     count = torch.searchsorted(rising, rows, right=True) - first - int(S.exclude_self)
     count = torch.where(rows == -1, 0, count)
     if what.reduction == "count":

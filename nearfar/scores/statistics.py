@@ -1,8 +1,8 @@
-"""Row statistics of a score table: what of it a pairwise loss needs to know.
+"""Row statistics of a score table, from which pairwise losses are computed.
 
-A statistic names a side of each row (its positives, its negatives, all its candidates) and what is made of the
-scores there. Statistics of two parts of a row combine into that of the whole row (`combine`), which is what lets
-private candidates stand beside shared ones.
+A statistic names a candidate set of each row (positives, negatives or all candidates) and a reduction of the
+scores in this set. `combine` joins the statistics of two parts of a row into the statistic of the whole row.
+A table can therefore have private candidates in addition to shared columns.
 """
 
 from __future__ import annotations
@@ -27,16 +27,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Statistic:
-    r"""One number for each row, over the candidates \(j\) on one side of it.
+    r"""Reduction of the scores of one candidate set to one number per row.
 
-    | kind | value | of an empty set |
+    The sums run over the candidates \(j\) of the set.
+
+    | reduction | value | empty set |
     |---|---|---|
     | count | \(\sum_j 1\) | 0 |
     | sum | \(\sum_j s_j\) | 0 |
     | lse | \(\log \sum_j e^{p\,s_j}\), p the power | \(-\infty\), gradient 0 |
     | softplus | \(\sum_j \log(1 + e^{\mp s_j})\): \(-\) for positives, \(+\) for negatives | 0 |
 
-    As an attribute of `Scores` it is the value: `S.pos_sum`; of the class it is the name: `S.stats(Scores.pos_sum)`.
+    As an attribute of a table it is the value: `S.pos_sum`. As an attribute of the class it is the statistic
+    itself: `S.stats(Scores.pos_sum)`.
     """
 
     candidate_set: CandidateSet
@@ -44,7 +47,10 @@ class Statistic:
     power: Number = 1
 
     def with_power(self, power: Number) -> Statistic:
-        """The log-sum-exp of the scores times `power`: reweighted candidates; at(0) is the log of their number."""
+        """Return the statistic of the scores times `power`, for log-sum-exps.
+
+        The power reweights the candidates. Power 0 gives the logarithm of the number of candidates.
+        """
         return replace(self, power=power)
 
     @overload
@@ -64,27 +70,41 @@ POS_SOFTPLUS, NEG_SOFTPLUS = (Statistic(side, "softplus") for side in ("pos", "n
 def compute_row_statistics(
     requested: Sequence[Statistic], scores: Float[Tensor, "n m"], relation: CandidateRoles
 ) -> tuple[Float[Tensor, " n"], ...]:
-    """Statistics of a dense table, with one derivative table for all of them."""
+    """Compute statistics of a dense table, each (n,).
+
+    All statistics share one derivative table.
+    """
     return _RowStatistics.apply(tuple(requested), scores, relation)  # type: ignore[return-value]
 
 
 def combine(statistic: Statistic, a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """The statistic of two parts of each row taken together."""
+    """Combine the statistics of two parts of each row."""
     return log_add_exp(a, b) if statistic.reduction == "lse" else a + b
 
 
 def log_add_exp(a: Float[Tensor, " n"], b: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """log(e^a + e^b); -inf with zero gradient where both are -inf (`torch.logaddexp` has NaN there)."""
+    """Compute log(e^a + e^b).
+
+    The result is -inf with zero gradient if both are -inf, where the gradient of `torch.logaddexp` is NaN.
+    """
     return log_sum_exp(torch.stack([a, b], 1))
 
 
 def log_sum_exp(table: Float[Tensor, "n m"]) -> Float[Tensor, " n"]:
-    """log-sum-exp of each row; -inf with zero gradient where all entries are -inf (`torch.logsumexp` has NaN there)."""
+    """Compute the log-sum-exp of each row.
+
+    The result is -inf with zero gradient if all entries are -inf, where the gradient of `torch.logsumexp` is
+    NaN.
+    """
     return compute_row_statistics([ALL_LSE], table, CandidateRoles(table.shape[1], excluded_mask=table == -math.inf))[0]
 
 
 class _RowStatistics(torch.autograd.Function):
-    """Forward finds each value with its slope, the derivative by the scores; backward adds up the slopes."""
+    """Autograd function of row statistics.
+
+    Forward computes each value and its slope, the derivative with respect to the scores. Backward sums the
+    slopes.
+    """
 
     @staticmethod
     def forward(ctx, asked: tuple[Statistic, ...], scores: Tensor, relation: CandidateRoles):
@@ -120,7 +140,11 @@ class _RowStatistics(torch.autograd.Function):
 
 
 def _value_and_slope(what: Statistic, scores: Tensor, relation: CandidateRoles) -> tuple[Tensor, Tensor | None]:
-    """The statistic and its derivative by the scores of `relation.part`; absent scores are such that theirs is 0."""
+    """Return the statistic and its derivative.
+
+    The derivative is with respect to the scores of `relation.select_scores`. The fill value of the other
+    columns is chosen so that their derivative is 0.
+    """
     largest = torch.finfo(scores.dtype).max
     if what.reduction == "count":
         return relation.count(what.candidate_set, scores), None
@@ -140,7 +164,10 @@ def _value_and_slope(what: Statistic, scores: Tensor, relation: CandidateRoles) 
 
 
 def _log_sum_exp(part: Tensor) -> tuple[Tensor, Tensor]:
-    """Softmax first: it is torch's fastest row kernel, its largest entry is e^max / sum, and it is the slope."""
+    """Return the log-sum-exp of each row and its slope, the softmax.
+
+    Softmax is torch's fastest row kernel. Its largest entry is e^max / sum, which gives the value.
+    """
     if part.shape[1] == 0:
         return part.new_full(part.shape[:1], -math.inf), part
     weights = part.softmax(1)

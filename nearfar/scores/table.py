@@ -1,4 +1,7 @@
-"""The score table: rows are anchors, columns candidates. It is described, and exists only where it is small."""
+"""Score table: rows are anchors and columns are candidates.
+
+A table is a description of its scores. Its entries are held in memory only if the table is small.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,10 @@ from nearfar.scores.shortcuts import compute_shortcut
 from nearfar.scores.statistics import Statistic, combine, compute_row_statistics
 
 MAX_DENSE_ENTRIES = 1 << 22
-"""Up to this many entries a table is made at once and its graph kept; beyond, it is streamed in blocks of rows."""
+"""Largest table that is computed at once and keeps its autograd graph. Larger tables are computed in blocks
+of rows."""
 ENTRIES_PER_BLOCK = 1 << 20
-"""Entries of one block of a streamed table."""
+"""Entries of one block of a large table."""
 
 _ROW_FIELDS = ("query", "row_id", "row_skip", "private_scores", "private_signs", "diagonal")
 _COLUMN_FIELDS = ("key", "col_id", "col_skip", "scale", "bias")
@@ -36,43 +40,54 @@ _COLUMN_FIELDS = ("key", "col_id", "col_skip", "scale", "bias")
 
 @dataclass(frozen=True, eq=False)
 class Scores(ScoreConstructors):
-    r"""\(S_{ij} = \text{scale} \cdot \text{score}(q_i, k_j) + \text{bias}\), with who is positive and who negative.
+    r"""Score table \(S_{ij} = \text{scale} \cdot \text{score}(q_i, k_j) + \text{bias}\) with candidate roles.
 
-    Built by `Scores.from_pairs`, `from_views`, `from_labels`, `from_matched` or `from_lists`; then `S / temperature`, `S * scale`, `S + bias`, `S - bias`, `-S`, `S.T`.
+    Build a table with `Scores.from_pairs`, `from_views`, `from_labels`, `from_matched` or `from_lists`.
+    Change it with `S / temperature`, `S * scale`, `S + bias`, `S - bias`, `-S` and `S.T`.
 
-    Losses ask for row statistics: `S.stats(Scores.all_lse, Scores.pos_sum)` makes one pass over the table for all
-    that is asked; `S.pos_sum` is short for one. A large table is never held: blocks of its rows are computed, and
-    again in backward; within `shared_over_ranks` ranks share the blocks. Statistics are differentiable once, in single precision at least.
+    Losses use row statistics. `S.stats(Scores.all_lse, Scores.pos_sum)` makes one pass over the table for all
+    statistics. `S.pos_sum` is short for a single statistic. A large table is never held in memory: blocks of
+    its rows are computed in forward and again in backward. Within `shared_over_ranks` the ranks share the
+    blocks. Statistics are differentiable once, and computed at least in single precision.
 
-    Column j is positive for row i where `row_id[i] == col_id[j]`; it is no candidate where it is the row itself
-    (`exclude_self`) or where `row_skip[i] == col_skip[j]` without being positive (duplicates, known false
-    negatives); it is negative otherwise. The id -1 equals nothing.
+    Column j is positive for row i if `row_id[i] == col_id[j]`. Column j is not a candidate if it is the row
+    itself (`exclude_self`), or if `row_skip[i] == col_skip[j]` and it is not positive (duplicates, known
+    false negatives). All other columns are negative. The id -1 equals nothing.
     """
 
     query: Float[Tensor, "n ..."]
-    """Anchors, ready for `score.table`."""
+    """Anchors, prepared for `score.table`."""
     key: Float[Tensor, "m ..."]
-    """Shared candidates, ready for `score.table`."""
+    """Shared candidates, prepared for `score.table`."""
     row_id: Int[Tensor, " n"] | None = None
-    """None, like col_id: no shared column is positive."""
+    """Ids of the rows. None, together with `col_id`: no shared column is positive."""
     col_id: Int[Tensor, " m"] | None = None
+    """Ids of the columns."""
     exclude_self: bool = False
+    """True if the column of the row itself is not a candidate."""
     row_skip: Int[Tensor, " n"] | None = None
+    """Skip ids of the rows, for excluded negatives."""
     col_skip: Int[Tensor, " m"] | None = None
+    """Skip ids of the columns."""
     scale: Scalar = 1
-    """1 / temperature; a tensor where it is learned."""
+    """Factor of the scores, 1 / temperature; a tensor if it is learned."""
     bias: Scalar = 0
+    """Constant that is added to all scores."""
     score: Score = dot
+    """Score of a query with a key."""
     private_scores: Float[Tensor, "n k"] | None = None
-    """Scores of each row's private candidates, before scale and bias; they stand beside the shared columns."""
+    """Scores of the private candidates of each row, before scale and bias, in addition to the shared
+    columns."""
     private_signs: Int[Tensor, "n k"] | None = None
-    """+1 positive, -1 negative, 0 neither."""
+    """Signs of the private candidates: +1 positive, -1 negative, 0 neither."""
     diagonal: Int[Tensor, " n"] | None = None
-    """The column opposite each row: itself in a square table. None: 0, 1, 2, …, which the shortest ways need."""
+    """Column opposite each row: the row itself in a square table. None: 0, 1, 2, …, which the fastest paths
+    need."""
     id_period: int | None = None
-    """What pairs and views know: ids are places modulo this. Saves looking for the positives; never needed."""
+    """Period of the ids in tables of pairs and views: ids are positions modulo this number. Optional; saves
+    the search for positives."""
     rows_per_block: int | None = None
-    """Rows in a block; None: chosen by size."""
+    """Number of rows in a block. None: chosen by size."""
 
     pos_count: ClassVar = statistics.POS_COUNT
     pos_sum: ClassVar = statistics.POS_SUM
@@ -110,12 +125,15 @@ class Scores(ScoreConstructors):
         return replace(self, bias=self.bias - bias)
 
     def __neg__(self) -> Scores:
-        """Distances as scores, or scores as distances: the nearest become the farthest. There is no `lowest` any more."""
+        """Negate all scores, so that the nearest columns become the farthest.
+
+        This converts distances to scores and scores to distances. The result has no lower bound `lowest`.
+        """
         return self * -1
 
     @property
     def T(self) -> Scores:
-        """Columns as anchors, rows as candidates."""
+        """Return the table with columns as anchors and rows as candidates."""
         if self.private_scores is not None:
             raise UsageError("Scores.T: each row has candidates of its own, which no column has")
         turned = {"query": self.key, "key": self.query, "row_id": self.col_id, "col_id": self.row_id}
@@ -124,20 +142,33 @@ class Scores(ScoreConstructors):
         return replace(self, **turned, **skips, score=self.score.T, diagonal=None, id_period=id_period)
 
     def exclude_negatives(self, row_ids: Shaped[Tensor, "..."], column_ids: Shaped[Tensor, "..."]) -> Scores:
-        """The table without the negatives whose ids are equal here: duplicates, known false negatives."""
+        """Exclude negatives with equal ids.
+
+        Examples are duplicates and known false negatives.
+
+        Args:
+            row_ids: Ids of the rows, shape (n,). The id -1 equals nothing.
+            column_ids: Ids of the columns, shape (m,).
+        """
         ids = as_ids(row_ids, len(self), "exclude_negatives: row_ids"), as_ids(column_ids, len(self.key), "exclude_negatives: column_ids")
         return replace(self, row_skip=ids[0], col_skip=ids[1])
 
     @property
     def lowest(self) -> Scalar:
-        """Lower bound of all scores; -inf where none is known. A learned scale counts as positive."""
+        """Lower bound of all scores, or -inf if none is known.
+
+        A learned scale is assumed to be positive.
+        """
         scale = read_host_number(self.scale)
         if scale is not None and scale <= 0:
             return -math.inf if scale else self.bias
         return self.score.lowest * self.scale + self.bias
 
     def stats(self, *requested: Statistic) -> tuple[Tensor, ...]:
-        """Row statistics, each `(n,)`: by a shorter way where there is one, the others in one pass over the table."""
+        """Compute row statistics, each of shape `(n,)`.
+
+        Statistics with a shortcut use it. One pass over the table computes all others.
+        """
         self.check_same_on_ranks("stats")
         if self._is_half:
             return half_stats(self, requested)[0]
@@ -151,7 +182,10 @@ class Scores(ScoreConstructors):
         return tuple(found[what] for what in requested)
 
     def row_and_column_stats(self, *requested: Statistic) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """The statistics of the rows, each `(n,)`, and of the columns, each `(m,)`: of one table where it is small."""
+        """Compute statistics of rows and of columns.
+
+        They have shape `(n,)` for rows and `(m,)` for columns. A small table is computed only once for both.
+        """
         self.check_same_on_ranks("row_and_column_stats")
         if self._is_half:
             return half_stats(self, requested, both=True)
@@ -161,25 +195,31 @@ class Scores(ScoreConstructors):
         return self.stats(*requested), self.T.stats(*requested)
 
     def check_same_on_ranks(self, operation: str) -> None:
-        """Raise an error if ranks that share this table describe different ones; see `shared_over_ranks`."""
+        """Raise `UsageError` if the ranks have different tables.
+
+        See `shared_over_ranks`.
+        """
         if get_sharing_ranks().world_size > 1:
             described = (getattr(self, name) for name in (*_ROW_FIELDS, *_COLUMN_FIELDS))
             numbers = (torch.as_tensor(x, dtype=torch.float64) if isinstance(x, (int, float)) else x for x in described)
             check_same_on_ranks(operation, (*numbers, *self.score.parameters))
 
     def to_dense(self) -> Float[Tensor, "n columns"]:
-        """All scores, dense: shared columns, then each row's own."""
+        """Return the dense table of all scores.
+
+        Shared columns come first, then the private candidates of each row.
+        """
         scores = self._shared_scores()
         return scores if self.private_scores is None else torch.cat([scores, self.private_scores * self.scale + self.bias], 1)
 
     @property
     def positive_mask(self) -> Bool[Tensor, "n columns"]:
-        """Who is positive, as a dense table."""
+        """Return the mask of positives, in the columns of `to_dense`."""
         return self._dense("pos")
 
     @property
     def negative_mask(self) -> Bool[Tensor, "n columns"]:
-        """Who is negative, as a dense table."""
+        """Return the mask of negatives, in the columns of `to_dense`."""
         return self._dense("neg")
 
     @property
@@ -191,7 +231,10 @@ class Scores(ScoreConstructors):
         return self.rows_per_block is None and len(self) * len(self.key) * self.score.values_per_pair <= MAX_DENSE_ENTRIES
 
     def _shared_scores(self) -> Tensor:
-        """scale * score + bias. A linear score takes the scale with the query: a pass over (n, d) instead of (n, m)."""
+        """Compute scale * score + bias for the shared columns.
+
+        A linear score applies the scale to the query, which is a pass over (n, d) instead of (n, m).
+        """
         with _full_precision(self.query.device.type):
             query, key = (x.float() if self._is_half else x for x in (self.query, self.key))
             query = query * self.scale if self.score.linear else query
@@ -200,7 +243,7 @@ class Scores(ScoreConstructors):
             return scores + self.bias if isinstance(self.bias, Tensor) or self.bias else scores
 
     def add_private_candidates(self, statistic: Statistic, shared: Tensor) -> Tensor:
-        """A statistic of the shared columns completed by each row's own candidates."""
+        """Add private candidates to a statistic of the shared columns."""
         if self.private_scores is None:
             return shared
         return combine(
@@ -220,10 +263,15 @@ class Scores(ScoreConstructors):
     def map_blocks(
         self, fn: Callable[..., tuple[Tensor, ...]], rows: Sequence[Tensor] = (), shared: Sequence[Tensor] = ()
     ) -> tuple[Tensor, ...]:
-        """`fn(block, *rows, *shared)` on blocks of rows, which are tables too, its results one under another.
+        """Map a function over blocks of rows and concatenate the results.
 
-        `rows` are cut into the same blocks, `shared` come whole. `fn` returns a tuple of tensors with one row for each row of
-        the block. Memory, gradients and ranks are those of `rowmap`, through which it goes.
+        Memory, gradients and ranks are as in `rowmap`, which does the work.
+
+        Args:
+            fn: Function `fn(block, *rows, *shared)`. `block` is a `Scores` table of some rows. The result is
+                a tuple of tensors with one row for each row of the block.
+            rows: Tensors that are cut into the same blocks.
+            shared: Tensors that `fn` gets whole.
         """
         of_rows = {name: t for name in _ROW_FIELDS if isinstance(t := getattr(self, name), Tensor)} | {"diagonal": self.resolved_diagonal}
         of_columns = {name: t for name in _COLUMN_FIELDS if isinstance(t := getattr(self, name), Tensor)}
@@ -240,7 +288,7 @@ class Scores(ScoreConstructors):
         return found if isinstance(found, tuple) else (found,)
 
     def compute_candidate_roles(self) -> CandidateRoles:
-        """Who is positive, negative and neither among the shared columns."""
+        """Compute the candidate roles of the shared columns."""
         place, columns = self.resolved_diagonal, self.key.shape[0]
         itself = place[:, None] if self.exclude_self else None
         listed = mask = out = None
@@ -271,10 +319,13 @@ class Scores(ScoreConstructors):
 
     @property
     def resolved_diagonal(self) -> Int[Tensor, " n"]:
-        """`place`, as numbers in any case."""
+        """Return `diagonal`, or 0, 1, 2, … if it is None."""
         return torch.arange(len(self), device=self.query.device) if self.diagonal is None else self.diagonal
 
 
 def _full_precision(device: str) -> contextlib.AbstractContextManager:
-    """Scores in half precision are useless at temperature 0.07: autocast ends here."""
+    """Disable autocast for the scores.
+
+    Half-precision scores are too coarse at temperature 0.07.
+    """
     return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else contextlib.nullcontext()

@@ -1,1 +1,4 @@
-"""`nearfar serve`: a run or an index behind HTTP. One idea a file; `command` is where it begins, `app` where the paths are."""
+"""HTTP server of a run or an index: `nearfar serve`.
+
+`lifecycle` starts it, `app` defines the paths.
+"""

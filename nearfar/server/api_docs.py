@@ -1,4 +1,4 @@
-"""The API's documentation, without a network: Swagger's page from files that a package brings."""
+"""API documentation without network access: Swagger UI from the files of a Python package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DOCS_SCRIPT = 'SwaggerUIBundle({ url: "/openapi.json", dom_id: "#swagger", deepL
 
 
 def add_docs(app: FastAPI) -> None:
-    """/docs, where the package is installed."""
+    """Add the path /docs if the package fastapi_offline is installed."""
     spec = find_spec("fastapi_offline")
     if spec is None or spec.origin is None:
         return

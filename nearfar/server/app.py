@@ -1,4 +1,7 @@
-"""The paths of the server. Whatever goes wrong is JSON with one sentence: no traceback, no path of this machine."""
+"""Paths of the server.
+
+Every error is a JSON object with one sentence. Errors show no traceback and no path of this machine.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,21 @@ from nearfar.version import __version__
 
 
 class ErrorResponse(BaseModel):
+    """Error with one sentence."""
+
     error: str
 
 
 class VectorsResponse(BaseModel):
+    """Vectors of all samples of a request."""
+
     dim: int
     vectors: list[list[float]]
 
 
 class Hit(BaseModel):
+    """One neighbor of a query."""
+
     row: int
     score: float
     name: str | None
@@ -47,10 +56,14 @@ class Hit(BaseModel):
 
 
 class SearchResponse(BaseModel):
+    """Neighbors of each query, nearest first."""
+
     hits: list[list[Hit]]
 
 
 class HealthResponse(BaseModel):
+    """State of the server and size of its collection."""
+
     status: str
     version: str
     title: str
@@ -60,26 +73,35 @@ class HealthResponse(BaseModel):
 
 
 class SessionRequest(BaseModel):
+    """Token that is exchanged for a session cookie."""
+
     token: str = Field(max_length=1024)
 
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorResponse, "description": said}
     for status, said in {
-        400: "not HTTP as it should be", 401: "no token, or a wrong one", 404: "no such row", 408: "the body came too slowly",
-        413: "larger than the limits", 415: "a type of body that is not understood", 422: "understood, but not right",
+        400: "malformed request", 401: "missing or wrong token", 404: "no such row", 408: "request arrived too slowly",
+        413: "larger than the limits", 415: "unsupported body type", 422: "validation failed",
         503: "too many requests", 504: "took too long",
     }.items()
 }  # fmt: skip
 OPENAPI_TAGS = [
-    {"name": "use", "description": "Vectors and neighbours."},
+    {"name": "use", "description": "Vectors and neighbors."},
     {"name": "watch", "description": "Is it alive, how busy is it."},
     {"name": "explore", "description": "What the page at / is made from."},
 ]
 
 
 def build_app(service: Service, token: str | None = None, loopback_only: bool = True) -> FastAPI:
-    """loopback_only: the server listens on a loopback address, hence a request for another host is a trick."""
+    """Build the application.
+
+    Args:
+        service: the service behind the paths.
+        token: token that clients must send, or None.
+        loopback_only: the server listens on a loopback address. Requests for other hosts are rejected then,
+            because they indicate an attack.
+    """
     app = FastAPI(title="nearfar", version=__version__, docs_url=None, redoc_url=None, openapi_tags=OPENAPI_TAGS)
     app.state.service = service
     _add_errors(app)
@@ -100,22 +122,29 @@ def _add_use(app: FastAPI, service: Service) -> None:
         openapi_extra=_bodies(EmbedBody),
     )
     async def embed(request: Request) -> Response:
-        """The vectors of texts, images, sounds or rows. `Accept: application/x-npy` or `application/octet-stream` for binary answers."""
+        """Return the vectors of texts, images, sounds or rows.
+
+        `Accept: application/x-npy` or `application/octet-stream` selects a binary response.
+        """
         asked = await parse_request(request, EmbedBody, service.limits, service.collection.dim)
         return answer.build_vectors_response(request, await service.embed(asked))
 
     @app.post(
-        "/search", tags=["use"], response_model=SearchResponse, responses=ERROR_RESPONSES | _binary("12 bytes a hit: row int64, score float32"),
+        "/search", tags=["use"], response_model=SearchResponse,
+        responses=ERROR_RESPONSES | _binary("12 bytes a hit: row int64, score float32"),
         openapi_extra=_bodies(SearchBody) | {"parameters": [_K]},
     )  # fmt: skip
     async def search(request: Request) -> Response:
-        """The nearest rows of texts, images, sounds, vectors or rows. Vectors may come as bare float32 or as a .npy file."""
+        """Return the nearest rows of texts, images, sounds, vectors or rows.
+
+        Vectors may be sent as raw float32 or as a .npy file.
+        """
         asked = await parse_request(request, SearchBody, service.limits, service.collection.dim)
         answer.check_hit_count(request, len(asked) * asked.k, service.limits)
         return answer.build_hits_response(request, await service.search(asked), service.collection.describe_rows)
 
 
-_K = {"name": "k", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 1}, "description": "neighbours of each query"}
+_K = {"name": "k", "in": "query", "required": False, "schema": {"type": "integer", "minimum": 1}, "description": "neighbors of each query"}
 
 
 def _add_watch(app: FastAPI, service: Service, token: str | None) -> None:
@@ -128,13 +157,13 @@ def _add_watch(app: FastAPI, service: Service, token: str | None) -> None:
 
     @app.get("/metrics", tags=["watch"], response_class=PlainTextResponse)
     async def metrics() -> Response:
-        """Counters for Prometheus."""
+        """Return counters for Prometheus."""
         text = service.metrics.to_prometheus_text(service.worker.jobs.qsize(), len(collection))
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4")
 
     @app.post("/session", tags=["watch"], status_code=204, responses={401: ERROR_RESPONSES[401], 422: ERROR_RESPONSES[422]})
     async def session(given: SessionRequest) -> Response:
-        """A cookie for a browser, in exchange for the token."""
+        """Exchange the token for a browser cookie."""
         if token is not None and not hmac.compare_digest(given.token.encode("utf-8", "replace"), token.encode()):
             raise RequestError(401, "this is not the token")
         done = Response(status_code=204)
@@ -144,7 +173,10 @@ def _add_watch(app: FastAPI, service: Service, token: str | None) -> None:
 
 
 def _bodies(model: type[EmbedBody]) -> dict[str, Any]:
-    """The request body in the API's description: it is read by hand, since it may be of several types."""
+    """Describe the request body in the OpenAPI schema.
+
+    The body is parsed by hand, because it may have several media types.
+    """
     upload = {"type": "array", "items": {"type": "string", "format": "binary"}}
     content: dict[str, Any] = {
         JSON_MEDIA_TYPE: {"schema": model.model_json_schema()},

@@ -1,4 +1,4 @@
-"""What was computed once is kept beside the run, with a checksum and a stamp of what it was computed from."""
+"""Cache of computed arrays next to the run, with checksums and stamps of their inputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ logger = logging.getLogger("nearfar")
 
 
 class ArrayCache:
-    """Arrays in a folder by name. One that is damaged, or of another stamp, is computed again."""
+    """Arrays in a folder by name.
+
+    Damaged arrays and arrays with another stamp are computed again.
+    """
 
     def __init__(self, folder: Path, stamp: str):
         self.folder, self.stamp = folder, stamp
 
     def get(self, name: str) -> np.ndarray | None:
+        """Return a cached array, or None if it is missing, damaged or outdated."""
         path, about = self.folder / f"{name}.npy", self.folder / f"{name}.json"
         try:
             said = json.loads(about.read_text())
@@ -33,7 +37,10 @@ class ArrayCache:
             return None
 
     def put(self, name: str, values: np.ndarray) -> None:
-        """A folder that cannot be written costs the time to compute again, nothing else."""
+        """Store an array.
+
+        A folder that is not writable only costs computing time later.
+        """
         try:
             self.folder.mkdir(exist_ok=True)
             with atomic_write(self.folder / f"{name}.npy") as f:
@@ -43,6 +50,10 @@ class ArrayCache:
             logger.warning("%s is not kept: %s", name, e)
 
     def get_or_compute(self, name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return a cached array.
+
+        Compute and store it if it is not cached.
+        """
         if (found := self.get(name)) is None:
             found = compute()
             self.put(name, found)

@@ -1,4 +1,4 @@
-"""What is served: rows with vectors, names, labels and something to look at. A run's own data, or an index."""
+"""Samples of a run or an index, with vectors, names, labels and media, for the server."""
 
 from __future__ import annotations
 
@@ -23,58 +23,67 @@ from nearfar.server.neighbors import ExactCosineSearch, SearchHits, SearchReques
 from nearfar.train.model import Model
 
 IMAGE_MODALITIES = ("image", "image-text")
-"""Modalities whose samples are pictures."""
+"""Modalities whose samples are images."""
 MAX_IMAGE_PIXELS_PER_SIDE = 192
-"""Pixels a side of a picture that is shown; smaller ones stay as they are."""
+"""Largest side of a shown image in pixels. Smaller images keep their size."""
 
 
 class Collection(ABC):
-    """Rows by number, from 0."""
+    """Rows with vectors, numbered from 0."""
 
     title: str
     model: Model | None
     dim: int
     cache: ArrayCache
     rows: Int64[np.ndarray, " n"]
-    """The numbers of all rows there are; those of an index may have gaps."""
+    """Numbers of all existing rows. Those of an index may have gaps."""
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @abstractmethod
     def search(self, requests: Sequence[SearchRequest]) -> list[SearchHits]:
-        """The nearest rows of each request's vectors; what a request finds does not depend on the others."""
+        """Return the nearest rows of each request's vectors.
+
+        The result of a request does not depend on the other requests.
+        """
 
     @abstractmethod
-    def get_vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]: ...
+    def get_vectors(self, rows: Int64[np.ndarray, " m"]) -> Float32[np.ndarray, "m d"]:
+        """Return the vectors of some rows, (m, d)."""
+        ...
 
     @abstractmethod
     def describe_rows(self, rows: Sequence[int] | np.ndarray) -> list[dict[str, Any]]:
-        """row, name, label, and the text where there is one. No path of this machine."""
+        """Return row, name, label, and the text if there is one.
+
+        Paths of this machine are left out.
+        """
 
     @abstractmethod
     def get_png(self, row: int) -> bytes | None:
-        """A PNG file."""
+        """Return a row as a PNG file, or None."""
 
     @abstractmethod
     def get_wav(self, row: int) -> bytes | None:
-        """A WAV file."""
+        """Return a row as a WAV file, or None."""
 
     @abstractmethod
     def get_labels(self) -> list[str | None]:
-        """Of every row, in the order of `rows`."""
+        """Return the label of every row, in the order of `rows`."""
 
     def get_splits(self) -> list[str] | None:
-        """Of every row, "train" or "test", where that is known."""
+        """Return "train" or "test" for every row, or None if the split is unknown."""
         return None
 
     @cached_property
     def modality(self) -> str:
+        """Return the modality of the model, or "vectors" without a model."""
         return self.model.recipe.card.modality if self.model else "vectors"
 
 
 class RunCollection(Collection):
-    """The samples of a run's own data (or of others), in the order of `nearfar embed`."""
+    """Samples of a run's own data (or of other data), in the order of `nearfar embed`."""
 
     def __init__(self, model: Model, data: Any = None, progress: ProgressCallback | None = None):
         self.model, config = model, model.config
@@ -105,7 +114,7 @@ class RunCollection(Collection):
         return self.features[rows]
 
     def locate_row(self, row: int) -> tuple[Any, int]:
-        """The part that holds a row, and where."""
+        """Return the part that holds a row, and the position in it."""
         part = int(np.searchsorted(self.part_starts, row, side="right")) - 1
         return self.parts[part], int(row - self.part_starts[part])
 
@@ -119,7 +128,7 @@ class RunCollection(Collection):
         return item | ({"text": part.get_strings(np.array([i]))[0]} if hasattr(part, "get_strings") else {})
 
     def get_png(self, row: int) -> bytes | None:
-        """An image; of a sound its spectrogram."""
+        """Return an image, or the spectrogram of a sound, as a PNG file."""
         part, i = self.locate_row(row)
         if self.modality == "audio":
             return encode_spectrogram_png(part.read(np.array([i]))[0].numpy(), part.sample_rate)
@@ -137,7 +146,10 @@ class RunCollection(Collection):
         return found
 
     def get_splits(self) -> list[str] | None:
-        """As the run divided its own data: by the source's own parts, or by the test rows that it stored."""
+        """Return the run's own split of its data.
+
+        The split is that of the data source, or it follows the test rows stored in the run.
+        """
         assert self.model is not None
         test = self.model.run_folder.read_split() if self.is_own_data and self.model.run_folder else None
         if len(self.parts) == 2:
@@ -150,7 +162,10 @@ class RunCollection(Collection):
 
 
 class IndexCollection(Collection):
-    """An index that `nearfar index` built. Each request is searched for by itself: its answer is that of the index alone."""
+    """Index that `nearfar index` built.
+
+    Each request is searched separately, so its result equals that of the index alone.
+    """
 
     def __init__(self, index: Any, model: Model | None):
         self.index, self.model = index, model
@@ -199,7 +214,7 @@ class IndexCollection(Collection):
         return None if heard is None else encode_wav(*heard)
 
     def _read_sound(self, row: int) -> tuple[np.ndarray, int] | None:
-        """A sound from its file: one channel of int16, and its rate."""
+        """Return a sound from its file: one channel of int16, and its sample rate."""
         path = self._get_path(row)
         if path is None or self.modality != "audio":
             return None
@@ -216,18 +231,21 @@ class IndexCollection(Collection):
 
 
 def get_class_numbers(part: Any) -> np.ndarray | None:
-    """For each sample the position of its class, where it has exactly one."""
+    """Return the class number of each sample, or None if samples have no single class."""
     labels = getattr(part, "labels", None)
     return labels if labels is not None and part.classes and np.ndim(labels) == 1 else None
 
 
 def _shorten_name(name: str) -> str:
-    """Names are relative to their source; of one that is not, the last part alone is anybody's business."""
+    """Return the last part of an absolute name.
+
+    Paths of this machine stay private.
+    """
     return Path(name).name if Path(name).is_absolute() else name
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
-    """(c h w), grey or colour."""
+    """Encode (c, h, w) pixels, gray or color, as a PNG file."""
     image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
     image.thumbnail((MAX_IMAGE_PIXELS_PER_SIDE, MAX_IMAGE_PIXELS_PER_SIDE))
     return _encode_image(image)
@@ -240,14 +258,14 @@ def _encode_image(image: Image.Image) -> bytes:
 
 
 def encode_spectrogram_png(clip: np.ndarray, sample_rate: int) -> bytes:
-    """A sound as a picture."""
+    """Encode the spectrogram of a sound as a PNG file."""
     from nearfar.modalities.audio import render_spectrograms
 
     return encode_png((render_spectrograms(torch.from_numpy(np.ascontiguousarray(clip))[None], sample_rate)[0] * 255).byte().numpy())
 
 
 def encode_wav(clip: np.ndarray, sample_rate: int) -> bytes:
-    """One channel of int16."""
+    """Encode one channel of int16 as a WAV file."""
     import wave
 
     file = io.BytesIO()

@@ -1,7 +1,7 @@
-"""From prepared samples to vectors, such that a vector does not depend on who else was in the batch.
+"""Encoder whose vectors do not depend on the other samples in the batch.
 
-The order in which a matrix product adds depends on the shape of the matrices. Hence the net only ever sees batches of one number of
-rows (the last is filled up), and a sample's own length alone decides how far it is padded.
+The order of additions in a matrix product depends on the matrix shapes. Therefore all batches have the same
+number of rows (the last one is filled up), and only a sample's own length decides its padding.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from nearfar.train.loader import to_device
 from nearfar.train.model import Model
 
 BATCH_SIZES = {"cpu": 8, "cuda": 64}
-"""Rows of every batch, by device: a filled-up batch of 64 costs a GPU little more than one row, a CPU 64 times as much."""
+"""Rows of every batch, by device. A full batch of 64 rows costs a GPU little more than one row, but a CPU
+64 times as much."""
 
 
 class BatchEncoder:
-    """A trained net for batches of several requests. `tower`: which of its encoders."""
+    """Trained net for batches of several requests.
+
+    `tower` names one of its encoders.
+    """
 
     def __init__(self, model: Model, tower: str = "encoder"):
         self.model, self.tower = model, tower
@@ -29,7 +33,10 @@ class BatchEncoder:
 
     @torch.no_grad()
     def __call__(self, requests: Sequence[Sequence[Tensor]]) -> list[Float32[np.ndarray, "n d"]]:
-        """The vectors of each request's samples. Samples of one shape share batches, across requests."""
+        """Return the vectors of each request's samples.
+
+        Samples of equal shape share batches, across requests.
+        """
         samples = [sample for request in requests for sample in request]
         vectors: list[np.ndarray] = [np.empty(0)] * len(samples)
         for shape in dict.fromkeys((s.dtype, s.shape) for s in samples):

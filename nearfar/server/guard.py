@@ -1,4 +1,4 @@
-"""What stands before every path: who may ask, how much may be sent, how long it may take to arrive."""
+"""Checks before every path: access, request size and arrival time."""
 
 from __future__ import annotations
 
@@ -16,22 +16,24 @@ from nearfar.server.limits import Limits, RequestError
 
 COOKIE_NAME = "nearfar"
 PUBLIC_PATHS = ("/", "/health", "/session", "/favicon.ico")
-"""Paths that hold no data: the page asks for the token itself."""
+"""Paths without data. The page itself asks for the token."""
 SECURITY_HEADERS = {
     b"content-security-policy": b"default-src 'self'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     b"img-src 'self' data: blob:; media-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     b"x-content-type-options": b"nosniff",
     b"referrer-policy": b"no-referrer",
 }
-"""Of every answer. Pages may load from this server only; WebGL programs of the charting library are made with `Function`."""
+"""Headers of every response. Pages may load only from this server. The charting library creates WebGL
+programs with `Function`."""
 
 
 def compute_session_cookie(token: str) -> str:
-    """What the browser keeps instead of the token."""
+    """Return the cookie value that stands for the token."""
     return hmac.new(token.encode(), b"nearfar session", hashlib.sha256).hexdigest()
 
 
 def is_loopback(host: str) -> bool:
+    """Return True if the host is localhost or a loopback address."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -39,7 +41,7 @@ def is_loopback(host: str) -> bool:
 
 
 class GuardMiddleware:
-    """Checks host, token and size before the application sees a request."""
+    """Middleware that checks host, token and size before the application sees a request."""
 
     def __init__(self, app: ASGIApp, limits: Limits, token: str | None, loopback_only: bool):
         self.app, self.limits, self.token, self.loopback_only = app, limits, token, loopback_only
@@ -55,7 +57,8 @@ class GuardMiddleware:
 
     def _find_refusal(self, path: str, headers: Headers) -> RequestError | None:
         host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
-        if self.loopback_only and not is_loopback(host):  # a page elsewhere whose name was made to point here
+        # DNS rebinding: a foreign host name can point to this machine.
+        if self.loopback_only and not is_loopback(host):
             return RequestError(403, "this server answers to localhost only")
         if self.token and path not in PUBLIC_PATHS and not path.startswith("/static/") and not self._is_authorized(headers, self.token):
             return RequestError(401, "a token is needed: Authorization: Bearer TOKEN")
@@ -77,12 +80,12 @@ class GuardMiddleware:
         return kept is not None and hmac.compare_digest(kept.value.encode(), compute_session_cookie(token).encode())
 
     def _limit_body(self, receive: Receive) -> Receive:
-        """The body as it arrives, counted and timed."""
+        """Limit the size and the arrival time of the body."""
         taken, ends = 0, asyncio.get_running_loop().time() + self.limits.timeout_seconds
 
         async def bounded() -> Message:
             nonlocal taken
-            if taken < 0:  # the body is complete: what follows is the end of the connection, which may take its time
+            if taken < 0:  # the body is complete; the end of the connection has no time limit
                 return await receive()
             try:
                 message = await asyncio.wait_for(receive(), max(ends - asyncio.get_running_loop().time(), 0.001))

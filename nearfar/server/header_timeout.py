@@ -1,4 +1,7 @@
-"""A connection that begins a request and does not go on is closed; uvicorn by itself waits for the head of a request for ever."""
+"""Timeout of request headers.
+
+uvicorn itself waits for them without limit.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,16 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 
 def build_timeout_protocol(timeout_seconds: float) -> type[asyncio.Protocol]:
-    """uvicorn's protocol, with so many seconds for each head. How long bodies and answers may take is asked elsewhere."""
+    """Return uvicorn's protocol with a timeout of each request header.
+
+    Other parts of the server limit the time of bodies and responses.
+    """
     said = json.dumps({"error": f"the request did not arrive within {timeout_seconds:g} seconds"}).encode()
     head = b"HTTP/1.1 408 Request Timeout\r\ncontent-type: application/json\r\nconnection: close\r\n"
     late = head + b"content-length: %d\r\n\r\n" % len(said) + said
     base: Any = AutoHTTPProtocol
 
-    class Punctual(base):
+    class TimedProtocol(base):
         timer: asyncio.TimerHandle | None = None
         heard = False
 
@@ -27,9 +33,11 @@ def build_timeout_protocol(timeout_seconds: float) -> type[asyncio.Protocol]:
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             self.heard = True
-            if self.cycle is not None and not self.cycle.response_complete:  # a head has come, and is being answered
+            # The header is complete and the response is in progress.
+            if self.cycle is not None and not self.cycle.response_complete:
                 self.calm()
-            elif self.timer is None and not self.transport.is_closing():  # a further head has begun
+            # The header of another request has begun.
+            elif self.timer is None and not self.transport.is_closing():
                 self.timer = self.loop.call_later(timeout_seconds, self.give_up)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -37,7 +45,10 @@ def build_timeout_protocol(timeout_seconds: float) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def give_up(self) -> None:
-            """A browser opens connections that it may never use: those are closed without a word."""
+            """Close the connection.
+
+            Send status 408 only if a request has begun. Browsers open connections that they may never use.
+            """
             if self.heard:
                 self.transport.write(late)
             self.transport.close()
@@ -47,4 +58,4 @@ def build_timeout_protocol(timeout_seconds: float) -> type[asyncio.Protocol]:
                 self.timer.cancel()
                 self.timer = None
 
-    return Punctual
+    return TimedProtocol

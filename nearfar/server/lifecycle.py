@@ -1,4 +1,4 @@
-"""Open what is served, listen, and stop after the last response."""
+"""Lifecycle of the server: open the collection, listen, and stop after the last response."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ REQUIRED_PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "multipart": "p
 
 
 SHUTDOWN_SECONDS = 30
-"""Seconds that requests in flight are waited for after the signal to stop."""
+"""Seconds that active requests may take after the stop signal."""
 
 
 def check_required_packages() -> None:
-    """What a server needs beyond the core."""
+    """Raise if a package that the server needs is missing."""
     from importlib.util import find_spec
 
     for module, package in REQUIRED_PACKAGES.items():
         try:
             found = find_spec(module)
-        except ValueError:  # an import that was blocked leaves None behind
+        except ValueError:  # blocked imports leave None in sys.modules
             found = None
         if found is None:
             raise MissingExtra(package, "serve", "`nearfar serve`")
 
 
 def open_app(flags: dict[str, Any], token: str | None, loopback_only: bool, progress: Any) -> tuple[Any, Callable[[], None]]:
-    """The application, and what ends it."""
+    """Return the application and the function that stops its background work."""
     from PIL import Image
 
     from nearfar.server.app import build_app
@@ -41,7 +41,8 @@ def open_app(flags: dict[str, Any], token: str | None, loopback_only: bool, prog
     from nearfar.server.limits import Limits
     from nearfar.server.service import Service
 
-    warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # larger images than the limit are refused anyway
+    # Images above the limit are rejected anyway.
+    warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     collection = open_collection(flags, progress)
     service = Service(collection, Limits(timeout_seconds=flags["timeout"]))
     app = build_app(service, token, loopback_only)
@@ -57,6 +58,7 @@ def open_app(flags: dict[str, Any], token: str | None, loopback_only: bool, prog
 
 
 def open_collection(flags: dict[str, Any], progress: Any) -> Any:
+    """Open the run or index that the flags name."""
     from nearfar.index.milvus_address import is_milvus_store
     from nearfar.server.collection import IndexCollection, RunCollection
     from nearfar.train.model import load
@@ -78,6 +80,10 @@ def open_collection(flags: dict[str, Any], progress: Any) -> Any:
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
+    """Bind a socket to host and port.
+
+    Port 0 takes a free port.
+    """
     if not 0 <= port <= 65_535:
         raise UsageError(f"--port is a number from 0 (any that is free) to 65535, got {port}")
     try:
@@ -91,7 +97,10 @@ def bind_socket(host: str, port: int) -> socket.socket:
 
 
 def serve_until_signal(app: Any, listening_socket: socket.socket, header_seconds: float) -> None:
-    """Until SIGTERM or SIGINT; uvicorn lets requests in flight end, and sends itself the signal again, which then means nothing."""
+    """Serve until SIGTERM or SIGINT.
+
+    uvicorn finishes active requests and then sends itself the signal again, which has no effect.
+    """
     import uvicorn
 
     from nearfar.server.header_timeout import build_timeout_protocol

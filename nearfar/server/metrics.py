@@ -11,11 +11,14 @@ from collections.abc import Iterable
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LATENCY_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the histogram's cells, in seconds."""
+"""Upper bounds of the latency histogram, in seconds."""
 
 
 class ServerMetrics:
-    """What has happened since the start. Any thread may count."""
+    """Counters since the start of the server.
+
+    They are thread-safe.
+    """
 
     def __init__(self):
         self.lock = threading.Lock()
@@ -26,21 +29,25 @@ class ServerMetrics:
         self.batches = self.jobs = self.rows = 0
 
     def record_batch(self, jobs: int, rows: int) -> None:
+        """Count a batch of the worker."""
         with self.lock:
             self.batches, self.jobs, self.rows = self.batches + 1, self.jobs + jobs, self.rows + rows
 
     def record_request(self, path: str, status: int, seconds: float) -> None:
+        """Count a request and its time."""
         with self.lock:
             self.requests[path, status] += 1
             self.bucket_counts[bisect.bisect_left(LATENCY_BOUNDS_SECONDS, seconds)] += 1
             self.total_seconds += seconds
 
     def to_prometheus_text(self, queued_requests: int, served_rows: int) -> str:
+        """Return all counters in the text format of Prometheus."""
         with self.lock:
             lines = [
                 *_format_metric("requests_total", "counter", "Requests answered, by path and status.", (
                     (f'{{path="{path}",status="{status}"}}', n) for (path, status), n in sorted(self.requests.items()))),
-                *_format_metric("request_seconds", "histogram", "From the first byte of a request to the last of its answer.", self._histogram()),
+                *_format_metric(
+                    "request_seconds", "histogram", "From the first byte of a request to the last of its answer.", self._histogram()),
                 *_format_metric("requests_now", "gauge", "Requests that are being answered.", [("", self.active_requests)]),
                 *_format_metric("jobs_waiting", "gauge", "Requests that wait for the worker.", [("", queued_requests)]),
                 *_format_metric("batches_total", "counter", "Batches the worker computed.", [("", self.batches)]),
@@ -65,7 +72,10 @@ def _format_metric(name: str, metric_type: str, purpose: str, samples: Iterable[
 
 
 class MetricsMiddleware:
-    """Counts every request of an application. Paths that are not there share one name: strangers must not grow the table."""
+    """Middleware that counts every request.
+
+    Unknown paths share one name, so that requests for random paths cannot grow the table.
+    """
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics):
         self.app, self.metrics = app, metrics

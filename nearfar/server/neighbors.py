@@ -1,6 +1,7 @@
-"""Exact nearest neighbors by cosine of several requests at once.
+"""Exact nearest neighbors by cosine, for several requests at once.
 
-The answer to a query is the same to the last bit, alone or among others, and tied rows come in row order (`nearfar.index.exact_search`).
+The answer to a query is bitwise the same, alone or among others. Tied rows come in row order
+(`nearfar.index.exact_search`).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from nearfar.index.exact_search import ExactSearch
 
 
 class SearchRequest(NamedTuple):
-    """One request: its vectors and how many neighbours each shall have."""
+    """Query vectors of one request, and the number of neighbors of each."""
 
     vectors: Float32[np.ndarray, "q d"]
     k: int
@@ -30,13 +31,16 @@ class SearchHits(NamedTuple):
 
 
 def normalize_rows(x: Float32[np.ndarray, "n d"]) -> Float32[np.ndarray, "n d"]:
-    """Rows of length one; a row of zeros stays."""
+    """Scale rows to unit length.
+
+    Zero rows stay zero.
+    """
     length = np.sqrt(np.einsum("nd,nd->n", x, x, dtype=np.float64))[:, None]
     return (x / np.maximum(length, np.finfo(np.float32).tiny)).astype(np.float32)
 
 
 class ExactCosineSearch:
-    """All vectors in memory."""
+    """Exact cosine search over vectors in memory."""
 
     def __init__(self, vectors: Float32[np.ndarray, "n d"]):
         self.vectors = normalize_rows(vectors)
@@ -45,7 +49,7 @@ class ExactCosineSearch:
         self.search = ExactSearch(index)
 
     def __call__(self, requests: Sequence[SearchRequest]) -> list[SearchHits]:
-        """Several requests in one pass over the vectors."""
+        """Search for several requests in one pass over the vectors."""
         queries = normalize_rows(np.concatenate([request.vectors for request in requests]))
         most = min(max(request.k for request in requests), len(self.vectors))
         scores, rows = self.search(queries, most)

@@ -1,4 +1,7 @@
-"""What a request says: JSON, an upload, or bare float32 vectors. Read whole, checked, and turned into samples or vectors."""
+"""Parser of request bodies: JSON, uploads, or raw float32 vectors.
+
+A body is read completely, checked, and converted to samples or vectors.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ WholeNumber = Annotated[int, Field(strict=True)]
 
 
 class EmbedBody(BaseModel):
-    """Exactly one of the lists."""
+    """Body with exactly one of the lists."""
 
     model_config = ConfigDict(extra="forbid")
     texts: list[str] | None = Field(None, description="for a model of texts or words")
@@ -38,7 +41,7 @@ class EmbedBody(BaseModel):
 
 
 class SearchBody(EmbedBody):
-    """Exactly one of the lists, and how many neighbours each query shall have."""
+    """Body with exactly one of the lists, and the number of neighbors of each query."""
 
     vectors: list[list[FiniteFloat]] | None = Field(None, description="vectors of the model's width")
     k: WholeNumber = Field(10, ge=1)
@@ -46,7 +49,10 @@ class SearchBody(EmbedBody):
 
 @dataclass
 class ParsedRequest:
-    """A request, understood as far as possible without the model."""
+    """Parsed request.
+
+    Parsing needs no model.
+    """
 
     input_type: str
     samples: list[Any] = field(default_factory=list)
@@ -59,7 +65,19 @@ class ParsedRequest:
 
 
 async def parse_request(request: Request, body: type[EmbedBody], limits: Limits, dim: int) -> ParsedRequest:
-    """The request as it was sent; `k` may also stand in the address."""
+    """Parse a request.
+
+    `k` may also be a query parameter.
+
+    Args:
+        request: the HTTP request.
+        body: expected schema of JSON bodies. `SearchBody` also allows raw vectors.
+        limits: limits of a request.
+        dim: width of the vectors.
+
+    Raises:
+        RequestError: if the request is malformed or beyond the limits.
+    """
     sent = request.headers.get("content-type", JSON_MEDIA_TYPE).split(";")[0].strip().lower()
     searching = issubclass(body, SearchBody)
     if sent == JSON_MEDIA_TYPE:
@@ -105,12 +123,12 @@ def _parse_json(data: bytes, body: type[EmbedBody]) -> ParsedRequest:
 def _parse_vectors(values: list[list[float]]) -> np.ndarray:
     if len({len(row) for row in values}) > 1:
         raise RequestError(422, "vectors: all must have one length")
-    with np.errstate(over="ignore"):  # what is too large for 32 bits becomes infinite, which is refused below
+    with np.errstate(over="ignore"):  # values too large for 32 bits become infinite and are rejected below
         return np.array(values, dtype=np.float32).reshape(len(values), -1 if values else 0)
 
 
 def _decode_base64(text: str, input_type: str, number: int) -> bytes:
-    """Base64, with or without the head of a data: address."""
+    """Decode base64, with or without the prefix of a data URI."""
     try:
         return base64.b64decode(text.partition(",")[2] if text.startswith("data:") else text, validate=True)
     except (binascii.Error, ValueError):
@@ -118,7 +136,7 @@ def _decode_base64(text: str, input_type: str, number: int) -> bytes:
 
 
 async def _parse_form(request: Request, limits: Limits, searching: bool) -> ParsedRequest:
-    """Uploaded files under the name `images` or `sounds`, and `k`."""
+    """Parse uploaded files under the name `images` or `sounds`, and `k`."""
     async with request.form(max_files=limits.samples, max_fields=8, max_part_size=4096) as form:
         files = [(name, value) for name, value in form.multi_items() if isinstance(value, UploadFile)]
         fields = {name: value for name, value in form.multi_items() if isinstance(value, str)}
@@ -147,7 +165,10 @@ def _parse_floats(data: bytes, dim: int) -> np.ndarray:
 
 
 def _parse_npy(data: bytes) -> np.ndarray:
-    """Of a .npy file the header is read by itself: it states a size before memory is taken for it."""
+    """Parse a .npy file.
+
+    Check its header first. The header states the size before memory is allocated.
+    """
     try:
         file = io.BytesIO(data)
         version = np.lib.format.read_magic(file)

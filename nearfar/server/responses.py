@@ -1,4 +1,4 @@
-"""How results are written: JSON, or binary for those who ask for it with `Accept`."""
+"""Responses as JSON, or in a binary format that `Accept` selects."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from nearfar.server.neighbors import SearchHits
 from nearfar.server.requests import FLOATS_MEDIA_TYPE, NPY_MEDIA_TYPE
 
 HIT_DTYPE = np.dtype([("row", "<i8"), ("score", "<f4")])
-"""A hit in a binary answer: 12 bytes."""
+"""Hit in a binary response: 12 bytes."""
 
 
 def build_vectors_response(request: Request, vectors_array: np.ndarray) -> Response:
-    """(n, d) float32: JSON, a .npy file, or bare numbers with their shape in a header."""
+    """Write (n, d) float32 vectors as JSON, .npy, or raw numbers with a shape header."""
     binary = _build_binary_response(request, vectors_array.astype("<f4"))
     return binary or JSONResponse({"dim": vectors_array.shape[1], "vectors": vectors_array.tolist()})
 
 
 def check_hit_count(request: Request, count: int, limits: Limits) -> None:
-    """Before anything is searched for: JSON has no room for as many hits as binary answers have."""
+    """Raise before the search if a JSON response would have too many hits.
+
+    Binary responses may have more hits.
+    """
     if count > limits.json_hits and not any(kind in request.headers.get("accept", "") for kind in (FLOATS_MEDIA_TYPE, NPY_MEDIA_TYPE)):
         raise RequestError(
             413, f"{count:,} hits are too many for JSON; {limits.json_hits:,} are allowed. Accept: {NPY_MEDIA_TYPE} has room for all"
@@ -33,7 +36,10 @@ def check_hit_count(request: Request, count: int, limits: Limits) -> None:
 
 
 def build_hits_response(request: Request, found: SearchHits, describe_rows: Callable[[np.ndarray], list[dict[str, Any]]]) -> Response:
-    """(q, k) rows and scores; JSON says what the rows are, too."""
+    """Write (q, k) rows and scores.
+
+    JSON responses also describe the rows.
+    """
     table = np.empty(found.rows.shape, dtype=HIT_DTYPE)
     table["row"], table["score"] = found.rows, found.scores
     if binary := _build_binary_response(request, table):

@@ -1,4 +1,7 @@
-"""From what a user sent to what the net takes: one tensor a sample. Everything here is the user's, hence every mistake is a 4xx."""
+"""Preparation of user inputs for the net: one tensor per sample.
+
+Every error is a 4xx response.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,20 @@ from nearfar.train.model import Model
 
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 TOKEN_PADDING_MULTIPLE = 16
-"""Token ids are padded to a multiple of this: few shapes, and a text's own length alone decides which."""
+"""Token ids are padded to a multiple of this number. There are few shapes, and only a text's own length
+decides its shape."""
 ACCEPTED_INPUT_TYPES = {
     "text": ("texts",), "words": ("texts",), "image": ("images",), "audio": ("sounds",), "image-text": ("texts", "images"),
 }  # fmt: skip
-"""What a run on each kind of data can embed."""
+"""Input types that a run on each modality can encode."""
 
 
 def prepare_samples(model: Model | None, input_type: str, samples: Sequence[Any], limits: Limits) -> list[Tensor]:
-    """Texts (strings), images or sounds (bytes of files) as tensors of a single sample each."""
+    """Convert texts (strings), images or sounds (file bytes) to one tensor per sample.
+
+    Raises:
+        RequestError: if the model does not accept the input type, or if a sample is invalid or too large.
+    """
     takes = () if model is None else ACCEPTED_INPUT_TYPES.get(model.recipe.card.modality, ())
     if model is None or input_type not in takes:
         raise RequestError(422, f"this model cannot embed {input_type}: it takes {', '.join((*takes, 'vectors'))} and rows")
@@ -49,13 +57,16 @@ def _prepare_texts(model: Model, texts: Sequence[str], limits: Limits) -> list[T
             raise RequestError(422, f"text {number} is not Unicode: it holds half of a surrogate pair") from None
     try:
         (data,) = model.inputs.adapt(as_texts(texts) if "text" in model.net.sizes else list(texts))
-    except NearfarError as e:  # a word that the vocabulary does not have
+    except NearfarError as e:  # such as a word outside the vocabulary
         raise RequestError(422, str(e)) from e
     return [_pad_token_ids(data.read(np.array([i]))[0], model) for i in range(len(texts))]
 
 
 def _pad_token_ids(ids: Tensor, model: Model) -> Tensor:
-    """Token ids of one text, padded to a multiple of `STRETCH`, at most to the length of the net; a single word stays as it is."""
+    """Pad the token ids of one text to a multiple of `TOKEN_PADDING_MULTIPLE`.
+
+    The result is at most as long as the net allows. A single word is not padded.
+    """
     if not ids.ndim:
         return ids
     assert model.tokenizer is not None
@@ -65,7 +76,10 @@ def _pad_token_ids(ids: Tensor, model: Model) -> Tensor:
 
 
 def _prepare_image(model: Model, data: bytes, number: int, limits: Limits) -> Tensor:
-    """Brought to the net's size as files are; its header is asked for its size before a pixel is decoded."""
+    """Decode an image and resize it to the net's size, as for image files.
+
+    The size in the header is checked before any pixel is decoded.
+    """
     size = model.net.sizes["size"]
     try:
         with Image.open(io.BytesIO(data), formats=IMAGE_FORMATS) as image:
@@ -83,7 +97,8 @@ def _prepare_image(model: Model, data: bytes, number: int, limits: Limits) -> Te
         raise RequestError(422, f"image {number} is not a JPEG, PNG, WebP, BMP or GIF image") from None
     except Exception as e:  # Pillow's readers raise many kinds of exceptions on damaged bytes
         raise RequestError(422, f"image {number} is damaged") from e
-    (brought,) = model.inputs.adapt(torch.from_numpy(pixels.copy())[None])  # grey as colour, colour as grey: as files are
+    # Converts gray and color as for files.
+    (brought,) = model.inputs.adapt(torch.from_numpy(pixels.copy())[None])
     return brought.read(np.array([0]))[0]
 
 

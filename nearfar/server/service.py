@@ -1,4 +1,4 @@
-"""What the paths share: the collection, the encoder, and the one thread that computes."""
+"""Shared state of the paths: the collection, the encoder and the worker thread."""
 
 from __future__ import annotations
 
@@ -26,23 +26,27 @@ MAX_BATCH_ROWS = 256
 
 
 class Service:
-    """From requests to results."""
+    """Service that computes the results of requests."""
 
     def __init__(self, collection: Collection, limits: Limits | None = None):
         self.collection = collection
         self.limits = limits or Limits()
         self.metrics = ServerMetrics()
         self.encoder = self.query_encoder = BatchEncoder(collection.model) if collection.model else None
-        if collection.model and hasattr(collection.model.net, "question"):  # a run that tells questions from passages (DPR)
+        # Models with separate towers for questions and passages, such as DPR.
+        if collection.model and hasattr(collection.model.net, "question"):
             self.query_encoder = BatchEncoder(collection.model, "question")
         self.worker = Worker(MAX_BATCH_ROWS, max_queued_jobs=self.limits.queued_requests, on_batch=self.metrics.record_batch)
 
     async def embed(self, request: ParsedRequest) -> np.ndarray:
-        """(n, d) vectors of what was asked."""
+        """Return the (n, d) vectors of a request."""
         return await self._run_with_timeout(self._embed(request, self.encoder))
 
     async def search(self, request: ParsedRequest) -> SearchHits:
-        """(q, k) rows and scores; a row that is itself the query is among its neighbours."""
+        """Return (q, k) rows and scores.
+
+        A query that is a row is among its own neighbors.
+        """
         return await self._run_with_timeout(self._search(request))
 
     async def _embed(self, request: ParsedRequest, encoder: BatchEncoder | None) -> np.ndarray:
@@ -68,14 +72,17 @@ class Service:
         return np.array(rows, dtype=np.int64)
 
     def check_row(self, number: int) -> int:
-        """A row's number, if there is such a row."""
+        """Return a row number.
+
+        Raise if the row does not exist.
+        """
         return int(self._check_rows([number])[0])
 
     async def _run_on_worker(self, work: Any, payload: Any, rows: int) -> Any:
         answer: Future = self.worker.submit(work, payload, rows)
         try:
             return await asyncio.wrap_future(answer)
-        except NearfarError as e:  # such as a query of zeros, which has no cosine; paths of this machine are nobody's business
+        except NearfarError as e:  # such as a zero query, which has no cosine; hide paths of this machine
             raise RequestError(422, "this cannot be computed" if os.sep in str(e) else str(e)) from e
 
     async def _run_with_timeout(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -86,5 +93,8 @@ class Service:
 
 
 async def _run_in_thread(work: Callable[..., Any], *args: Any) -> Any:
-    """A thread cannot be stopped: one that takes too long is left to itself, and whoever asked need not wait for it."""
+    """Run a function in a thread.
+
+    A thread cannot be stopped. After a timeout it continues alone, and the request does not wait for it.
+    """
     return await to_thread.run_sync(work, *args, abandon_on_cancel=True)

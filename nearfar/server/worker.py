@@ -1,7 +1,7 @@
-"""Micro-batching: one thread computes, requests that arrive together are computed together.
+"""Micro-batching: one thread computes requests that arrive together in one batch.
 
-The first waiting job opens a batch; it closes when `wait` seconds have passed or `rows` rows are in it. Jobs are answered through
-futures, so that a request that has given up costs nothing any more.
+The first waiting job opens a batch. The batch closes after `wait_seconds`, or when it has `max_batch_rows`
+rows. Jobs are answered through futures, so that a canceled request costs no computation.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Any
 from nearfar.server.limits import RequestError
 
 BatchFunction = Callable[[list[Any]], list[Any]]
-"""From the payloads of several jobs to their results, in order."""
+"""Function from the payloads of several jobs to their results, in order."""
 
 
 @dataclass
 class WorkerJob:
-    """What one request wants computed: by which work, of how many rows."""
+    """Job of one request: its batch function, its payload and its number of rows."""
 
     batch_function: BatchFunction
     payload: Any
@@ -31,7 +31,7 @@ class WorkerJob:
 
 
 class Worker:
-    """The thread, and the queue before it."""
+    """Worker thread with its queue."""
 
     def __init__(
         self,
@@ -47,6 +47,10 @@ class Worker:
         self.thread.start()
 
     def submit(self, batch_function: BatchFunction, payload: Any, rows: int) -> Future:
+        """Add a job to the queue and return its future.
+
+        Raise if the queue is full.
+        """
         job = WorkerJob(batch_function, payload, rows)
         try:
             self.jobs.put_nowait(job)
@@ -55,7 +59,7 @@ class Worker:
         return job.future
 
     def stop(self) -> None:
-        """After what is waiting now has been answered."""
+        """Stop after all waiting jobs are answered."""
         self.jobs.put(None)
         self.thread.join()
 
@@ -69,7 +73,10 @@ class Worker:
                 return
 
     def _gather(self, first: WorkerJob) -> tuple[list[WorkerJob], bool]:
-        """The jobs of one batch, and whether the end was among them."""
+        """Collect the jobs of one batch.
+
+        Also return True if the worker must stop.
+        """
         batch, rows, close = [first], first.rows, time.monotonic() + self.wait_seconds
         while rows < self.max_batch_rows and (left := close - time.monotonic()) > 0:
             try:
@@ -88,7 +95,7 @@ class Worker:
         except Exception as e:
             if len(jobs) == 1:
                 return jobs[0].future.set_exception(e)
-            for job in jobs:  # one of them is to blame: the others shall not notice
+            for job in jobs:  # one of them failed: run each alone, so that the others succeed
                 self._run_jobs(batch_function, [job])
             return
         if self.on_batch:

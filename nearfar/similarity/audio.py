@@ -1,9 +1,10 @@
-"""Views of a sound are alike: operations on its spectrogram or on its samples, drawn for each slot.
+"""Views of a sound: random operations on its spectrogram or its waveform, drawn for each slot.
 
-    op(x, slots, key)        x: spectrograms (n, bands, frames) of log(1 + power), 0 where it is silent; or clips (n, time)
+    op(x, slots, rng_key)    x: spectrograms (n, bands, frames) of log(1 + power), 0 in silence;
+                             or clips (n, time)
 
-Row i of the result depends on (x[i], slots[i], key) alone; the whole batch is worked on at once, on its own device. Silence stays
-silence: what a clip was filled up with is not mistaken for sound.
+Row i of the result depends only on (x[i], slots[i], rng_key). Operations process the whole batch at once, on
+its device. Silence stays silence, so padding is not mistaken for sound.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Clips = Float[Tensor, "n t"]
 
 
 class SoundOp(ABC):
-    """An operation on spectrograms, or on clips."""
+    """Operation on spectrograms or on clips."""
 
     @abstractmethod
     def __call__(self, x: Tensor, slots: Slots, rng_key: RandomKey) -> Tensor: ...
@@ -34,18 +35,26 @@ class SoundOp(ABC):
 
 @dataclass(frozen=True)
 class SpectrogramCrop(SoundOp):
-    """A random window, stretched to the size of the largest that fits into the clip: time runs faster or slower, pitch and the
-    vocal tract go up or down."""
+    """Random crop of time and bands, stretched to a fixed size.
+
+    Cropping time changes the tempo. Cropping bands changes the pitch and the apparent size of the vocal
+    tract. The result has the size of the largest window that fits into the clip.
+    """
 
     time: tuple[float, float] = (0.8, 1.2)
-    """Length of the window, as a share of the clip's; beyond 1 there is silence around the sound."""
+    """Range of the window length as a share of the clip.
+
+    Beyond 1 there is silence around the sound.
+    """
     bands: tuple[float, float] = (0.9, 1.1)
-    """Height of the window, as a share of the bands."""
+    """Range of the window height as a share of the bands."""
 
     def __post_init__(self):
         for low, high in (self.time, self.bands):
             if not 0 < low <= high:
-                raise UsageError(f"Resize: time and bands are pairs (low, high) with 0 < low <= high, got {self.time} and {self.bands}")
+                raise UsageError(
+                    f"SpectrogramCrop: time and bands are pairs (low, high) with 0 < low <= high, got {self.time} and {self.bands}"
+                )
 
     def __call__(self, x: Spectrograms, slots: Slots, rng_key: RandomKey) -> Float[Tensor, "n b g"]:
         draw = rng_key("window").uniform(slots, 4)
@@ -58,7 +67,10 @@ class SpectrogramCrop(SoundOp):
 
 
 def _compute_window_positions(size: int, points: int, share: Float[Tensor, " n"], place: Float[Tensor, " n"]) -> Float[Tensor, "n points"]:
-    """So many positions in a window of `share` of the size; `place` of 0 puts it at the beginning, of 1 at the end."""
+    """Compute equally spaced positions in a window that covers a share of an axis.
+
+    A `place` of 0 puts the window at the beginning, 1 at the end.
+    """
     start = place * (1 - share) * (size - 1)
     steps = torch.linspace(0, size - 1, points, device=share.device)
     return start[:, None] + steps * share[:, None]
@@ -66,10 +78,13 @@ def _compute_window_positions(size: int, points: int, share: Float[Tensor, " n"]
 
 @dataclass(frozen=True)
 class TimeWarp(SoundOp):
-    """SpecAugment's: a random moment is moved, what is before and after it is stretched and squeezed to fit."""
+    """Time warp of SpecAugment.
+
+    A random moment moves, and both sides are stretched to fit.
+    """
 
     max_share: float = 0.2
-    """How far at most, as a share of the clip."""
+    """Largest shift as a share of the clip."""
 
     def __call__(self, x: Spectrograms, slots: Slots, rng_key: RandomKey) -> Spectrograms:
         last = x.shape[2] - 1
@@ -86,12 +101,15 @@ class TimeWarp(SoundOp):
 
 @dataclass(frozen=True)
 class SpectrogramMask(SoundOp):
-    """SpecAugment's: `count` stretches of frames, or of bands, are set to the clip's mean."""
+    """Time or frequency mask of SpecAugment.
+
+    `count` intervals of frames or bands are set to the mean of the clip.
+    """
 
     axis: str = "time"
-    """time or bands"""
+    """Axis to mask: time or bands."""
     max_share: float = 0.2
-    """Of the axis, at most, for each stretch."""
+    """Largest length of an interval as a share of the axis."""
     count: int = 1
 
     def __call__(self, x: Spectrograms, slots: Slots, rng_key: RandomKey) -> Spectrograms:
@@ -109,12 +127,15 @@ class SpectrogramMask(SoundOp):
 
 @dataclass(frozen=True)
 class SpectralTilt(SoundOp):
-    """Another microphone, another distance: every power is multiplied by a gain whose decibels are a random line over the bands."""
+    """Random gain that simulates another microphone or distance.
+
+    The gain in decibels is a random linear function of the band.
+    """
 
     max_gain_db: float = 6.0
-    """Decibels up or down, at most."""
+    """Largest gain or loss in decibels."""
     max_tilt_db: float = 6.0
-    """Decibels more at one end of the bands than in the middle, at most."""
+    """Largest difference in decibels between the end and the middle of the bands."""
 
     def __call__(self, x: Spectrograms, slots: Slots, rng_key: RandomKey) -> Spectrograms:
         draw = rng_key("gain").uniform(slots, 2) * 2 - 1
@@ -125,10 +146,10 @@ class SpectralTilt(SoundOp):
 
 @dataclass(frozen=True)
 class SpectralNoise(SoundOp):
-    """Noise of a random power in all bands, where there is sound."""
+    """Noise of random power in all bands, where there is sound."""
 
     max_power: float = 10.0
-    """Times the power below which the front end hears nothing."""
+    """Largest noise power, in multiples of the smallest power that the front end detects."""
 
     def __call__(self, x: Spectrograms, slots: Slots, rng_key: RandomKey) -> Spectrograms:
         power = rng_key("power").uniform(slots, 1, 1) * self.max_power
@@ -138,9 +159,13 @@ class SpectralNoise(SoundOp):
 
 @dataclass(frozen=True)
 class TimeShift(SoundOp):
-    """Clips are moved in time, by a share of their length; what leaves at one end is lost."""
+    """Random shift of clips in time, as a share of their length.
+
+    Audio beyond the ends is lost.
+    """
 
     max_share: float = 0.1
+    """Largest shift as a share of the clip."""
 
     def __call__(self, x: Clips, slots: Slots, rng_key: RandomKey) -> Clips:
         far = (rng_key("shift").uniform(slots, 1) * 2 - 1) * self.max_share * x.shape[1]
@@ -149,9 +174,10 @@ class TimeShift(SoundOp):
 
 @dataclass(frozen=True)
 class TimeCrop(SoundOp):
-    """A random stretch of so large a share of the time, of clips or of spectrograms."""
+    """Random interval of fixed length, of clips or spectrograms."""
 
     share: float = 0.5
+    """Length of the interval as a share of the clip."""
 
     def __call__(self, x: Float[Tensor, "n *b t"], slots: Slots, rng_key: RandomKey) -> Float[Tensor, "n *b s"]:
         size = math.ceil(self.share * x.shape[-1])
@@ -162,11 +188,11 @@ class TimeCrop(SoundOp):
 
 @dataclass(frozen=True)
 class WhiteNoise(SoundOp):
-    """White noise is added to clips where they are not 0."""
+    """White noise at a random signal-to-noise ratio. Silence stays silent."""
 
     min_snr_db: float = 10.0
     max_snr_db: float = 40.0
-    """Decibels of the sound above the noise, at least and at most."""
+    """Largest signal-to-noise ratio in decibels; `min_snr_db` is the smallest."""
 
     def __call__(self, x: Clips, slots: Slots, rng_key: RandomKey) -> Clips:
         above = scale_to_range(self.min_snr_db, self.max_snr_db, rng_key("above").uniform(slots, 1))
@@ -176,7 +202,10 @@ class WhiteNoise(SoundOp):
 
 
 def interpolate_frames(x: Spectrograms, positions: Float[Tensor, "n g"]) -> Float[Tensor, "n b g"]:
-    """Frames at fractional positions, between their neighbours; silence beyond both ends."""
+    """Interpolate spectrograms linearly at fractional frame positions.
+
+    Positions beyond both ends give silence.
+    """
     low = positions.floor()
     share = (positions - low)[:, None]
     first, second = _take_frames(x, low.long()), _take_frames(x, low.long() + 1)
@@ -196,17 +225,21 @@ def _take_samples(x: Clips, at: Int[Tensor, "n t"]) -> Clips:
 
 @dataclass(frozen=True)
 class SoundViews(Similarity):
-    """`views` of each clip: {"v0": …, "v1": …}, each by operations on its samples, then on its spectrogram.
+    """Views of each clip: {"v0": …, "v1": …}.
 
-    `front` makes spectrograms of clips; the encoder's own is handed in. Without one the views are clips. `together`: what happens to
-    a clip (to its spectrogram, where no view changes samples) before the views part, so that it is the same for all of them.
+    Each view applies `waveform_ops`, the front end and then `spectrogram_ops`.
     """
 
     waveform_ops: tuple[SoundOp, ...] = ()
     spectrogram_ops: tuple[SoundOp, ...] = ()
     front_end: Callable[[Tensor], Tensor] | None = None
+    """Function from clips to spectrograms, usually that of the encoder. None: the views are clips."""
     num_views: int = 2
     shared_ops: tuple[SoundOp, ...] = ()
+    """Operations that are the same for all views of a clip.
+
+    They apply to the clip, or to its spectrogram if there are no `waveform_ops` but a front end.
+    """
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> Int16[Tensor, "n t"]:
         return data.read(rows.ids)
@@ -232,7 +265,13 @@ def _apply_ops(ops: tuple[SoundOp, ...], x: Tensor, slots: Slots, rng_key: Rando
 
 
 def sound_views(front_end: Callable[[Tensor], Tensor], time_range: tuple[float, float] = (0.7, 1.3), num_views: int = 2) -> SoundViews:
-    """Strong views for sounds: another tempo, pitch, microphone and room, with parts hidden."""
+    """Build strong views: random tempo, pitch, microphone and room, with masked parts.
+
+    Args:
+        front_end: function from clips to spectrograms.
+        time_range: range of the window length as a share of the clip.
+        num_views: number of views.
+    """
     spectra = (
         SpectrogramCrop(time_range, (0.8, 1.2)),
         TimeWarp(0.15),
@@ -245,10 +284,14 @@ def sound_views(front_end: Callable[[Tensor], Tensor], time_range: tuple[float, 
 
 
 def aligned_sound_views(front_end: Callable[[Tensor], Tensor] | None, window_share: float = 1.0) -> SoundViews:
-    """Two views of the same stretch of a sound in which every moment stays where it is: another voice, microphone and room.
+    """Build two views of a sound that are aligned in time.
 
-    `front`: of the encoder; one that reads samples has none, and its views differ in noise alone. `window`: the stretch, as a share of
-    the clip.
+    Both show the same interval. The views differ in voice, microphone and room.
+
+    Args:
+        front_end: front end of the encoder. None: the encoder reads waveforms, and the views differ only in
+            noise.
+        window_share: length of the interval as a share of the clip.
     """
     together = (TimeCrop(window_share),) if window_share < 1 else ()
     if front_end is None:

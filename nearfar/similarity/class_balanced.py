@@ -1,4 +1,7 @@
-"""Batches of P classes with K samples each: every row then has positives, and negatives of every other class."""
+"""Batches of P classes with K samples each.
+
+Every row has positives, and negatives of every other class.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +18,27 @@ from nearfar.similarity.labels import LabeledViews
 
 @dataclass(frozen=True)
 class ClassBalancedViews(Similarity):
-    """The views that another similarity draws of samples chosen by their class: {"v0": (n, …), …, "label": (n,)}.
+    """Views of samples chosen by class: {"v0": (n, …), …, "label": (n,)}.
 
-    Each `per_class` consecutive rows of a step are of one class. Classes are drawn anew for every step, all equally often, and none
-    twice before each was drawn once; likewise the samples of a class. So a class with fewer than `per_class` samples shows some of them
-    again, in other views, and a step with room for more than all classes takes further samples of them. Where the batch is no
-    multiple of `per_class`, the last class has fewer rows.
+    Another similarity draws the views. Each `samples_per_class` consecutive rows of a step are of one class.
+    Every step draws its classes with equal probability, and repeats a class only after each class was drawn
+    once. The samples of a class are drawn in the same way. A class with fewer than `samples_per_class`
+    samples repeats some of them, in other views. A step with room for more than all classes takes further
+    samples of them. If the batch size is not a multiple of `samples_per_class`, the last class has fewer
+    rows.
 
-    An epoch has as many rows as there are samples, though not each of them once: the ids of a plan say nothing here but how long
-    a step is. What is drawn depends on the key, the step (slots are numbered step by step) and a row's place in it.
+    An epoch has as many rows as there are samples, but not each sample once. The ids of a plan only determine
+    the length of a step. The drawn samples depend on the random key, the step (slots are numbered step by
+    step) and the position of a row in its step.
     """
 
     base_similarity: Similarity
-    """Who draws the views."""
+    """Similarity that draws the views."""
     samples_per_class: int
-    """Samples of each class (K); with a batch of B there are P = B / K classes."""
+    """Samples of each class (K).
+
+    A batch of size B has P = B / K classes.
+    """
 
     def __post_init__(self):
         if self.samples_per_class < 2:
@@ -52,22 +61,27 @@ class ClassBalancedViews(Similarity):
         return LabeledViews(self.base_similarity).view(raw, rows, rng_key)
 
     def choose_rows(self, data: Any, rows: Rows, rng_key: RandomKey) -> Rows:
-        """The same slots with the samples that were chosen for them."""
+        """Return the same slots with the samples chosen for them.
+
+        Raises:
+            UsageError: the batch has room for only one class.
+        """
         size = len(rows.batch_ids)
         if size <= self.samples_per_class:
             raise UsageError(
-                f"a batch of {size} is one class of --samples-per-class {self.samples_per_class}, with nothing to tell it from: use a larger --batch-size"
+                f"a batch of {size} is one class of --samples-per-class {self.samples_per_class}, "
+                "with nothing to tell it from: use a larger --batch-size"
             )
         batch = _choose_batch(data, self.samples_per_class, size, rng_key("step", rows.slots[0] // size))
         return Rows(batch[rows.slots % size], rows.slots, batch)
 
 
-@functools.lru_cache(maxsize=4)  # a step's chunks ask one after the other
+@functools.lru_cache(maxsize=4)  # the chunks of a step request the same batch one after another
 def _choose_batch(data: Any, samples_per_class: int, batch_size: int, rng_key: RandomKey) -> Int64[np.ndarray, " b"]:
-    """The samples of a whole step."""
+    """Choose the samples of a whole step."""
     members = _group_by_class(data)
     group, place = np.divmod(np.arange(batch_size), samples_per_class)
-    turn, which = np.divmod(group, len(members))  # a second turn where there are more groups than classes
+    turn, which = np.divmod(group, len(members))  # turn > 0 if there are more groups than classes
     chosen, batch = rng_key("classes").permutation(len(members))[which], np.empty(batch_size, dtype=np.int64)
     for c in np.unique(chosen):
         here, of_class = chosen == c, members[c]
@@ -78,6 +92,6 @@ def _choose_batch(data: Any, samples_per_class: int, batch_size: int, rng_key: R
 
 @functools.lru_cache(maxsize=2)
 def _group_by_class(data: Any) -> list[np.ndarray]:
-    """For each class the positions of its samples."""
+    """Return the positions of the samples of each class."""
     order = np.argsort(data.labels, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(data.labels[order])) + 1)

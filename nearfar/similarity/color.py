@@ -1,4 +1,7 @@
-"""The colour filters: jitter, colour drop, solarise. Images of other than 3 channels have no hue and no saturation."""
+"""Color filters: jitter, grayscale, solarize.
+
+Images that do not have 3 channels have no hue and no saturation.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +15,17 @@ from nearfar.core import RandomKey, UsageError
 from nearfar.similarity.image_op import Filter, ImageTensor, RowValues, Slots, as_image_shape, scale_to_range
 
 LUMA_WEIGHTS = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in the brightness that the eye sees (ITU-R BT.601, as in Pillow)."""
+"""Weights of red, green and blue in perceived brightness (ITU-R BT.601, as in Pillow)."""
 
 
 @dataclass(frozen=True)
 class ColorJitter(Filter):
-    """Colour jitter: change brightness, contrast, saturation and hue, in this order (Howard 2013).
+    """Color jitter (Howard 2013).
 
-    Factors are uniform in [max(0, 1 - b), 1 + b], shifts of the hue uniform in [-hue, hue], in turns of the colour
-    circle. Semantics are those of Pillow's ImageEnhance, clipped to [0, 1] after each step. The order is fixed,
-    where torchvision draws a new one for every image.
+    It changes brightness, contrast, saturation and hue, in this order. For strength b, factors are uniform in
+    [max(0, 1 - b), 1 + b]. Hue shifts are uniform in [-hue, hue], in turns of the color circle. The semantics
+    are those of Pillow's ImageEnhance, clipped to [0, 1] after each step. The order is fixed, whereas
+    torchvision draws a new order for every image.
     """
 
     brightness: float = 0.0
@@ -32,7 +36,7 @@ class ColorJitter(Filter):
     def __post_init__(self):
         super().__post_init__()
         if min(self.brightness, self.contrast, self.saturation) < 0 or not 0 <= self.hue <= 0.5:
-            raise UsageError(f"Jitter: strengths are not negative and hue is at most 0.5 turns, got {self}")
+            raise UsageError(f"ColorJitter: strengths are not negative and hue is at most 0.5 turns, got {self}")
 
     def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         u = rng_key("strength").uniform(slots, 4)
@@ -50,7 +54,7 @@ class ColorJitter(Filter):
 
 @dataclass(frozen=True)
 class Grayscale(Filter):
-    """Colour drop: all channels become the luma."""
+    """Random grayscale: all channels become the luma."""
 
     def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         return compute_luma(x).expand_as(x)
@@ -58,7 +62,10 @@ class Grayscale(Filter):
 
 @dataclass(frozen=True)
 class Solarize(Filter):
-    """Values from `threshold` on are inverted, as in an overexposed film (BYOL, Barlow Twins)."""
+    """Solarization (BYOL, Barlow Twins).
+
+    Values from `threshold` on are inverted, as in an overexposed film.
+    """
 
     threshold: float = 0.5
 
@@ -67,12 +74,15 @@ class Solarize(Filter):
 
 
 def scale_to_factor(strength: float, uniform: RowValues) -> RowValues:
-    """Numbers of [0, 1) moved to [max(0, 1 - strength), 1 + strength)."""
+    """Scale numbers in [0, 1) to [max(0, 1 - strength), 1 + strength)."""
     return scale_to_range(max(0.0, 1 - strength), 1 + strength, uniform)
 
 
 def compute_luma(x: ImageTensor) -> Float[Tensor, "n c1 h w"]:
-    """The brightness of coloured images as one channel; others are as they are."""
+    """Compute the brightness of color images as one channel.
+
+    Other images are unchanged.
+    """
     if x.shape[1] != 3:
         return x
     red, green, blue = LUMA_WEIGHTS
@@ -80,32 +90,33 @@ def compute_luma(x: ImageTensor) -> Float[Tensor, "n c1 h w"]:
 
 
 def adjust_brightness(x: ImageTensor, factor: RowValues) -> ImageTensor:
-    """Blend with black: 0 is black, 1 the image itself."""
+    """Scale brightness: factor 0 gives black, 1 gives the image itself."""
     return (x * as_image_shape(factor)).clamp_(0, 1)
 
 
 def adjust_contrast(x: ImageTensor, factor: RowValues) -> ImageTensor:
-    """Blend with the mean brightness of the image."""
+    """Mix each image with its mean brightness."""
     mean = compute_luma(x.mean(dim=(2, 3), keepdim=True)).mean(dim=1, keepdim=True)
     return (x * as_image_shape(factor)).add_(mean * as_image_shape(1 - factor)).clamp_(0, 1)
 
 
 def adjust_saturation(x: ImageTensor, factor: RowValues) -> ImageTensor:
-    """Blend with the grey image."""
+    """Mix each image with its gray version."""
     return torch.lerp(compute_luma(x), x, as_image_shape(factor)).clamp_(0, 1)
 
 
 def shift_hue(x: Float[Tensor, "n 3 h w"], turns: RowValues) -> Float[Tensor, "n 3 h w"]:
-    """Turn the colour circle of HSV, value and saturation kept; turns in [-0.5, 0.5].
+    """Shift the hue in HSV and keep value and saturation.
 
-    A colour is low + chroma * wheel(hue), where low is its smallest channel, chroma the largest minus the smallest,
-    and wheel the fully saturated colour of that hue. The wheel's channels are one trapezium, a third of a turn apart.
+    Turns are in [-0.5, 0.5]. A color is low + chroma * wheel(hue), where low is its smallest channel, chroma
+    is the largest minus the smallest channel, and wheel is the fully saturated color of that hue. The
+    channels of the wheel are one trapezoid, a third of a turn apart.
     """
     red, green, blue = x.unbind(1)
     low, high = x.amin(1), x.amax(1)
     chroma = high - low
-    hue = (red - green).add_(chroma, alpha=4)  # in sixths of a turn, times chroma, if blue is the highest
-    # lerp with weights 0 and 1 selects like torch.where, at half its time on a CPU
+    hue = (red - green).add_(chroma, alpha=4)  # in sixths of a turn, times chroma, if blue is the largest
+    # lerp with weights 0 and 1 selects like torch.where, in half the time on a CPU
     hue.lerp_((blue - red).add_(chroma, alpha=2), (high == green).float())
     hue.lerp_(green - blue, (high == red).float())
     hue = hue.div_(6 * chroma.clamp_min(1e-12)).add_(turns[:, None, None])

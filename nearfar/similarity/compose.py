@@ -1,4 +1,4 @@
-"""Operations one after another; motions in a row become one interpolation."""
+"""Sequences of image operations, with adjacent geometric operations merged into one interpolation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from nearfar.similarity.warp import GeometricOp, warp
 
 @dataclass(frozen=True, init=False)
 class Compose(ImageOp):
-    """`Compose(Crop(32), Flip(), Jitter(0.4, 0.4, p=0.8))`: the operations in order, each with a sub-key for its position.
+    """Sequence of operations, each with a sub-key for its position.
 
-    Neighbouring motions that agree on what lies outside the image are merged (see `warp`); the random numbers are
-    the same as if they were not.
+    Example: `Compose(Crop(32), Flip(), ColorJitter(0.4, 0.4, prob=0.8))`.
+
+    Adjacent geometric operations with the same padding mode are merged (see `warp`). Merging does not change
+    the random numbers.
     """
 
     ops: tuple[ImageOp, ...]

@@ -1,14 +1,14 @@
-"""Easy data augmentation: four small edits of a sentence's words, as two views of it.
+"""Easy data augmentation (EDA): two views of a sentence by four small edits of its words.
 
     replace   n words by a synonym (no stop words)
-    insert    n times a synonym of some word at some place
-    swap      n times two words change places
+    insert    a synonym of a random word at a random place, n times
+    swap      two random words, n times
     delete    each word with probability alpha
 
-with n = max(1, alpha · length); each view gets one of the four, drawn for it.
+with n = max(1, alpha · length). Each view draws one of the four edits.
 
-Reference: Wei & Zou, "EDA: Easy Data Augmentation Techniques for Boosting Performance on Text Classification Tasks", EMNLP 2019,
-arXiv:1901.11196.
+Reference: Wei & Zou, "EDA: Easy Data Augmentation Techniques for Boosting Performance on Text Classification
+Tasks", EMNLP 2019, arXiv:1901.11196.
 """
 
 from __future__ import annotations
@@ -23,11 +23,15 @@ import torch
 from nearfar.core import RandomKey, RawBatch, Rows, Similarity, UsageError, Views
 
 Synonyms = Mapping[str, tuple[str, ...]]
+"""Synonyms of each word."""
 
 
 @dataclass
 class UniformDraws:
-    """Uniform numbers for one slot: each call of `draw` names the next ones."""
+    """Source of uniform random numbers for one slot.
+
+    Each call returns the next numbers.
+    """
 
     rng_key: RandomKey
     slot: int
@@ -38,15 +42,22 @@ class UniformDraws:
         return self.rng_key(self.num_calls).uniform(np.array([self.slot]), count)[0]
 
     def draw_permutation(self, count: int) -> list[int]:
+        """Draw a permutation of the numbers below `count`."""
         return np.argsort(self(count), kind="stable").tolist()
 
     def draw_integer(self, bound: int) -> int:
+        """Draw an integer in [0, bound)."""
         return int(self(1)[0] * bound)
 
 
 def replace_words(words: list[str], count: int, draw: UniformDraws, synonyms: Synonyms) -> list[str]:
-    """n different words that have a synonym, and are no stop words, become one of theirs, wherever they stand."""
-    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS  # a second of imports that only this needs
+    """Replace `count` different words by synonyms.
+
+    A replaced word changes at all its occurrences. Only words that have a synonym and are not stop words are
+    replaced.
+    """
+    # imported here because the import takes a second and nothing else needs it
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     known = [w for w in dict.fromkeys(words) if w in synonyms and w not in ENGLISH_STOP_WORDS]
     chosen = {known[i]: synonyms[known[i]] for i in draw.draw_permutation(len(known))[:count]} if known else {}
@@ -55,7 +66,7 @@ def replace_words(words: list[str], count: int, draw: UniformDraws, synonyms: Sy
 
 
 def insert_synonyms(words: list[str], count: int, draw: UniformDraws, synonyms: Synonyms) -> list[str]:
-    """n times a synonym of some word of the sentence is put somewhere."""
+    """Insert a synonym of a random word at a random place, `count` times."""
     words = list(words)
     for _ in range(count):
         known = [w for w in words if w in synonyms]
@@ -67,7 +78,7 @@ def insert_synonyms(words: list[str], count: int, draw: UniformDraws, synonyms: 
 
 
 def swap_words(words: list[str], count: int, draw: UniformDraws, synonyms: Synonyms) -> list[str]:
-    """n times two words change places."""
+    """Swap two random words, `count` times."""
     words = list(words)
     for _ in range(count if len(words) > 1 else 0):
         i, j = draw.draw_permutation(len(words))[:2]
@@ -76,7 +87,7 @@ def swap_words(words: list[str], count: int, draw: UniformDraws, synonyms: Synon
 
 
 def delete_words(words: list[str], prob: float, draw: UniformDraws, synonyms: Synonyms) -> list[str]:
-    """Each word is lost with probability alpha; one of them always remains."""
+    """Delete each word with probability `prob`. At least one word remains."""
     kept = [word for word, u in zip(words, draw(len(words)), strict=True) if u >= prob]
     return kept or [words[draw.draw_integer(len(words))]]
 
@@ -87,10 +98,19 @@ EDITS: dict[str, Callable[..., list[str]]] = {
     "swap": swap_words,
     "delete": delete_words,
 }
+"""Edit functions by name."""
 
 
 def edit_sentence(text: str, edit_name: str, changed_share: float, draw: UniformDraws, synonyms: Synonyms) -> str:
-    """The sentence in lower case after one of the four edits."""
+    """Apply one of the four edits to the sentence in lower case.
+
+    Args:
+        text: sentence.
+        edit_name: key of `EDITS`.
+        changed_share: share of the words to change (alpha).
+        draw: source of random numbers.
+        synonyms: synonyms of each word.
+    """
     words = text.lower().split()
     if not words:
         return text
@@ -100,7 +120,10 @@ def edit_sentence(text: str, edit_name: str, changed_share: float, draw: Uniform
 
 @dataclass(frozen=True, eq=False)
 class EasyDataAugmentation(Similarity):
-    """Two views of each sentence, {"v0": (n, t), "v1": (n, t)}, each after one of the edits. Works on strings, on the host."""
+    """Two views of each sentence, each after one edit.
+
+    The views are {"v0": (n, t), "v1": (n, t)}. The edits work on strings, on the host.
+    """
 
     synonyms: Synonyms
     changed_share: float = 0.1

@@ -1,6 +1,6 @@
-"""The motions: crop, flip, pad-and-crop, rotation, shear, perspective, elastic warp.
+"""Geometric operations: crop, flip, pad-and-crop, rotation, shear, perspective, elastic warp.
 
-Each answers one question: a point (x, y) of the result, where does it lie in the input? (See `warp`.)
+Each operation maps a point (x, y) of the result to a point of the input (see `nearfar.similarity.warp`).
 """
 
 from __future__ import annotations
@@ -20,21 +20,25 @@ from nearfar.similarity.image_op import RowValues, Slots, check_range, scale_to_
 from nearfar.similarity.warp import GeometricOp, ImageSize, Points, as_grid
 
 ImageSizes = tuple[Float[Tensor, "n 1"], Float[Tensor, "n 1"]]
-"""Heights and widths of images that differ in size."""
+"""Heights and widths of images of different sizes."""
 
 
 @dataclass(frozen=True)
 class Crop(GeometricOp):
-    """Random resized crop: a window of random area, shape and place, scaled to `size` x `size` (Szegedy et al. 2015).
+    """Random resized crop (Szegedy et al. 2015).
 
-    The share of the area is uniform in `scale`, the logarithm of width/height uniform in that of `ratio`; of ten
-    draws the first that fits into the image is taken, and if none does, the first one cut to the image. Windows
-    need not begin at whole pixels. There is no low-pass filter: meant for windows up to about twice `size`.
+    A random window is scaled to `size` x `size`. The share of the area is uniform in `scale`. The logarithm
+    of width/height is uniform between the logarithms of `ratio`. Of ten draws, the first that fits into the
+    image is used. If none fits, the first draw is clipped to the image. Windows need not begin at whole
+    pixels. There is no low-pass filter, so windows should be at most about twice `size`.
     """
 
     size: int
+    """Side of the result in pixels."""
     scale: tuple[float, float] = (0.08, 1.0)
+    """Range of the window area as a share of the image area."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """Range of width/height of the window."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -51,7 +55,16 @@ class Crop(GeometricOp):
         return points[0] * as_point_shape(width) + as_point_shape(x), points[1] * as_point_shape(height) + as_point_shape(y)
 
     def draw_boxes(self, slots: Slots, rng_key: RandomKey, image_sizes: Int[Tensor, "n 2"]) -> Float[Tensor, "n 4"]:
-        """Left, top, right and bottom of the same windows, as shares of images that are `frames` high and wide."""
+        """Draw the boxes of the same windows, for images of different sizes.
+
+        Args:
+            slots: `(n,)` slots that name the random numbers.
+            rng_key: random key.
+            image_sizes: `(n, 2)` height and width of each image.
+
+        Returns:
+            `(n, 4)` left, top, right and bottom, as shares of the image sides.
+        """
         high, wide = image_sizes.float()[..., None].unbind(1)
         (width, height), (x, y) = self.draw_windows(slots, rng_key, (high, wide))
         return (1 + torch.stack((x - width, y - height, x + width, y + height), dim=1)) / 2
@@ -59,14 +72,19 @@ class Crop(GeometricOp):
     def draw_windows(
         self, slots: Slots, rng_key: RandomKey, image_size: ImageSize | ImageSizes
     ) -> tuple[tuple[RowValues, RowValues], tuple[RowValues, RowValues]]:
-        """Width and height of the windows as shares of the image's, and their centres' x and y."""
+        """Draw windows for the images.
+
+        Returns:
+            Width and height as shares of the image sides, and x and y of the centers in normalized
+            coordinates.
+        """
         (width, height), place = self.draw_window_sizes(slots, rng_key, image_size), 2 * rng_key("place").uniform(slots, 2) - 1
         return (width, height), (place[:, 0] * (1 - width), place[:, 1] * (1 - height))
 
     def draw_window_sizes(
         self, slots: Slots, rng_key: RandomKey, image_size: ImageSize | ImageSizes, tries: int = 10
     ) -> tuple[RowValues, RowValues]:
-        """Width and height of the windows as shares of the image's."""
+        """Draw width and height of the windows as shares of the image sides."""
         u = rng_key("window").uniform(slots, 2, tries)
         area = scale_to_range(*self.scale, u[:, 0])
         shape = torch.exp(scale_to_range(math.log(self.ratio[0]), math.log(self.ratio[1]), u[:, 1])) * image_size[0] / image_size[1]
@@ -79,7 +97,7 @@ class Crop(GeometricOp):
 
 @dataclass(frozen=True)
 class Flip(GeometricOp):
-    """Mirror left and right."""
+    """Horizontal flip."""
 
     _: KW_ONLY
     prob: float = 0.5
@@ -90,12 +108,15 @@ class Flip(GeometricOp):
 
 @dataclass(frozen=True)
 class PadCrop(GeometricOp):
-    """Pad by `pad` pixels on every side and cut out a window of the old size at a random whole-pixel place.
+    """Padding on every side, then a random crop.
 
-    With zeros around, the usual augmentation of CIFAR classifiers; with `outside="border"`, DrQ's random shift.
+    The padding is `pad` pixels wide, and the crop has the old size. The crop starts at a whole pixel. With
+    zero padding, this is the usual augmentation of CIFAR classifiers. With `padding_mode="border"`, it is
+    DrQ's random shift.
     """
 
     pad: int = 4
+    """Padding in pixels."""
     _: KW_ONLY
     padding_mode: Literal["border", "reflection", "zeros"] = "zeros"
 
@@ -106,7 +127,10 @@ class PadCrop(GeometricOp):
 
 @dataclass(frozen=True)
 class Rotate(GeometricOp):
-    """Turn about the centre by an angle uniform in [-degrees, degrees], positive angles counter-clockwise."""
+    """Rotation about the center by an angle uniform in [-degrees, degrees].
+
+    Positive angles are counter-clockwise.
+    """
 
     degrees: float = 15.0
 
@@ -119,7 +143,10 @@ class Rotate(GeometricOp):
 
 @dataclass(frozen=True)
 class Shear(GeometricOp):
-    """Slant both axes about the centre, each by its own angle uniform in [-degrees, degrees]."""
+    """Shear of both axes about the center.
+
+    Each angle is uniform in [-degrees, degrees].
+    """
 
     degrees: float = 10.0
 
@@ -132,10 +159,11 @@ class Shear(GeometricOp):
 
 @dataclass(frozen=True)
 class Perspective(GeometricOp):
-    """See the image from aside: a random quadrilateral inside it is stretched to the whole frame.
+    """Random perspective view.
 
-    Each corner of the quadrilateral lies inward of the image's own by shares of half a side that are uniform in
-    [0, distortion]; below 2/3 it is always convex.
+    A random quadrilateral in the image is stretched to the whole image. Each corner of the quadrilateral lies
+    inward of the image corner by shares of half a side that are uniform in [0, distortion]. Below 2/3 the
+    quadrilateral is always convex.
     """
 
     distortion: float = 0.3
@@ -152,16 +180,20 @@ class Perspective(GeometricOp):
         return (a * x + b * y + c) / depth, (d * x + e * y + f) / depth
 
     def draw_corners(self, slots: Slots, rng_key: RandomKey) -> Float[Tensor, "n 4 2"]:
-        """Top left, top right, bottom right, bottom left, each (x, y)."""
+        """Draw the corners of the quadrilateral.
+
+        The order is top left, top right, bottom right, bottom left, each (x, y).
+        """
         return get_image_corners(slots.device) * (1 - self.distortion * rng_key("corners").uniform(slots, 4, 2))
 
 
 @dataclass(frozen=True)
 class Elastic(GeometricOp):
-    """Bend as rubber does: every point moves by a smooth random field (Simard et al. 2003).
+    """Elastic warp by a smooth random field (Simard et al. 2003).
 
-    The field is normal noise of standard deviation `pixels` at `knots` x `knots` knots that span the image,
-    with bicubic interpolation between them. It tears where neighbouring knots move farther than they are apart.
+    The field is normal noise of standard deviation `std_pixels` at `knots` x `knots` knots that span the
+    image, with bicubic interpolation between them. The image folds or tears where adjacent knots move farther
+    than they are apart.
     """
 
     std_pixels: float = 1.0
@@ -175,21 +207,28 @@ class Elastic(GeometricOp):
 
 
 def as_point_shape(value: RowValues) -> Float[Tensor, "n 1 1"]:
-    """One number for all points of a row's image."""
+    """Reshape `(n,)` to `(n, 1, 1)`, one number for all points of an image."""
     return value[:, None, None]
 
 
 @functools.lru_cache
 def get_image_corners(device: torch.device) -> Float[Tensor, "4 2"]:
-    """Corners of the frame; kept, because copying them to a device anew would wait for it."""
+    """Return the corners of the image in normalized coordinates.
+
+    The result is cached, because copying the corners to a device again would block.
+    """
     return torch.tensor([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]], device=device)
 
 
 def compute_projective_map(corners: Float[Tensor, "n 4 2"]) -> tuple[Float[Tensor, "n 2 3"], Float[Tensor, "n 2"]]:
-    """(A, g) of the projective map from the square [-1, 1]^2 to quadrilaterals: p -> A (p, 1) / (g . p + 1).
+    """Compute (A, g) of the projective map from [-1, 1]^2 to quadrilaterals.
 
-    The numerator N(p) = A (p, 1) is affine, so its values at the square's corners c_i obey N0 - N1 + N2 - N3 = 0,
-    and they are N_i = (1 + g . c_i) P_i: two linear equations for g, and then A from the N_i (Heckbert 1989).
+    The map is p -> A (p, 1) / (g . p + 1). The numerator N(p) = A (p, 1) is affine, so its values at the
+    corners c_i of the square satisfy N0 - N1 + N2 - N3 = 0, and N_i = (1 + g . c_i) P_i. This gives two
+    linear equations for g, and then A from the N_i (Heckbert 1989).
+
+    Args:
+        corners: `(n, 4, 2)` corners P_i of the quadrilaterals.
     """
     c = get_image_corners(corners.device)
     sign = c.prod(1)
@@ -202,4 +241,5 @@ def compute_projective_map(corners: Float[Tensor, "n 4 2"]) -> tuple[Float[Tenso
 
 
 def cross_product(a: Float[Tensor, "n 2"], b: Float[Tensor, "n 2"]) -> RowValues:
+    """Compute the cross product of vectors in the plane."""
     return a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]

@@ -1,4 +1,4 @@
-"""What counts as alike among graphs: a graph and the nodes in it."""
+"""Similarity of graphs and their nodes."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Views
 
 @dataclass(frozen=True)
 class CorruptedGraph(Similarity):
-    """One whole graph, and the same links between nodes that have swapped their features: the one row of every step.
+    """One whole graph and its corruption.
 
-    Gives the graph as its encoder takes it, and "order" (nodes,): node i of the corrupted graph has the features of node order[i].
+    This pair is the only row of every step. The corrupted graph has the same links, but its nodes have
+    permuted features. The output is the batch that the encoder takes, and "order" (nodes,): node i of the
+    corrupted graph has the features of node order[i].
     """
 
     def count(self, data: Any) -> int:
@@ -31,7 +33,10 @@ class CorruptedGraph(Similarity):
 
 @dataclass(frozen=True)
 class GraphNodePairs(Similarity):
-    """A batch of small graphs: a graph is like its own nodes, and unlike those of the others."""
+    """Batch of small graphs.
+
+    A graph is similar to its own nodes and dissimilar to nodes of other graphs.
+    """
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         return data.read(rows.ids)

@@ -1,4 +1,4 @@
-"""A picture and what is said of it are alike."""
+"""Similarity of an image and its captions."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from nearfar.similarity.augment import ImageViews
 
 @dataclass(frozen=True)
 class ImageCaptionPairs(Similarity):
-    """{"v0": (n, c, h, w) in [0, 1], "v1": token ids (n, t)}: of each thing one picture and one caption of that picture, drawn by key.
+    """One image and one caption per object: {"v0": images, "v1": captions}.
 
-    Things, not images, are drawn: two pictures of one thing are never each other's negatives.
+    The images are (n, c, h, w) in [0, 1], the captions are token ids (n, t). The random key selects the image
+    of the object and the caption of the image. Rows are objects and not images, so two images of one object
+    are never negatives of each other.
     """
 
     image_views: ImageViews
-    """One view of the picture."""
+    """Image views; only the first view is used."""
 
     def count(self, data: Any) -> int:
         if not hasattr(data, "images_by_object"):

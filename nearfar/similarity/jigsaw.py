@@ -1,4 +1,4 @@
-"""Jigsaw: an image cut into a grid of tiles, and the tiles laid out in another order."""
+"""Jigsaw: image tiles laid out in another order."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from nearfar.similarity.image_op import ImageOp, ImageTensor, ResizedImageTensor
 
 @dataclass(frozen=True)
 class Jigsaw(ImageOp):
-    """Cut into `grid` x `grid` cells, take a tile from a random place in each, and lay the tiles out in random order.
+    """Tiles of an image in random order.
 
-    Tiles are `gap` pixels smaller than their cells, so that edges do not tell which tiles were neighbours; the result
-    is `grid * gap` pixels smaller than the image. Pixels that no whole cell has, at the right and at the bottom, are
-    black. Noroozi & Favaro 2016; `tiles` takes the result apart again.
+    Each tile comes from a random place in its grid cell. The image has `grid` x `grid` cells. Tiles are `gap`
+    pixels smaller than their cells, so that edges do not reveal which tiles were neighbors. The result is
+    `grid * gap` pixels smaller than the image. Pixels at the right and the bottom that belong to no whole
+    cell become black. `split_tiles` splits the result into its tiles again.
+
+    Reference: Noroozi & Favaro 2016.
     """
 
     grid: int = 3
@@ -49,12 +52,15 @@ class Jigsaw(ImageOp):
 
 
 def split_tiles(x: ImageTensor, grid: int) -> Float[Tensor, "n t c p q"]:
-    """The grid x grid equal parts of images, row by row."""
+    """Split images into grid x grid equal tiles, row by row."""
     height, width = x.shape[2] // grid, x.shape[3] // grid
     parts = x[:, :, : grid * height, : grid * width].unflatten(3, (grid, width)).unflatten(2, (grid, height))
     return parts.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
 
 
 def join_tiles(tiles: Float[Tensor, "n t c p q"], grid: int) -> ImageTensor:
-    """Tiles as one image, row by row: the inverse of `tiles`."""
+    """Join tiles to one image, row by row.
+
+    This is the inverse of `split_tiles`.
+    """
     return tiles.unflatten(1, (grid, grid)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3).contiguous()

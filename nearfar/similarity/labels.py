@@ -1,4 +1,4 @@
-"""Labels beside views: samples of one class are alike."""
+"""Views with labels, so that samples of one class are similar."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ from nearfar.core import RandomKey, RawBatch, Rows, Similarity, UsageError, View
 
 @dataclass(frozen=True)
 class LabeledViews(Similarity):
-    """The views that another similarity draws, with each sample's class: {"v0": (n, …), …, "label": (n,)}.
+    """Views of another similarity, with labels.
 
-    `data.labels` holds the class of each sample, an integer; a recipe receives them only if it says `uses_labels`. Without
-    labels there is nothing to count, and so nothing to train on; the views can still be looked at, with the label -1.
+    The output is {"v0": (n, …), …, "label": (n,)}. `data.labels` holds the integer class of each sample. A
+    recipe receives labels only if it declares `uses_labels`. Without labels `count` fails, so training is
+    impossible, but the views can still be inspected, with the label -1.
     """
 
     base_similarity: Similarity
-    """Who draws the views."""
+    """Similarity that draws the views."""
     samples_per_class: int | None = None
-    """Draw from so many samples of each class only (all of a class that has fewer); None: from all."""
+    """Number of samples of each class to draw from, or all if a class has fewer.
+
+    None: draw from all samples.
+    """
 
     def __post_init__(self):
         if self.samples_per_class is not None and self.samples_per_class < 1:
-            raise UsageError(f"Labelled: per_class must be at least 1, got {self.samples_per_class}")
+            raise UsageError(f"LabeledViews: samples_per_class must be at least 1, got {self.samples_per_class}")
 
     def count(self, data: Any) -> int:
         if data.labels is None:
-            raise UsageError(
-                "this recipe learns from labels, and the data have none: use a folder of one folder a class, or labelled files"
-            )
+            raise UsageError("this recipe learns from labels, and the data have none: use a folder of one folder a class, or labeled files")
         if self.samples_per_class is None:
             return self.base_similarity.count(data)
         return int(np.unique(data.labels, return_counts=True)[1].clip(max=self.samples_per_class).sum())
@@ -44,9 +46,8 @@ class LabeledViews(Similarity):
             return {"of_views": self.base_similarity.read(data, rows, rng_key), "label": torch.full((len(rows),), -1)}
         if self.samples_per_class is not None:
             chosen = choose_samples_per_class(data, self.samples_per_class, rng_key("labelled"))
-            rows = Rows(
-                chosen[rows.ids % len(chosen)], rows.slots, chosen[rows.batch_ids % len(chosen)]
-            )  # who asks for more gets them again
+            # ids beyond the chosen samples repeat them
+            rows = Rows(chosen[rows.ids % len(chosen)], rows.slots, chosen[rows.batch_ids % len(chosen)])
         return {"of_views": self.base_similarity.read(data, rows, rng_key), "label": torch.as_tensor(data.labels[rows.ids])}
 
     def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:
@@ -55,7 +56,11 @@ class LabeledViews(Similarity):
 
 @functools.lru_cache(maxsize=2)
 def choose_samples_per_class(data: Any, samples_per_class: int, rng_key: RandomKey) -> Int64[np.ndarray, " k"]:
-    """The positions of `per_class` samples of each class, a function of labels and key only; in rising order."""
+    """Choose up to `samples_per_class` samples of each class.
+
+    Returns:
+        Positions of the chosen samples in ascending order, a function of labels and random key only.
+    """
     order = rng_key.permutation(len(data))
     labels = data.labels[order]
     return np.sort(np.concatenate([order[labels == c][:samples_per_class] for c in np.unique(labels)]))

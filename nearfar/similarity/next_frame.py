@@ -1,4 +1,4 @@
-"""What follows is alike: a frame and the next one of the same episode."""
+"""Similarity of consecutive frames of an episode."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Views
 
 @dataclass(frozen=True)
 class NextFramePairs(Similarity):
-    """{"v0": frames t, "v1": frames t + 1}, uint8 (n, c, h, w). Drawn from are the frames that have a successor."""
+    """Pairs of consecutive frames: {"v0": frames t, "v1": frames t + 1}.
+
+    Both are uint8 (n, c, h, w). The rows are the frames that have a successor.
+    """
 
     def count(self, data: Any) -> int:
         return len(data.pair_starts)
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         t = data.pair_starts[rows.ids]
-        first, second = data.read(np.concatenate([t, t + 1])).chunk(2)  # read together: they mostly lie in the same block of a file
+        # read both together, because they are mostly in the same block of a file
+        first, second = data.read(np.concatenate([t, t + 1])).chunk(2)
         return {"v0": first, "v1": second}
 
     def view(self, raw: RawBatch, rows: Rows, rng_key: RandomKey) -> Views:

@@ -1,4 +1,4 @@
-"""The parts of an image predict each other: a grid of overlapping patches."""
+"""Overlapping patches of an image that predict each other."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from nearfar.similarity.image_op import ImageOp, Slots
 
 @dataclass(frozen=True)
 class PatchGrid(Similarity):
-    """{"v0": (n, grid, grid, c, p, p)}: an augmented image, cut into patches that overlap by half, each of them jittered.
+    """Grid of jittered patches of an augmented image.
 
-    Jitter: a window, a sixteenth of a patch smaller on each side and at least one pixel smaller in all, is taken from a random place of
-    the patch and laid onto the middle of a black one, so that edges do not tell which patches were neighbours (van den Oord et al. 2018:
-    60 of 64 pixels). Patches of less than 8 pixels stay as they are.
+    The output is {"v0": (n, grid, grid, c, p, p)}. Adjacent patches overlap by half. Jitter takes a window
+    from a random place of each patch and puts it on the middle of a black patch, so that edges do not reveal
+    which patches were neighbors (van den Oord et al. 2018: 60 of 64 pixels). The height and width of the
+    window are a sixteenth smaller than those of the patch, by at least one pixel. Patches of less than 8
+    pixels are unchanged.
     """
 
     pipeline: ImageOp
@@ -37,7 +39,13 @@ class PatchGrid(Similarity):
 
 
 def split_patches(x: Shaped[Tensor, "n c h w"], grid: int) -> Shaped[Tensor, "n g g c p p"]:
-    """grid x grid patches, each twice as large as the step from one to the next: 7 x 7 of 64 pixels in an image of 256."""
+    """Split images into grid x grid overlapping patches.
+
+    Each patch is twice as large as the stride. An image of 256 pixels gives 7 x 7 patches of 64 pixels.
+
+    Raises:
+        UsageError: the image is too small for the grid.
+    """
     step = min(x.shape[2:]) // (grid + 1)
     if step < 1:
         raise UsageError(
@@ -48,6 +56,7 @@ def split_patches(x: Shaped[Tensor, "n c h w"], grid: int) -> Shaped[Tensor, "n 
 
 
 def jitter_patches(x: Float[Tensor, "n g g c p p"], slots: Slots, rng_key: RandomKey) -> Float[Tensor, "n g g c p p"]:
+    """Move a random window of each patch to the middle of a black patch."""
     n, grid, _, _, side, _ = x.shape
     if side < 8:
         return x

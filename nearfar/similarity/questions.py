@@ -1,4 +1,4 @@
-"""What counts as alike among questions and passages: a question and what answers it, and the place of the answer in the passage."""
+"""Similarity of questions and passages: answering passages, and answer positions in a passage."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ COLUMN_NAMES = {
     "negative": ("negative", "hard_neg"),
     "answer": ("answer",),
 }
-"""What the columns of a table are called, by what they are for."""
+"""Accepted column names of a table, by role."""
 
 
 def find_column(data: Any, role: str) -> str | None:
+    """Return the name of the column with this role, or None."""
     return next((name for name in COLUMN_NAMES[role] if name in data.columns), None)
 
 
 def check_columns(data: Any, *roles: str) -> None:
+    """Raise `UsageError` if the data lack a column for one of the roles."""
     for role in roles:
         if find_column(data, role) is None:
             raise UsageError(
@@ -38,10 +40,13 @@ def check_columns(data: Any, *roles: str) -> None:
 
 @dataclass(frozen=True)
 class QuestionPassagePairs(Similarity):
-    """A question, the passage that answers it and, where the data bring one, a passage that only looks so: token ids, each (n, t).
+    """Questions with their passages as token ids, each (n, t).
 
-    "same" and "same_negative" are equal numbers where passages are equal texts: a passage that answers two questions of a batch is
-    no negative of either.
+    "question" and "passage" are always present. "negative" is a passage that seems right but is wrong, if the
+    data have that column.
+
+    Equal passage texts have equal numbers in "same" and "same_negative", so a passage that answers two
+    questions of a batch is not a negative of either.
     """
 
     def count(self, data: Any) -> int:
@@ -64,11 +69,14 @@ class QuestionPassagePairs(Similarity):
 
 @dataclass(frozen=True)
 class AnswerSpans(Similarity):
-    """Question and passage as one row of tokens, "tokens" (n, t), with what is "inside" the passage, and where an answer may "begin"
-    and "end": wherever its text occurs."""
+    """Question and passage as one token row, with answer positions.
+
+    "tokens" has the shape (n, t). "inside" marks the passage. "begin" and "end" mark every occurrence of the
+    answer text.
+    """
 
     max_length: int
-    """Tokens of a row, at most."""
+    """Maximum number of tokens per row."""
 
     def count(self, data: Any) -> int:
         check_columns(data, "question", "passage", "answer")
@@ -85,6 +93,9 @@ class AnswerSpans(Similarity):
 
 
 def hash_texts(texts: Sequence[str]) -> Int64[Tensor, " n"]:
-    """A number for each text, the same for equal texts in every process."""
+    """Hash each text to an integer.
+
+    Equal texts have equal hashes in every process.
+    """
     digests = (hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest() for text in texts)
     return torch.tensor([int.from_bytes(digest, "little") >> 1 for digest in digests], dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""What counts as alike among texts: a sentence and itself, the columns of a row, a text and its hidden tokens, neighbours in a document."""
+"""Similarity of texts: dropout views, columns of a row, masked tokens, and consecutive sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from nearfar.similarity.token_views import EraseSpan, EraseTokens, FeatureCutoff
 
 @dataclass(frozen=True)
 class DropoutViews(Similarity):
-    """The same sentence as both views, {"v0": (n, t), "v1": (n, t)}: what makes them differ is the encoder's dropout."""
+    """The same sentence as both views, {"v0": (n, t), "v1": (n, t)}.
+
+    The views differ only by the dropout of the encoder.
+    """
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         return data.read(rows.ids)
@@ -26,7 +29,21 @@ class DropoutViews(Similarity):
 
 
 def build_sentence_views(view_name: str, changed_share: float, sizes: Sizes, embedding_dim: int, wordnet_folder: str = "") -> Similarity:
-    """Two views of a sentence, by the name of what makes them differ besides the encoder's dropout."""
+    """Build two views of a sentence by the name of the augmentation.
+
+    The dropout of the encoder makes the views differ as well.
+
+    Args:
+        view_name: "eda", "cut-features", "erase-tokens", "erase-span", "hide-tokens". Other names add no
+            augmentation.
+        changed_share: share of the words, tokens or features to change.
+        sizes: sizes of the dataset, with the special tokens.
+        embedding_dim: dimension of the token vectors, for "cut-features".
+        wordnet_folder: folder of WordNet's dictionary files, for "eda".
+
+    Raises:
+        UsageError: "eda" without a WordNet folder.
+    """
     special = SpecialTokens.from_sizes(sizes)
     if view_name == "eda":
         if not wordnet_folder:
@@ -40,13 +57,16 @@ def build_sentence_views(view_name: str, changed_share: float, sizes: Sizes, emb
 
 @dataclass(frozen=True)
 class TextColumns(Similarity):
-    """The texts of a row, {"v0": (n, t), "v1": (n, t), …}: pairs, or anchor, positive and negative; with "label" and "score" (-1
-    and nan: unknown)."""
+    """Texts of a row, with label and score.
+
+    The output is {"v0": (n, t), "v1": (n, t), …, "label": (n,), "score": (n,)}. The texts are pairs, or
+    anchor, positive and negative. An unknown label is -1, an unknown score is nan.
+    """
 
     num_columns: int
-    """How many columns."""
+    """Number of columns."""
     required_field: Literal["labels", "scores"] | None = None
-    """What else each row must have."""
+    """Field that each row must also have."""
 
     def count(self, data: Any) -> int:
         if len(data.columns) < self.num_columns:
@@ -74,11 +94,13 @@ class TextColumns(Similarity):
 
 @dataclass(frozen=True)
 class MaskedTokens(Similarity):
-    """Some tokens are hidden: {"v0": (n, t) what the model sees, "places": (n, k) which were hidden, "words": (n, k) what stood there}.
+    """Sentences with masked tokens.
 
-    A `share` of a sentence's tokens, rounded, and at least one; k is that of the widest sentence, and "words" is -1 where there are
-    fewer. Of the hidden tokens eight in ten become the mask, one becomes a random token, one stays as it is, so that the model cannot
-    tell a token that it must predict from one that it need not. Special tokens are never hidden.
+    The views are {"v0": (n, t) input ids, "places": (n, k) masked positions, "words": (n, k) original ids}. A
+    share `masked_share` of the tokens of a sentence is chosen, rounded, at least one. k is the number for a
+    sentence of the full width, and "words" is -1 where a sentence has fewer. Of the chosen tokens, 80 %
+    become the mask, 10 % become a random token and 10 % stay unchanged, so that the model cannot tell which
+    tokens it must predict. Special tokens are never chosen.
     """
 
     special_tokens: SpecialTokens
@@ -87,6 +109,11 @@ class MaskedTokens(Similarity):
 
     @staticmethod
     def from_sizes(sizes: Sizes, masked_share: float) -> MaskedTokens:
+        """Build the similarity from the sizes of a text dataset.
+
+        Raises:
+            UsageError: the tokenizer has no mask token.
+        """
         special = SpecialTokens.from_sizes(sizes)
         if special.mask_id is None:
             raise UsageError("this recipe hides tokens, and the tokenizer has no mask token: use another --tokenizer")
@@ -99,7 +126,8 @@ class MaskedTokens(Similarity):
         slots, width = torch.as_tensor(rows.slots).to(raw.device), raw.shape[1]
         ordinary, k = self.special_tokens.is_ordinary(raw), max(1, round(self.masked_share * width))
         count = (ordinary.sum(1, keepdim=True) * self.masked_share).round().clamp(1, k)
-        score = rng_key("hide").uniform(slots, width).masked_fill(~ordinary, 2.0)  # drawn are below 1: the others come last
+        # drawn scores are below 1, so special tokens come last
+        score = rng_key("hide").uniform(slots, width).masked_fill(~ordinary, 2.0)
         lowest, places = score.topk(k, largest=False)
         chosen = (torch.arange(k, device=raw.device) < count) & (lowest < 2)
         words, how = raw.gather(1, places), rng_key("how").uniform(slots, k)
@@ -111,9 +139,11 @@ class MaskedTokens(Similarity):
 
 @dataclass(frozen=True)
 class ConsecutiveSentences(Similarity):
-    """Runs of `span` sentences in the order of the text: {"texts": (n * span, t), "passage": (n * span,)}.
+    """Runs of consecutive sentences.
 
-    Rows of the same passage stand in one run and in one stretch of a document: nothing else is near by being next to it in the batch.
+    The output is {"texts": (n * s, t), "passage": (n * s,)}. s is `consecutive_sentences`. Rows with the same
+    passage number are in the same run and the same section of a document, so rows are not treated as close
+    only because they are adjacent in the batch.
     """
 
     consecutive_sentences: int

@@ -1,4 +1,4 @@
-"""Words that stand near each other are alike: windows over running text, and noise from the words' own frequencies."""
+"""Similarity of words that are close in running text, with noise from word frequencies."""
 
 from __future__ import annotations
 
@@ -14,23 +14,25 @@ from torch import Tensor
 from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Views
 
 CENTERS_PER_GROUP = 32
-"""Centres of a tile, unless told otherwise."""
+"""Default number of centers per group."""
 
 
 @dataclass(frozen=True)
 class WordWindows(Similarity):
-    r"""Rows are blocks of `block` consecutive places of a `Corpus`; every place that is kept is the centre of a window.
+    r"""Rows are blocks of `words_per_row` consecutive positions of a `Corpus`.
 
-    Frequent words are thinned out first, so that windows reach further across them: a word of share f is kept with probability
-    \(\sqrt{t/f} + t/f\). A window then reaches to both sides by a number of words that is drawn anew for each centre, uniformly
-    from 1 to `window`: near words count more than distant ones. It ends where its sentence or its block does.
+    Every kept position is the center of a window. Frequent words are subsampled first, so that windows reach
+    further: a word with share f of the text is kept with probability \(\sqrt{t/f} + t/f\), where t is
+    `subsample_threshold`. The reach of a window to both sides is drawn for each center, uniformly from 1 to
+    `window`, so close words count more than distant ones. A window ends where its sentence or its block ends.
 
-    What is left of a block is cut into tiles of t centres, the last of them filled up. Noise is drawn for each tile, in
-    proportion to counts^`power`, and shared by its centres.
+    The kept positions of a block are split into groups of c = `centers_per_group` centers. The last group is
+    padded. Noise words are drawn for each group, in proportion to counts^`noise_exponent`, and shared by its
+    centers.
 
-    Gives, for m tiles of n rows, {"word": (m, t + 2·window) int64, "sentence": the same shape, int32, -1 where there is nothing,
-    "reach": (m, t) int32, 0 where there is nothing, "noise": (m, noise) int64, "row": (m,) int64, which row a tile is of}; the
-    centres of a tile are its middle t places.
+    The output for m groups of n rows is {"word": (m, c + 2·window) int64, "sentence": the same shape, int32,
+    -1 for padding, "reach": (m, c) int32, 0 for padding, "noise": (m, shared_negatives) int64, "row": (m,)
+    int64, the row of each group}. The centers of a group are its middle c positions.
     """
 
     prefetches = True
@@ -38,18 +40,18 @@ class WordWindows(Similarity):
     words_per_row: int = 256
     window: int = 5
     subsample_threshold: float = 1e-3
-    """The share t from which on words are thinned out; 0: none is."""
+    """Share of the text above which words are subsampled. 0: no subsampling."""
     shared_negatives: int = 32
     noise_exponent: float = 0.75
     centers_per_group: int = CENTERS_PER_GROUP
-    """Centres (t) that are compared with the places around them, and with their noise, in one matrix product."""
+    """Centers whose neighbors and noise are compared in one matrix product."""
 
     def count(self, data: Any) -> int:
         return -(-len(data.tokens) // self.words_per_row)
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         word, sentence, reach, noise, row = self._read_groups(data, rows, rng_key)
-        nothing = word.size  # the place of whatever lies outside
+        nothing = word.size  # index of the padding value
         place = np.arange(len(row))[:, None] * self.centers_per_group + np.arange(-self.window, self.centers_per_group + self.window)
         tiles = np.bincount(row, minlength=len(rows))
         last = (np.cumsum(tiles) * self.centers_per_group)[row][:, None]
@@ -64,7 +66,12 @@ class WordWindows(Similarity):
         return {name: torch.from_numpy(x) for name, x in found.items()}
 
     def _read_groups(self, data: Any, rows: Rows, rng_key: RandomKey) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What is left of the blocks in tiles: words, numbers of sentences and reaches (m, t), noise (m, noise), and the row of each."""
+        """Read the kept words of the blocks in groups.
+
+        Returns:
+            Words, sentence numbers and reaches (m, c), noise (m, shared_negatives), and the row of each group
+            (m,).
+        """
         word, sentence, reach, row = self._read_kept_words(data, rows, rng_key)
         left = np.bincount(row, minlength=len(rows))
         tiles = -(-left // self.centers_per_group)
@@ -80,7 +87,10 @@ class WordWindows(Similarity):
         return words, sentences, reaches, draw_from_cdf(compute_noise_cdf(data, self.noise_exponent), drawn), of_row
 
     def _read_kept_words(self, data: Any, rows: Rows, rng_key: RandomKey) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What is left of the blocks, end to end: words, numbers of sentences, reaches, and the row of each."""
+        """Read the kept words of all blocks, concatenated.
+
+        Return words, sentence numbers, reaches and rows.
+        """
         place = rows.ids[:, None] * self.words_per_row + np.arange(self.words_per_row)
         inside = place < len(data.tokens)
         place = np.minimum(place, len(data.tokens) - 1)
@@ -97,17 +107,21 @@ class WordWindows(Similarity):
 
 @dataclass(frozen=True)
 class WordBags(WordWindows):
-    """The same windows and noise, for who takes each window as a whole: lists of its words instead of all pairs of a tile.
+    """Same windows and noise, for methods that use each window as a whole.
 
-    Gives, for m tiles of n rows, {"word": (m, t) int64, "noise": (m, noise) int64, "row": (m,) int64, "near": for each of the m·t
-    centres a list of the words in its window, "seen": words, each once, and for each a list of the centres in whose windows it is,
-    "named": words, each once, and for each a list of where it stands in [word, noise]}. Lists stand end to end, followed by where
-    each begins and the last ends.
+    The output holds lists of window words instead of all pairs of a group. For m groups of n rows it is
+    {"word": (m, c) int64, "noise": (m, shared_negatives) int64, "row": (m,) int64} and these lists:
+
+        "near"     for each of the m·c centers, the words in its window
+        "seen"     distinct words, and for each the centers whose windows contain it
+        "named"    distinct words, and for each its positions in [word, noise]
+
+    Lists are concatenated, followed by the offset of each list and the end of the last.
     """
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         word, sentence, reach, noise, row = self._read_groups(data, rows, rng_key)
-        text = sentence + row[:, None] * (self.words_per_row + 2)  # no sentence of one row is one of another
+        text = sentence + row[:, None] * (self.words_per_row + 2)  # sentence numbers differ between rows
         near, within = mark_windows(text.reshape(-1), reach.reshape(-1), self.window)
         either = np.concatenate([word, noise], axis=None)
         order = stable_argsort(either)
@@ -128,18 +142,31 @@ class WordBags(WordWindows):
 
 
 def stable_argsort(values: np.ndarray) -> np.ndarray:
-    """`argsort` of numbers below 2^31, the first of equal ones first: numbers and places sorted as one, which is faster."""
+    """Sort numbers below 2^31 stably and return their positions.
+
+    Numbers and positions are sorted as one integer, which is faster than `argsort`.
+    """
     return np.sort(values << 32 | np.arange(len(values))) & 0xFFFFFFFF
 
 
 def find_equal_runs(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of ascending values the different ones, and where each begins and the last ends."""
+    """Find the distinct values of an ascending array.
+
+    Returns:
+        The distinct values, and the offset of each followed by the end of the last.
+    """
     begins = np.flatnonzero(np.append(True, values[1:] != values[:-1])[: len(values)])
     return values[begins], np.append(begins, len(values))
 
 
 def mark_windows(sentence: np.ndarray, reach: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bands (offset from -window to window, places): which places are in the window of each, and in whose windows it is."""
+    """Mark which positions share a window.
+
+    Returns:
+        Two boolean bands of shape `(2 * window + 1, positions)`. The first axis is the offset from -window to
+        window. The first band marks the positions in the window of each position. The second band marks
+        the positions whose windows contain it.
+    """
     near, within = np.zeros((2, 2 * window + 1, len(reach)), dtype=bool)
     for far in range(1, window + 1):
         same = sentence[far:] == sentence[:-far]
@@ -149,7 +176,15 @@ def mark_windows(sentence: np.ndarray, reach: np.ndarray, window: int) -> tuple[
 
 
 def list_marked_positions(bands: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The places that a band marks for each place, in this order of places; and where each list begins and the last ends."""
+    """List the positions that a band marks for each position.
+
+    Args:
+        bands: `(2 * window + 1, positions)` boolean band (see `mark_windows`).
+        order: positions, in the order of the lists.
+
+    Returns:
+        The concatenated lists, and the offset of each list followed by the end of the last.
+    """
     width = len(bands)
     marked = np.flatnonzero(np.ascontiguousarray(bands.T).take(order, axis=0))
     row = marked // width
@@ -158,13 +193,13 @@ def list_marked_positions(bands: np.ndarray, order: np.ndarray) -> tuple[np.ndar
 
 
 def sum_groups_per_row(group_values: Tensor, views: Views) -> Tensor:
-    """Sums over the tiles of each row."""
+    """Sum the values of the groups of each row."""
     return group_values.new_zeros(len(views["id"])).index_add(0, views["row"], group_values)
 
 
 @functools.lru_cache(maxsize=2)
 def compute_keep_probabilities(data: Any, threshold: float) -> Float32[np.ndarray, " words"]:
-    """For each word the probability that an occurrence is kept."""
+    """Compute the probability of each word that an occurrence is kept."""
     if not threshold:
         return np.ones(len(data.counts), dtype=np.float32)
     ratio = threshold * data.counts.sum() / data.counts
@@ -173,11 +208,16 @@ def compute_keep_probabilities(data: Any, threshold: float) -> Float32[np.ndarra
 
 @functools.lru_cache(maxsize=2)
 def compute_noise_cdf(data: Any, exponent: float) -> Float32[np.ndarray, " words"]:
-    """For each word its share of the noise and of all words before it."""
+    """Compute the cumulative noise distribution over words."""
     weights = data.counts.astype(np.float64) ** exponent
     return (np.cumsum(weights) / weights.sum()).astype(np.float32)
 
 
 def draw_from_cdf(cdf: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-    """Positions drawn in proportion to the steps of `cumulated`, by inverting it."""
+    """Draw positions by inverting a cumulative distribution.
+
+    Args:
+        cdf: `(k,)` cumulative probabilities.
+        uniform: uniform numbers in [0, 1).
+    """
     return np.minimum(np.searchsorted(cdf, uniform, side="right"), len(cdf) - 1)

@@ -1,4 +1,4 @@
-"""The filters on neighbourhoods and single pixels: Gaussian blur, Sobel, Gaussian noise, cutout."""
+"""Filters on neighborhoods and single pixels: Gaussian blur, Sobel, Gaussian noise, cutout."""
 
 from __future__ import annotations
 
@@ -24,20 +24,23 @@ from nearfar.similarity.image_op import (
 
 @dataclass(frozen=True)
 class GaussianBlur(Filter):
-    """Gaussian blur; the standard deviation in pixels is uniform in `sigma`, each row has its own.
+    """Gaussian blur with a random standard deviation for each row.
 
-    The kernel is an odd number of pixels, `width` times the shorter side of the image or a little more, at least 3:
-    a tenth in SimCLR and BYOL, that is 23 pixels of 224 and 3 of 32. Edges are mirrored.
+    The standard deviation in pixels is uniform in `sigma`. The kernel size is `kernel_share` times the
+    shorter side of the image or slightly more. It is an odd number of pixels, at least 3. The default of a
+    tenth is that of SimCLR and BYOL, for example 23 pixels of 224 and 3 of 32. Edges are mirrored.
     """
 
     sigma: tuple[float, float] = (0.1, 2.0)
+    """Range of the standard deviation in pixels."""
     kernel_share: float = 0.1
+    """Kernel size as a share of the shorter side of the image."""
 
     def __post_init__(self):
         super().__post_init__()
         check_range(self, "sigma", lowest=1e-3)
         if not 0 < self.kernel_share < 1:
-            raise UsageError(f"Blur: width is a share of the image's side, above 0 and below 1, got {self.kernel_share}")
+            raise UsageError(f"GaussianBlur: kernel_share is a share of the image's side, above 0 and below 1, got {self.kernel_share}")
 
     def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         radius = max(1, int(self.kernel_share * min(x.shape[2:]) / 2))
@@ -49,7 +52,10 @@ class GaussianBlur(Filter):
 
 @dataclass(frozen=True)
 class SobelEdges(Filter):
-    """Edges: the length of each channel's gradient, so scaled that an upright step from 0 to 1 gives 1."""
+    """Edge filter: the length of the gradient of each channel.
+
+    The scale is chosen so that a vertical step from 0 to 1 gives 1.
+    """
 
     def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         padded = F.pad(x, (1, 1, 1, 1), mode="replicate")
@@ -60,7 +66,10 @@ class SobelEdges(Filter):
 
 @dataclass(frozen=True)
 class GaussianNoise(Filter):
-    """Independent normal noise of standard deviation `std` on every value, clipped to [0, 1]."""
+    """Independent normal noise on every value.
+
+    Its standard deviation is `std`, and the result is clipped to [0, 1].
+    """
 
     std: float = 0.05
 
@@ -70,9 +79,10 @@ class GaussianNoise(Filter):
 
 @dataclass(frozen=True)
 class Cutout(Filter):
-    """Paint over a square of `side` times the image's shorter side (DeVries and Taylor 2017).
+    """Square mask at a random place (DeVries and Taylor 2017).
 
-    Its centre is uniform over the pixels, so that it may reach beyond the edges.
+    Its side is `side_share` times the shorter side of the image. Its center is uniform over the pixels, so it
+    may extend beyond the edges.
     """
 
     side_share: float = 0.5
@@ -88,15 +98,19 @@ class Cutout(Filter):
 
 
 def build_gaussian_kernel(sigma: RowValues, radius: int) -> Float[Tensor, "n taps"]:
-    """Kernels exp(-t^2 / 2 sigma^2), t from -radius to radius, with sum 1."""
+    """Build normalized Gaussian kernels.
+
+    The values are exp(-t^2 / 2 sigma^2), t from -radius to radius, divided by their sum.
+    """
     t = torch.arange(-radius, radius + 1, device=sigma.device, dtype=sigma.dtype)
     return torch.softmax(-0.5 * (t / sigma[:, None]).square(), dim=1)
 
 
 def correlate(x: ImageTensor, kernel: Float[Tensor, "n taps"], dim: int) -> ResizedImageTensor:
-    """Correlate along one axis, each row of the batch with its own kernel; the axis shrinks by taps - 1.
+    """Correlate along one axis, with one kernel per row.
 
-    A sum of shifted images: with so few taps faster than a convolution with n groups.
+    The axis shrinks by taps - 1. The result is a sum of shifted images. With so few taps, this is faster than
+    a convolution with n groups.
     """
     length = x.shape[dim] - kernel.shape[1] + 1
     out = x.narrow(dim, 0, length) * as_image_shape(kernel[:, 0])
@@ -106,18 +120,18 @@ def correlate(x: ImageTensor, kernel: Float[Tensor, "n taps"], dim: int) -> Resi
 
 
 def compute_difference(x: ImageTensor, dim: int) -> ResizedImageTensor:
-    """Next neighbour minus last one."""
+    """Compute the next neighbor minus the previous one along an axis."""
     inner = x.shape[dim] - 2
     return x.narrow(dim, 2, inner) - x.narrow(dim, 0, inner)
 
 
 def smooth(x: ImageTensor, dim: int) -> ResizedImageTensor:
-    """Mean of a value and its two neighbours, weighted 1, 2, 1."""
+    """Smooth along one axis with weights 1, 2, 1."""
     inner = x.shape[dim] - 2
     return (x.narrow(dim, 0, inner) + 2 * x.narrow(dim, 1, inner) + x.narrow(dim, 2, inner)) / 4
 
 
 def mark_interval(start: Tensor, length: int, size: int) -> Tensor:
-    """(n, size): which of `size` positions lie in [start, start + length)."""
+    """Mark positions in [start, start + length) as a mask `(n, size)`."""
     offset = torch.arange(size, device=start.device) - start[:, None]
     return (offset >= 0) & (offset < length)

@@ -1,11 +1,11 @@
-"""Views of a sentence by what happens to its tokens: erased one by one, erased in a run, hidden behind the mask, or all of them
-without some of their features.
+"""Views of a sentence by operations on its tokens.
 
-Every operation is `op(ids, slots, key)` on a whole batch, on its device; special tokens stay. An erased token becomes padding:
-encoders neither attend to it nor count it, as if its vectors were zero.
+Single tokens or a span are erased, tokens are masked, or all tokens lose some features. Every operation is
+`op(ids, slots, rng_key)` on a whole batch, on its device. Special tokens are unchanged. An erased token
+becomes padding. Encoders neither attend to it nor count it, as if its vectors were zero.
 
-Reference: Shen, Zheng, Shen, Qu & Chen, "A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language Understanding and
-Generation", arXiv:2009.13818 (cutoff).
+Reference: Shen, Zheng, Shen, Qu & Chen, "A Simple but Tough-to-Beat Data Augmentation Approach for Natural
+Language Understanding and Generation", arXiv:2009.13818 (cutoff).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from torch import Tensor
 from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Sizes, UsageError, Views
 
 TokenOp = Callable[[Tensor, Tensor, RandomKey], Tensor]
-"""`op(ids, slots, key)`: the ids after it."""
+"""Token operation: `op(ids, slots, rng_key)` returns the changed ids."""
 
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """The ids of special tokens."""
+    """Ids of special tokens."""
 
     all_ids: tuple[int, ...]
     pad_id: int
@@ -35,17 +35,21 @@ class SpecialTokens:
 
     @staticmethod
     def from_sizes(sizes: Sizes) -> SpecialTokens:
+        """Read the ids from the sizes of a text dataset."""
         special = sizes["special"]
         return SpecialTokens(tuple(sorted(special.values())), special["pad"], special.get("mask"))
 
     def is_ordinary(self, ids: Int64[Tensor, "n t"]) -> Bool[Tensor, "n t"]:
-        """Where there is a token of the text itself. (One by one: a list that is sent to a GPU makes the host wait.)"""
+        """Return True at tokens of the text itself.
+
+        The ids are compared one by one, because sending a list to a GPU would make the host wait.
+        """
         return ~functools.reduce(torch.logical_or, [ids == special for special in self.all_ids])
 
 
 @dataclass(frozen=True)
 class EraseTokens:
-    """Token cutoff: each token is erased with probability `share`."""
+    """Token cutoff: each token is erased with probability `prob`."""
 
     special_tokens: SpecialTokens
     prob: float = 0.1
@@ -57,7 +61,10 @@ class EraseTokens:
 
 @dataclass(frozen=True)
 class EraseSpan:
-    """Span cutoff: one run of tokens is erased, `share` of the sentence long (rounded), anywhere in it."""
+    """Span cutoff: one random run of tokens is erased.
+
+    The run covers `share` of the sentence, rounded to whole tokens.
+    """
 
     special_tokens: SpecialTokens
     share: float = 0.1
@@ -73,7 +80,10 @@ class EraseSpan:
 
 @dataclass(frozen=True)
 class MaskTokens:
-    """Word masking: each token is replaced by the mask with probability `share`."""
+    """Word masking.
+
+    Each token is replaced by the mask token with probability `prob`.
+    """
 
     special_tokens: SpecialTokens
     prob: float = 0.1
@@ -90,20 +100,26 @@ class MaskTokens:
 
 @dataclass(frozen=True)
 class FeatureCutoff:
-    """Feature cutoff: which columns of the token vectors remain, the same for all tokens of a sentence; each is lost with
-    probability `share`."""
+    """Feature cutoff.
+
+    Each feature of the token vectors is dropped with probability `prob`. All tokens of a sentence lose the
+    same features.
+    """
 
     embedding_dim: int
     prob: float = 0.1
 
     def draw_kept_features(self, slots: Int64[Tensor, " n"], rng_key: RandomKey) -> Float[Tensor, "n e"]:
+        """Draw a mask `(n, e)` of kept features (1) and dropped features (0)."""
         return (rng_key("features").uniform(slots, self.embedding_dim) >= self.prob).float()
 
 
 @dataclass(frozen=True)
 class TokenViews(Similarity):
-    """Two views of each sentence, each with operations drawn for it: {"v0": (n, t), "v1": (n, t)}, and with feature cutoff
-    {"kept0": (n, e), "kept1": (n, e)}."""
+    """Two views of each sentence, with operations drawn for each view.
+
+    The views are {"v0": (n, t), "v1": (n, t)}, with feature cutoff also {"kept0": (n, e), "kept1": (n, e)}.
+    """
 
     ops: tuple[TokenOp, ...] = ()
     feature_cutoff: FeatureCutoff | None = None

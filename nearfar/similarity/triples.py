@@ -1,4 +1,4 @@
-"""What a knowledge graph states is alike; what it does not state, one end of a true triple exchanged, is not."""
+"""Similarity in knowledge graphs: true triples against triples with one exchanged entity."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from nearfar.core import RandomKey, RawBatch, Rows, Similarity, UsageError, View
 
 @dataclass(frozen=True)
 class CorruptedTriples(Similarity):
-    r"""Rows are true triples of `Triples`; each is corrupted `k` times: its head *or* its tail becomes another entity.
+    r"""Rows of true triples with `negatives_per_triple` corruptions each.
 
-    `uniform`: either end by the toss of a coin (Bordes et al. 2013). `bernoulli`: the head with probability
-    \(\mathrm{tph} / (\mathrm{tph} + \mathrm{hpt})\) of its relation, where tph is the mean number of tails a head has and hpt the mean
-    number of heads a tail has: of a relation of one to many, as "has part", another tail is more likely to be true by chance than
-    another head (Wang et al. 2014).
+    A corruption replaces the head or the tail by another entity. `uniform` replaces either end with
+    probability 1/2 (Bordes et al. 2013). `bernoulli` replaces the head with probability \(\mathrm{tph} /
+    (\mathrm{tph} + \mathrm{hpt})\) of its relation (Wang et al. 2014). Here tph is the mean number of tails
+    per head, and hpt is the mean number of heads per tail. In a one-to-many relation such as "has part",
+    another tail is more likely to be true by chance than another head.
 
-    Gives {"head", "relation", "tail": (n,) int64, "other": (n, k) int64, the entity that comes instead, "of_head": (n, k) bool}.
+    The output is {"head", "relation", "tail": (n,) int64, "other": (n, k) int64, "of_head": (n, k) bool}.
+    "other" is the replacing entity.
 
-    Relations: `losses.corrupt` gives whole triples. Here only what changes is named, so that nothing is looked up twice.
+    Relations: `losses.corrupt_triples` gives whole triples. This class gives only the replacing entity, so
+    that no vector is looked up twice.
     """
 
     num_entities: int
@@ -57,7 +60,7 @@ class CorruptedTriples(Similarity):
 
 @functools.lru_cache(maxsize=2)
 def compute_head_probabilities(data: Any) -> Float32[np.ndarray, " relations"]:
-    """For each relation the probability that a corruption is one of the head."""
+    """Compute the probability of each relation that a corruption replaces the head."""
     head, relation, tail = data.triples.T
     count = np.bincount(relation, minlength=len(data.relations))
     heads = np.bincount(np.unique(np.stack([relation, head]), axis=1)[0], minlength=len(count))

@@ -1,7 +1,8 @@
-"""The views of the papers, with their published settings; one line an operation, in the papers' order.
+"""View presets of published methods, with their published settings.
 
-The one liberty taken: flips stand beside the crop, so that the two are one interpolation. A flip commutes with
-every filter that follows, so the distribution of the views is the same.
+Each line is one operation, in the order of the paper. There is one deviation: flips directly follow the crop,
+so that both are one interpolation. A flip commutes with every filter that follows, so the distribution of the
+views is the same.
 """
 
 from __future__ import annotations
@@ -17,11 +18,22 @@ from nearfar.similarity.image_op import ImageOp
 from nearfar.similarity.texture import GaussianBlur
 
 SMALL_IMAGE_SIZE = 40
-"""Up to this many pixels a side images are small: no blur, and half of SimCLR's colour distortion, as is usual for CIFAR."""
+"""Largest side of a small image in pixels.
+
+Small images get no blur and half of SimCLR's color distortion, as is usual for CIFAR.
+"""
 
 
 def choose_views(sizes: Sizes, build_photo_views: Callable[[int], ImageViews]) -> ImageViews:
-    """Views that suit the data: the method's own (`photo`), made for photographs, or `handwriting_views` for small grey images."""
+    """Choose views for the data.
+
+    Small gray images get `handwriting_views`. All other images get the views of the method, designed for
+    photographs.
+
+    Args:
+        sizes: sizes of the dataset, with "channels" and "size".
+        build_photo_views: function from the image size to the views of the method.
+    """
     if sizes["channels"] == 1 and sizes["size"] <= SMALL_IMAGE_SIZE:
         return handwriting_views(sizes["size"])
     return build_photo_views(sizes["size"])
@@ -30,10 +42,17 @@ def choose_views(sizes: Sizes, build_photo_views: Callable[[int], ImageViews]) -
 def simclr_views(
     size: int, color_strength: float | None = None, num_views: int = 2, gray_prob: float = 0.2, min_crop_scale: float = 0.08
 ) -> ImageViews:
-    """SimCLR (Chen et al. 2020, appendix A): crop, flip, colour distortion of a given strength, colour drop, blur.
+    """Build the views of SimCLR (Chen et al. 2020, appendix A).
 
-    The strength is 1, as on ImageNet, unless told otherwise; for small images 0.5, as on CIFAR-10 (appendix B.9). Colours are
-    dropped with probability `grey`; a view shows at least the share `smallest` of the picture.
+    The operations are crop, flip, color distortion, random grayscale and blur.
+
+    Args:
+        size: side of a view in pixels.
+        color_strength: strength of the color distortion. Default: 1, as on ImageNet; for small images 0.5, as
+            on CIFAR-10 (appendix B.9).
+        num_views: number of views.
+        gray_prob: probability of grayscale.
+        min_crop_scale: smallest share of the image area that a view shows.
     """
     return ImageViews.repeat(
         Compose(Crop(size, scale=(min_crop_scale, 1.0)), *_build_simclr_filters(size, color_strength, gray_prob)), num_views
@@ -41,12 +60,19 @@ def simclr_views(
 
 
 def moco_v1_views(size: int, num_views: int = 2) -> ImageViews:
-    """MoCo v1 (He et al. 2020), as in instance discrimination (Wu et al. 2018): strong jitter always, no blur."""
+    """Build the views of MoCo v1 (He et al. 2020).
+
+    They are those of instance discrimination (Wu et al. 2018): strong jitter on every view, no blur.
+    """
     return ImageViews.repeat(Compose(Crop(size, scale=(0.2, 1.0)), Flip(), Grayscale(prob=0.2), ColorJitter(0.4, 0.4, 0.4, 0.4)), num_views)
 
 
 def moco_v2_views(size: int, num_views: int = 2, gray_prob: float = 0.2) -> ImageViews:
-    """MoCo v2 (Chen et al. 2020): SimCLR's operations with a weaker jitter and larger crops; `grey` as there."""
+    """Build the views of MoCo v2 (Chen et al. 2020).
+
+    The operations are those of SimCLR with weaker jitter and larger crops. `gray_prob` is the probability of
+    grayscale.
+    """
     pipeline = Compose(
         Crop(size, scale=(0.2, 1.0)),
         Flip(),
@@ -58,7 +84,12 @@ def moco_v2_views(size: int, num_views: int = 2, gray_prob: float = 0.2) -> Imag
 
 
 def byol_views(size: int, gray_prob: float = 0.2, min_crop_scale: float = 0.08) -> ImageViews:
-    """BYOL (Grill et al. 2020, appendix B), also of Barlow Twins: two views that differ in how often they are blurred and solarised."""
+    """Build the views of BYOL and Barlow Twins.
+
+    Reference: Grill et al. 2020, appendix B.
+
+    The two views differ in the probabilities of blur and solarization.
+    """
 
     def pipeline(blur: float, solarise: float) -> ImageOp:
         return Compose(
@@ -76,9 +107,17 @@ def byol_views(size: int, gray_prob: float = 0.2, min_crop_scale: float = 0.08) 
 def swav_views(
     size: int, small_crop_size: int | None = None, small_crops: int = 6, color_strength: float | None = None, gray_prob: float = 0.2
 ) -> ImageViews:
-    """SwAV's multi-crop (Caron et al. 2020): two crops of `size` pixels and `smalls` of few pixels from small windows.
+    """Build the multi-crop views of SwAV (Caron et al. 2020).
 
-    The paper: 2 of 224 pixels and 6 of 96; by default `small` is 3/7 of `size`, as there. Views 0 and 1 are the large ones.
+    There are two large crops, views 0 and 1, and `small_crops` small crops of small windows. The paper uses 2
+    crops of 224 pixels and 6 of 96.
+
+    Args:
+        size: side of a large crop in pixels.
+        small_crop_size: side of a small crop in pixels. Default: 3/7 of `size`, as in the paper.
+        small_crops: number of small crops.
+        color_strength: strength of the color distortion, as in `simclr_views`.
+        gray_prob: probability of grayscale.
     """
     filters = _build_simclr_filters(size, color_strength, gray_prob)
     large = Compose(Crop(size, scale=(0.14, 1.0)), *filters)
@@ -87,7 +126,10 @@ def swav_views(
 
 
 def handwriting_views(size: int, num_views: int = 2) -> ImageViews:
-    """Small grey images whose mirror image means something else: crop, slight rotation and shear, elastic warp (Simard et al. 2003)."""
+    """Build views of small gray images whose mirror image has another meaning.
+
+    The operations are crop, slight rotation and shear, and elastic warp (Simard et al. 2003).
+    """
     pipeline = Compose(
         Crop(size, scale=(0.6, 1.0)),
         Rotate(15.0),
@@ -103,5 +145,5 @@ def _build_simclr_filters(size: int, color_strength: float | None, gray_prob: fl
 
 
 def _build_blur(size: int, prob: float) -> tuple[ImageOp, ...]:
-    """Blur for images large enough to be recognised afterwards."""
+    """Build a blur for images that are large enough to stay recognizable."""
     return (GaussianBlur(prob=prob),) if size > SMALL_IMAGE_SIZE else ()

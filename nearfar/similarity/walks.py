@@ -1,4 +1,4 @@
-"""Nodes that a walk passes one after the other are alike: biased second-order random walks, and windows over them."""
+"""Similarity of nodes that are close on biased second-order random walks, with windows over the walks."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from nearfar.core import RandomKey, RawBatch, Rows, Similarity, Views
 from nearfar.similarity.text_windows import WordWindows
 
 PROPOSALS_PER_ROUND = 4
-"""Next nodes that are proposed at once; the first that is accepted is taken."""
+"""Number of next nodes proposed at once. The first accepted proposal is used."""
 MAX_REJECTION_ROUNDS = 4
-"""How often that is repeated for who was never accepted, before all of their neighbours are weighed."""
+"""Number of further rounds for rejected walks, before all neighbors are weighed exactly."""
 
 
 @dataclass(frozen=True)
 class RandomWalks(Similarity):
-    """Rows are walks: `walks` from each node that has an edge make up an epoch, and every walk is new in every epoch.
+    """Random walks as rows.
 
-    A walk is a sentence to `Windows`, which draws windows of random reach over it and noise in proportion to (sum of edge
-    weights)^`power`. Gives what `Windows` gives.
+    An epoch has `walks_per_node` walks from each node with an edge. Every walk is new in every epoch.
+    `WordWindows` treats a walk as a sentence. It draws windows of random reach over the walk, and noise in
+    proportion to (sum of edge weights)^`noise_exponent`. The output is that of `WordWindows`.
     """
 
     walk_length: int = 80
@@ -54,45 +55,52 @@ class RandomWalks(Similarity):
 
 @dataclass(frozen=True)
 class _WalkText:
-    """Walks as running text. All texts of a graph are equal to whoever remembers its frequencies."""
+    """Walks in the format of running text.
+
+    All texts of one graph compare as equal, so that cached word frequencies are reused.
+    """
 
     graph: Any
     walks: np.ndarray = field(compare=False)
 
     @property
     def tokens(self) -> np.ndarray:
+        """Return the nodes of all walks, concatenated."""
         return self.walks.reshape(-1)
 
     @property
     def is_sentence_start(self) -> np.ndarray:
+        """Return flags that are True at the first node of each walk."""
         first = np.zeros(self.walks.shape, dtype=bool)
         first[:, 0] = True
         return first.reshape(-1)
 
     @property
     def counts(self) -> np.ndarray:
+        """Return the weighted degree of each node, which stands for its word count."""
         return self.graph.weighted_degrees
 
 
 @dataclass(frozen=True, eq=False)
 class WalkTables:
-    """A graph as walks need it."""
+    """Lookup tables of a graph for random walks."""
 
     neighbor_offsets: Int64[Tensor, " nodes_and_one"]
     neighbors: Int64[Tensor, " edge_codes"]
     edge_codes: Int64[Tensor, " edge_codes"]
-    """Every edge as one number, node * nodes + neighbour, ascending: an edge is found by bisection."""
+    """Every edge as one number, node * nodes + neighbor, ascending. Bisection finds an edge."""
     cumulative_weights: Float64[Tensor, " edges_and_one"] | None
-    """Weights of all edges before each; None where all are alike."""
+    """Sum of the weights of all edges before each edge. None if all weights are equal."""
     start_nodes: Int64[Tensor, " k"]
-    """The nodes that have an edge."""
+    """Nodes with at least one edge."""
 
     @property
     def num_nodes(self) -> int:
+        """Return the number of nodes."""
         return len(self.neighbor_offsets) - 1
 
     def draw_neighbors(self, nodes: Int64[Tensor, "n t"], uniform: Float64[Tensor, "n t"]) -> Int64[Tensor, "n t"]:
-        """A neighbour of each node, in proportion to the weights of its edges."""
+        """Draw a neighbor of each node in proportion to the edge weights."""
         first, last = self.neighbor_offsets[nodes], self.neighbor_offsets[nodes + 1]
         if self.cumulative_weights is None:
             place = first + (uniform * (last - first)).long()
@@ -102,13 +110,14 @@ class WalkTables:
         return self.neighbors[torch.minimum(torch.maximum(place, first), last - 1)]
 
     def has_edge(self, a: Int64[Tensor, "*n"], b: Int64[Tensor, "*n"]) -> Bool[Tensor, "*n"]:
-        """Whether there is an edge between two nodes."""
+        """Return True for pairs of nodes that have an edge."""
         wanted = a * self.num_nodes + b
         return self.edge_codes[torch.searchsorted(self.edge_codes, wanted).clamp_max(len(self.edge_codes) - 1)] == wanted
 
 
 @functools.lru_cache(maxsize=2)
 def build_walk_tables(graph: Any) -> WalkTables:
+    """Build the lookup tables of a graph. The result is cached."""
     starts, neighbours = torch.from_numpy(graph.neighbor_offsets), torch.from_numpy(graph.neighbors)
     degree = starts.diff()
     owner = torch.arange(len(degree)).repeat_interleave(degree)
@@ -128,13 +137,19 @@ def draw_walks(
     rng_key: RandomKey,
     slots: Int64[Tensor, " n"],
 ) -> Int64[Tensor, "n length"]:
-    r"""Walks of `length` nodes from `origin`. From v, coming from t, the next node x is drawn in proportion to
+    r"""Draw walks of `length` nodes from `start_nodes`.
+
+    From v, coming from t, the next node x is drawn in proportion to
 
     \[ w_{vx} \cdot \begin{cases} 1/p & x = t \\ 1 & (t, x) \in E \\ 1/q & \text{else} \end{cases} \]
 
-    by rejection: a neighbour is proposed in proportion to w and accepted with its factor over the largest of the three. No table of
-    (edges x neighbours) entries is ever made, as alias sampling of second-order walks would. Small p: back again; small q: far away.
-    Where nothing is accepted for long, as at a dead end with a large p, all neighbours are weighed.
+    with p = `return_parameter` and q = `in_out_parameter`. A small p favors going back. A small q favors
+    distant nodes.
+
+    The method is rejection sampling: a neighbor is proposed in proportion to w, and accepted with its factor
+    divided by the largest of the three factors. Unlike alias sampling of second-order walks, it needs no
+    table with (edges x neighbors) entries. If all proposals are rejected for several rounds, as at a dead end
+    with a large p, all neighbors are weighed.
 
     Reference: Grover & Leskovec, node2vec: Scalable Feature Learning for Networks, KDD 2016.
     """
@@ -159,7 +174,7 @@ def draw_walks(
 def _draw_accepted(
     steps: WalkTables, before: Int64[Tensor, " n"], now: Int64[Tensor, " n"], u: Float64[Tensor, "n t 2"], p: float, q: float
 ) -> tuple[Int64[Tensor, " n"], Bool[Tensor, " n"]]:
-    """Of several proposals the first that is accepted, and whether one is."""
+    """Return the first accepted proposal and an acceptance flag."""
     if p == q == 1:
         return steps.draw_neighbors(now[:, None], u[:, :1, 0])[:, 0], torch.ones_like(now, dtype=torch.bool)
     wide = u.shape[:2]
@@ -170,14 +185,21 @@ def _draw_accepted(
 
 
 def _compute_factor(steps: WalkTables, before: Int64[Tensor, "*n"], x: Int64[Tensor, "*n"], p: float, q: float) -> Float64[Tensor, "*n"]:
-    """1/p, 1 or 1/q, by where a step to x leads for who comes from `before`."""
+    """Compute the factor of each step to x after `before`.
+
+    The factor is 1/p if x is `before`, 1 if x is a neighbor of `before`, and 1/q otherwise.
+    """
     return torch.where(x == before, 1 / p, torch.where(steps.has_edge(before, x), 1.0, 1 / q)).double()
 
 
 def _draw_exactly(
     steps: WalkTables, before: Int64[Tensor, " n"], now: Int64[Tensor, " n"], u: Float64[Tensor, " n"], p: float, q: float
 ) -> Int64[Tensor, " n"]:
-    """The next nodes by inverting the cumulated weights of all neighbours: exact, and as dear as nodes have neighbours."""
+    """Draw the next nodes exactly.
+
+    The method inverts the cumulative weights of all neighbors. The cost is proportional to the number of
+    neighbors.
+    """
     first, degree = steps.neighbor_offsets[now], steps.neighbor_offsets[now + 1] - steps.neighbor_offsets[now]
     ends = degree.cumsum(0)
     edge = torch.arange(int(ends[-1])) + (first - ends + degree).repeat_interleave(degree)

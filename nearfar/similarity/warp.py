@@ -1,11 +1,11 @@
-"""Moving pixels: any number of motions, one interpolation.
+"""Geometric operations, merged into one interpolation.
 
-A motion says, for a point of its result, where to look in its input. Motions that follow each other are
-chained as such maps, from the last to the first, and the image is sampled once at the end: sharper than
-resampling after each motion, and faster.
+A geometric operation maps each point of its result to a point of its input. A sequence of operations is a
+chain of such maps, from the last to the first, and the image is sampled once at the end. This is sharper and
+faster than sampling after each operation.
 
-Points are normalised: -1 and 1 are the outer edges of the first and last pixel, along x and along y. They are
-kept as two tensors that broadcast to (n, h, w); as long as no motion mixes x and y they stay a row and a column.
+Points are normalized: -1 and 1 are the outer edges of the first and last pixel, along x and along y. They are
+two tensors that broadcast to (n, h, w). They stay a row and a column until an operation mixes x and y.
 """
 
 from __future__ import annotations
@@ -26,27 +26,37 @@ from nearfar.similarity.image_op import ImageOp, ImageTensor, ResizedImageTensor
 ImageSize = tuple[int, int]
 """Height and width of an image."""
 Points = tuple[Float[Tensor, "#n #h #w"], Float[Tensor, "#n #h #w"]]
-"""x and y of the points to look at."""
+"""x and y of the points to sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeometricOp(ImageOp):
-    """An operation that moves pixels. By itself it samples the image; inside `Compose` it merges with its neighbours."""
+    """Operation that moves pixels.
+
+    Used alone, it samples the image. Inside `Compose` it merges with adjacent geometric operations.
+    """
 
     prob: float = 1.0
-    """Probability that a row is moved at all."""
+    """Probability that a row is changed."""
     padding_mode: Literal["border", "reflection", "zeros"] = "border"
-    """What is seen beyond the edges of the image."""
+    """Values beyond the edges of the image."""
 
     def __post_init__(self):
         check_probability(self)
 
     @abstractmethod
     def map_to_input(self, points: Points, slots: Slots, rng_key: RandomKey, image_size: ImageSize) -> Points:
-        """For points of the result, where to look in the input, whose size is `frame`."""
+        """Map points of the result to points of the input.
+
+        Args:
+            points: normalized points of the result.
+            slots: `(n,)` slots that name the random numbers.
+            rng_key: random key.
+            image_size: height and width of the input.
+        """
 
     def get_output_size(self, image_size: ImageSize) -> ImageSize:
-        """Size of the result, given that of the input."""
+        """Return the output size for an input size."""
         return image_size
 
     def __call__(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ResizedImageTensor:
@@ -54,7 +64,13 @@ class GeometricOp(ImageOp):
 
 
 def warp(x: ImageTensor, slots: Slots, geometric_ops: Sequence[tuple[GeometricOp, RandomKey]]) -> ResizedImageTensor:
-    """The images after all the motions, in order, by one bilinear interpolation. Each motion brings its own key."""
+    """Apply geometric operations in order with one bilinear interpolation.
+
+    Args:
+        x: `(n, c, h, w)` images.
+        slots: `(n,)` slots that name the random numbers.
+        geometric_ops: operations, each with its own random key. The first determines the padding mode.
+    """
     frame, stages = (x.shape[2], x.shape[3]), []
     for motion, rng_key in geometric_ops:
         stages.append((motion, rng_key, frame))
@@ -67,7 +83,7 @@ def warp(x: ImageTensor, slots: Slots, geometric_ops: Sequence[tuple[GeometricOp
 
 
 def map_chosen_rows(geometric_op: GeometricOp, points: Points, slots: Slots, rng_key: RandomKey, image_size: ImageSize) -> Points:
-    """`motion.pull`, in the rows that its probability chooses."""
+    """Apply `map_to_input` to the rows that the operation's probability selects."""
     x, y = geometric_op.map_to_input(points, slots, rng_key, image_size)
     if geometric_op.prob == 1:
         return x, y
@@ -76,7 +92,10 @@ def map_chosen_rows(geometric_op: GeometricOp, points: Points, slots: Slots, rng
 
 
 def compute_pixel_centers(image_size: ImageSize, device: torch.device) -> Points:
-    """The points of an image's own pixels: x as one row, y as one column."""
+    """Compute the pixel centers of an image.
+
+    x is one row, y is one column.
+    """
     height, width = image_size
     x = (2 * torch.arange(width, device=device) + 1) / width - 1
     y = (2 * torch.arange(height, device=device) + 1) / height - 1
@@ -84,5 +103,5 @@ def compute_pixel_centers(image_size: ImageSize, device: torch.device) -> Points
 
 
 def as_grid(points: Points) -> Float[Tensor, "n h w 2"]:
-    """The points as `grid_sample` wants them."""
+    """Stack points into the grid format of `grid_sample`."""
     return torch.stack(torch.broadcast_tensors(*points), dim=-1)

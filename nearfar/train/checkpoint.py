@@ -1,12 +1,14 @@
-"""Checkpoints that survive kills, full disks and flipped bits.
+"""Checkpoints that survive killed processes, full disks and flipped bits.
 
 A checkpoint is a folder `step-000000120` with
 
-    net.safetensors         all state of the method
+    net.safetensors         the state of the net
     optimizer-0.safetensors the tensors of each optimizer
-    manifest.json           step, configuration, the optimizers' plain values, and the SHA-256 of every file and of itself
+    manifest.json           step, configuration, the optimizers' plain values, and the SHA-256 of every file
+                            and of the manifest itself
 
-It is written under a temporary name, flushed and renamed: a folder with that name is complete. Nothing is pickled.
+It is written under a temporary name, flushed to the disk and renamed. A folder with the final name is
+therefore complete. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -37,22 +39,27 @@ logger = logging.getLogger("nearfar")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint: where it lies and what its manifest says."""
+    """Verified checkpoint: its folder and its manifest."""
 
     folder: Path
     manifest: dict[str, Any]
 
     @property
     def step(self) -> int:
+        """Return the step at which the checkpoint was saved."""
         return self.manifest["step"]
 
     def load_tensors(self) -> dict[str, Tensor]:
-        """The net's state, by name."""
+        """Load the state of the net, by name."""
         tensors = load_file(self.folder / "net.safetensors")
         return tensors | {alias: tensors[name] for alias, name in self.manifest["aliases"].items()}
 
     def load_into(self, net: Net, optimizers: Sequence[Optimizer] = ()) -> None:
-        """Fill a net, and its optimizers if they are given, with the stored state."""
+        """Load the stored state into a net, and into its optimizers if they are given.
+
+        Raises:
+            NearfarError: if the state does not fit the net.
+        """
         try:
             net.load_state_dict(self.load_tensors())
         except RuntimeError as e:
@@ -63,18 +70,32 @@ class Checkpoint:
 
 
 class DamagedCheckpoint(NearfarError):
-    """A checkpoint whose bytes are not those that were written."""
+    """Checkpoint whose bytes differ from those that were written."""
 
 
 def save_checkpoint(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], stored_config: dict[str, Any]) -> Path:
-    """Write the checkpoint of `step` into the folder, then drop all but the newest `KEEP`. Raises OSError, leaving the old ones."""
+    """Save a checkpoint of `step` and delete all but the newest `MAX_CHECKPOINTS`.
+
+    Args:
+        folder: folder of all checkpoints of the run.
+        step: current step.
+        net: net to save.
+        optimizers: optimizers to save.
+        stored_config: content of the run's config.json.
+
+    Returns:
+        The folder of the new checkpoint.
+
+    Raises:
+        OSError: if the checkpoint cannot be written. The old checkpoints are kept.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     final, temporary = folder / f"step-{step:09d}", folder / f".step-{step:09d}.{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir()
         _write(temporary, step, net, optimizers, stored_config)
-        if final.exists():  # a damaged one of the same step, trained again
+        if final.exists():  # a damaged checkpoint of the same step, now trained again
             shutil.rmtree(final)
         temporary.rename(final)
         flush_folder(folder)
@@ -101,7 +122,10 @@ def _write(folder: Path, step: int, net: Net, optimizers: Sequence[Optimizer], s
 
 
 def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> str:
-    """Write a safetensors file and return its SHA-256: of the bytes meant, not of those that came back from the disk."""
+    """Write a safetensors file and return its SHA-256.
+
+    The hash is computed from the bytes in memory, not from those on the disk.
+    """
     data = serialize({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
     _write_bytes(path, data)
     return _sha256(data)
@@ -115,7 +139,12 @@ def _write_bytes(path: Path, data: bytes) -> None:
 
 
 def verify_checkpoint(folder: Path) -> Checkpoint:
-    """Read every byte and compare it with the manifest."""
+    """Verify a checkpoint: read every byte and compare it with the manifest.
+
+    Raises:
+        DamagedCheckpoint: if a file is missing or damaged.
+        NearfarError: if the checkpoint has another format.
+    """
     try:
         sealed = json.loads((folder / "manifest.json").read_text())
         body = sealed["body"]
@@ -135,7 +164,10 @@ def verify_checkpoint(folder: Path) -> Checkpoint:
 
 
 def find_newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over with a warning. None where there is none."""
+    """Return the newest undamaged checkpoint, or None if there is none.
+
+    Damaged checkpoints are skipped with a warning.
+    """
     for path in sorted(folder.glob("step-*"), reverse=True):
         try:
             return verify_checkpoint(path)
@@ -145,7 +177,11 @@ def find_newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def clean_checkpoints(folder: Path, step: int) -> None:
-    """Before going on from `step`: remove what a killed writer left behind, and set damaged checkpoints beyond it aside."""
+    """Clean the folder before training resumes from `step`.
+
+    Remove the files that a killed process left behind. Rename damaged checkpoints of later steps to
+    `damaged-…`.
+    """
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
     for path in folder.glob("step-*"):
@@ -155,7 +191,10 @@ def clean_checkpoints(folder: Path, step: int) -> None:
 
 
 def _once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Each tensor under its first name, and the further names of those that have several (an encoder inside a query tower)."""
+    """Collect each tensor under its first name, and its other names as aliases.
+
+    A tensor has several names if its module is part of another one, such as an encoder inside a query tower.
+    """
     tensors: dict[str, Tensor] = {}
     aliases: dict[str, str] = {}
     seen: dict[tuple, str] = {}
@@ -170,7 +209,7 @@ def _once(state: dict[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def _flatten(state: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state_dict as tensors under names `index.field`, and everything else as plain values."""
+    """Split an optimizer's state_dict into tensors named `index.field` and plain values."""
     tensors: dict[str, Tensor] = {}
     plain: dict[str, dict[str, Any]] = {}
     for index, fields in state["state"].items():
@@ -187,7 +226,7 @@ def _unflatten(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, An
     for key, value in tensors.items():
         index, name = key.split(".", 1)
         state.setdefault(int(index), {})[name] = value
-    # JSON has no tuples: what is a list now, but for the parameters' numbers, was one (Adam's betas)
+    # JSON has no tuples. All lists but the parameters' numbers were tuples, such as Adam's betas.
     groups = [{k: tuple(v) if isinstance(v, list) and k != "params" else v for k, v in g.items()} for g in rest["groups"]]
     return {"state": state, "param_groups": groups}
 
@@ -195,7 +234,8 @@ def _unflatten(tensors: dict[str, Tensor], rest: dict[str, Any]) -> dict[str, An
 def _match_memory_layout(optimizer: Optimizer) -> None:
     """Give each state tensor the strides of its parameter.
 
-    Files hold contiguous tensors, but weights of convolutions are channels-last on CUDA, and fused optimizers require equal strides.
+    Files hold contiguous tensors. Weights of convolutions are channels-last on CUDA, and fused optimizers
+    require equal strides.
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():

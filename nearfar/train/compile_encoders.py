@@ -1,4 +1,7 @@
-"""Encoders through torch.compile: norms, activations and sums between convolutions become one pass over memory."""
+"""Compilation of encoders with torch.compile.
+
+Norms, activations and sums between convolutions become one pass over memory.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,12 @@ logger = logging.getLogger("nearfar")
 
 
 def compile_encoders(net: nn.Module) -> None:
-    """Compile every convolutional encoder of the net, followers included, in place: names and weights stay as they are.
+    """Compile every convolutional encoder of the net in place, including momentum encoders.
 
-    Encoders and not the recipe's `embed`: they are the time, and one compiled encoder serves all recipes and seeds of a machine. Where
-    they cannot be compiled (no compiler, one that fails), the log says why, and they run as they are.
+    Names and weights stay as they are. Encoders are compiled instead of the recipe's `embed` because they
+    take most of the time, and because one compiled encoder serves all recipes and seeds on a machine. If
+    compilation fails, or there is no compiler, the log gives the reason and the encoders run without
+    compilation.
     """
     encoders = [module for module in net.modules() if isinstance(module, (ResNet, ConvNet))]
 
@@ -30,11 +35,12 @@ def compile_encoders(net: nn.Module) -> None:
 
     for encoder in encoders:
         encoder.compile(dynamic=False, options=_options(encoder))
-        encoder._compiled_call_impl = _unless_it_fails(encoder, give_up)  # where `compile` left it; copies of a module go without
+        # `compile` has set this attribute. Copies of a module do not have it.
+        encoder._compiled_call_impl = _unless_it_fails(encoder, give_up)
 
 
 def _unless_it_fails(encoder: nn.Module, give_up: Callable[[Exception], None]) -> Callable:
-    from torch._dynamo.exc import TorchDynamoException  # only who compiles waits for it
+    from torch._dynamo.exc import TorchDynamoException  # imported here because the import is slow
 
     compiled = encoder._compiled_call_impl
     assert compiled is not None
@@ -42,7 +48,7 @@ def _unless_it_fails(encoder: nn.Module, give_up: Callable[[Exception], None]) -
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return compiled(*args, **kwargs)
-        except TorchDynamoException as e:  # while it was compiled: nothing has run yet
+        except TorchDynamoException as e:  # raised during compilation, before anything ran
             give_up(e)
             return encoder(*args, **kwargs)
 
@@ -50,7 +56,11 @@ def _unless_it_fails(encoder: nn.Module, give_up: Callable[[Exception], None]) -
 
 
 def _options(encoder: nn.Module) -> dict[str, str | int | bool | Callable]:
-    """Inductor fails to fuse a split norm's reductions over groups with those over the batch (torch 2.11, on GPUs): let it not try."""
+    """Choose the options of torch.compile.
+
+    With a split batch norm, Inductor fails to fuse the reductions over groups with those over the batch
+    (torch 2.11, on GPUs). An option turns this fusion off.
+    """
     from torch._inductor import config
 
     split = any(isinstance(module, SplitBatchNorm) for module in encoder.modules())

@@ -1,4 +1,4 @@
-"""Comparison of a run's config.json with the config that its newest checkpoint was written with."""
+"""Comparison of a run's config.json with the config in its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from nearfar.train.checkpoint import Checkpoint
 from nearfar.train.run_folder import RunFolder
 
 CHANGEABLE_FIELDS = ("format", "runtime_config", "train_config.data")
-"""Parts that may change between stop and resume: how a run is computed, and where its data lie (their fingerprint is checked)."""
+"""Parts that may change before a run is resumed: the runtime settings, and the path of the data (their
+fingerprint is checked)."""
 MISSING_VALUE = "nothing"
 logger = logging.getLogger("nearfar")
 
 
 def check_config(folder: RunFolder, stored_config: Mapping[str, Any], checkpoint: Checkpoint | None, accept_changes: bool = False) -> None:
-    """Refuse a config.json that differs from the config in the newest checkpoint.
+    """Raise an error if config.json differs from the config in the newest checkpoint.
 
     Args:
         folder: the run.
-        config: content of its config.json.
-        found: its newest checkpoint. Without one there is nothing to compare.
-        accept_changes: continue with the values of config.json, and log the differences.
+        stored_config: content of its config.json.
+        checkpoint: its newest checkpoint. None means that there is nothing to compare.
+        accept_changes: continue with the values of config.json and log the differences.
 
     Raises:
-        UsageError: if a value differs. The message shows each one as it was and as it is now.
+        UsageError: if a value differs. The message shows the old and the new value of each difference.
     """
     if checkpoint is None:
         return
@@ -56,7 +57,7 @@ def _is_free(name: str) -> bool:
 
 
 def _plain(stored_config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested fields to `run.lr`-like names, with values as JSON text."""
+    """Flatten nested fields to names such as `train_config.lr`, with values as JSON text."""
     found: dict[str, str] = {}
     for name, value in stored_config.items():
         if isinstance(value, Mapping) and value:

@@ -1,10 +1,13 @@
-"""A step recorded once and replayed: on CUDA, some thousand launches become one.
+"""CUDA graph of a training step: record the step once, then replay it.
 
-A step of a small encoder is some thousand kernels of a few microseconds; launching them one by one takes the host longer than
-running them takes the GPU. What is recorded is views, `embed`, `objective` and the backward pass of one chunk on one rank. It is
-replayed only where that is the same as running it: no keyed number may depend on the step but through slots (which are an input), and
-nothing may wait for the GPU. What torch draws by itself, dropout's masks, is as ever: a replay reads the generator's seed, which is set
-before every step. Where a step cannot be recorded, it is run as ever, and the log says why.
+A step of a small encoder is about a thousand kernels of a few microseconds. To launch them one by one takes
+longer on the host than to run them takes on the GPU. A replay needs a single launch. The recording covers
+views, `embed`, `objective` and the backward pass of one chunk on one rank.
+
+A step is replayed only if the result is the same as without recording. Random numbers may depend on the step
+only through slots, which are an input, and nothing may wait for the GPU. Torch's own random numbers, such as
+dropout masks, are correct: a replay reads the seed of the generator, which is set before each step. If a step
+cannot be recorded, it runs as usual and the log gives the reason.
 """
 
 from __future__ import annotations
@@ -22,31 +25,37 @@ from nearfar.core import Embeddings, RandomKey, RawBatch, Rows, Similarity
 logger = logging.getLogger("nearfar")
 
 WARMUP_STEPS = 3
-"""Steps that run as ever first: libraries make their workspaces, compilers compile."""
+"""Steps that run as usual before the recording. Libraries allocate memory and compilers
+compile in them."""
 
 StepResult = tuple[dict[str, Tensor], Embeddings]
 
 
 class RecordingError(Exception):
-    """This step is not the same every time."""
+    """Step that cannot be recorded because it is not the same every time."""
 
 
 class UnrecordableKey(RandomKey):
-    """Stands in for a key that differs from step to step; a draw from it cannot be recorded."""
+    """Random key of a step that is being recorded.
+
+    It stands for a key that differs from step to step. A draw from it raises `RecordingError`.
+    """
 
     def __call__(self, *names: Any) -> RandomKey:
         return self
 
     @property
     def hash_value(self) -> int:
+        """Raise `RecordingError` on every draw."""
         raise RecordingError("it draws random numbers that depend on the step")
 
 
 class StepRecorder:
-    """`Recorder(run, params)(similarity, raw, rows)`: what `run` gives, and its gradients in `p.grad`, replayed from the fourth call on.
+    """Recorder of a step function. It replays the step from the fourth call on.
 
-    A new similarity (after a refresh) is recorded anew. Results live in memory that the next call overwrites; what has to
-    outlast it is copied. Torch's generators are the caller's to seed.
+    `StepRecorder(step_function, params)(similarity, raw, rows)` returns the result of `step_function` and
+    leaves its gradients in `p.grad`. A new similarity (after a refresh) is recorded again. The next call
+    overwrites the memory of the result, so copy what must be kept. The caller seeds torch's generators.
     """
 
     def __init__(self, step_function: Callable[[Similarity, RawBatch, Rows], StepResult], params: list[nn.Parameter]):
@@ -57,14 +66,20 @@ class StepRecorder:
         self.failed = False
 
     def is_ready(self, similarity: Similarity) -> bool:
-        """Whether the next call can be a replay; counts the calls before."""
+        """Return True if the next call can be a replay.
+
+        Each call of this method counts as a step.
+        """
         if similarity is not self.similarity:
             self.similarity, self.calls, self.cuda_graph = similarity, 0, None
         self.calls += 1
         return not self.failed and self.calls > WARMUP_STEPS
 
     def __call__(self, similarity: Similarity, raw: RawBatch, rows: Rows) -> StepResult | None:
-        """None where it cannot be recorded, or where a step has another shape than the recorded one."""
+        """Replay the step.
+
+        Returns None if the step cannot be recorded, or if its shapes differ from the recorded ones.
+        """
         if self.cuda_graph is None and not self._record(similarity, raw, rows):
             return None
         assert self.cuda_graph is not None
@@ -90,7 +105,7 @@ class StepRecorder:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 self.outcome = self.step_function(similarity, held, Rows(ids, slots, None))  # type: ignore[arg-type]
-        except Exception as e:  # whatever it is, the step still runs without a graph; a real error shows itself there
+        except Exception as e:  # the step then runs without a graph, where a real error is raised again
             logger.info("this step runs without a CUDA graph: %s", str(e).splitlines()[0] if str(e) else type(e).__name__)
             self.failed = True
             if device.type == "cuda":
@@ -104,10 +119,11 @@ class StepRecorder:
 
 
 def reset_generator_capture(device: torch.device) -> None:
-    """Let torch's CUDA generator draw again after a recording that failed.
+    """Reset torch's CUDA generator after a failed recording.
 
-    When CUDA ends a capture with an error, torch leaves its generator in capture mode: the next dropout in this process would raise
-    "Offset increment outside graph capture". The end of any successful capture resets the mode, so a trivial one is made.
+    If CUDA ends a capture with an error, torch leaves its generator in capture mode. The next dropout in this
+    process would then raise "Offset increment outside graph capture". The end of any successful capture
+    resets the mode, so this function makes a trivial capture.
     """
     with torch.cuda.graph(torch.cuda.CUDAGraph()):
         torch.zeros(1, device=device)
@@ -124,7 +140,7 @@ def _map(fn: Callable[[Tensor], Tensor], raw: Any) -> Any:
 
 
 def _tensors(tree: Any) -> list[Tensor]:
-    """The tensors of a structure, in order; numpy arrays (ids and slots) as tensors too."""
+    """Return the tensors of a structure in order. Numpy arrays (ids and slots) are converted."""
     if isinstance(tree, dict):
         tree = list(tree.values())
     if isinstance(tree, (list, tuple)):
@@ -133,7 +149,10 @@ def _tensors(tree: Any) -> list[Tensor]:
 
 
 def _others(tree: Any) -> list[Any]:
-    """What is no tensor: sizes and the like, which a recording takes for constant."""
+    """Return the values that are not tensors, such as sizes.
+
+    A recording treats them as constants.
+    """
     if isinstance(tree, dict):
         tree = list(tree.values())
     if isinstance(tree, (list, tuple)):

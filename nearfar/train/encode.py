@@ -1,4 +1,4 @@
-"""From samples to representations, in batches, with a trained (or untrained) net."""
+"""Encoding of all samples of a dataset, in batches, with a trained or untrained net."""
 
 from __future__ import annotations
 
@@ -24,9 +24,24 @@ def encode_all(
     progress: Callable[[int, int], None] | None = None,
     tower: str = "encoder",
 ) -> Float[Tensor, "n d"]:
-    """The representation of every sample, in order, in fp32 on the CPU. Leaves the net in the mode it was in.
+    """Encode every sample, in order.
 
-    `data.read(ids)` must give what the encoder takes.
+    The net is left in its previous mode, training or evaluation.
+
+    Args:
+        recipe: recipe that encodes.
+        net: its net.
+        data: dataset. `data.read(ids)` must return the input of the encoder.
+        device: device of the net.
+        batch_size: samples encoded together.
+        progress: function called after each batch with the number of samples done and in total.
+        tower: part of the net that encodes.
+
+    Returns:
+        The representations (n, d), in float32 on the CPU.
+
+    Raises:
+        UsageError: if the data are empty or the batch size is below 1.
     """
     if batch_size < 1 or not len(data):
         raise UsageError("encode: there is nothing to encode" if batch_size >= 1 else f"encode: batch must be at least 1, got {batch_size}")
@@ -37,7 +52,7 @@ def encode_all(
     try:
         for start in range(0, len(data), batch_size):
             ids = np.arange(start, min(start + batch_size, len(data)))
-            with torch.compiler.set_stance("force_eager"):  # a last, shorter batch is not worth a compilation
+            with torch.compiler.set_stance("force_eager"):  # do not compile for a shorter last batch
                 parts.append(recipe.encode(net, to_device(data.read(ids), device), tower).float().cpu())
             if progress:
                 progress(int(ids[-1]) + 1, len(data))

@@ -1,4 +1,7 @@
-"""Gradients summed over the ranks in pieces, each as soon as it is whole, while the backward pass still makes the others."""
+"""Gradient buckets: sums of gradients over the ranks, sent in pieces.
+
+Each bucket is sent as soon as it is complete, while the backward pass computes the others.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,27 @@ from torch import Tensor, nn
 from nearfar.train.row_adagrad import densify
 
 BUCKET_BYTES = 25 << 20
-"""Bytes of a bucket: large enough that a network is used well, small enough that the first leaves early."""
+"""Size of a bucket in bytes: large enough to use the network well, small enough to send the first one
+early."""
 
 
 class GradientBuckets:
-    """`with buckets.summing(): backward` leaves in every `p.grad` its sum over the ranks.
+    """Buckets that replace every `p.grad` by its sum over the ranks.
 
-    The last parameters come first, because backward reaches them first. Buckets leave in that order on every rank,
-    whatever arrives when: messages of different buckets never meet. Each carries beside its gradients one flag a
-    parameter. A parameter that one rank has no gradient of counts as zero there; one that no rank has a gradient of
-    keeps none, so that an optimizer leaves it alone as on one rank.
+    Use them as `with buckets.reduce_gradients(): backward`. The last parameters come first, because the
+    backward pass reaches them first. Buckets are sent in this order on every rank, even if gradients arrive
+    in another order, so that messages of different buckets are never mixed up.
+
+    Each bucket also holds one flag per parameter. If one rank has no gradient for a parameter, its gradient
+    counts as zero. If no rank has one, the parameter keeps none, and the optimizer does not move it, as on a
+    single rank.
     """
 
     def __init__(self, params: Sequence[nn.Parameter], bucket_bytes: int = BUCKET_BYTES):
         self.buckets = _pack(params[::-1], bucket_bytes)
         self.pending_counts: list[int] | None = None
-        """Gradients each bucket still waits for; None outside of `summing`, where gradients are not counted."""
+        """Number of gradients each bucket still waits for. None outside of `reduce_gradients`, where
+        gradients are not counted."""
         self.sent: list[tuple[Tensor, Any]] = []
         for i, bucket in enumerate(self.buckets):
             for p in bucket:
@@ -37,6 +45,7 @@ class GradientBuckets:
 
     @contextlib.contextmanager
     def reduce_gradients(self) -> Iterator[None]:
+        """Sum the gradients of the backward pass within the block over the ranks."""
         self.pending_counts, self.sent = [len(bucket) for bucket in self.buckets], []
         try:
             yield
@@ -66,7 +75,10 @@ class GradientBuckets:
 
 
 def _pack(params: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Parameter]]:
-    """Consecutive parameters of one dtype, together at most `size` bytes unless one alone is larger."""
+    """Pack consecutive parameters of one dtype into buckets.
+
+    A bucket has at most `bucket_bytes` bytes, unless a single parameter is larger.
+    """
     buckets: list[list[nn.Parameter]] = []
     room = 0
     for p in params:
@@ -79,7 +91,10 @@ def _pack(params: Sequence[nn.Parameter], bucket_bytes: int) -> list[list[nn.Par
 
 
 def _unpack(bucket: list[nn.Parameter], flat: Tensor) -> None:
-    """Sums back to where they belong. Flags are read, which waits for a GPU, only where this rank lacks a gradient."""
+    """Copy the sums back to the gradients.
+
+    To read the flags waits for the GPU. They are read only if this rank lacks a gradient.
+    """
     *sums, flags = flat.split([*(p.numel() for p in bucket), len(bucket)])
     lacking = any(p.grad is None for p in bucket)
     wanted = [count > 0 for count in flags.tolist()] if lacking else [True] * len(bucket)

@@ -1,4 +1,4 @@
-"""Hooks every run has: metrics, checkpoints, and TensorBoard where it is installed."""
+"""Hooks of every run: metrics, checkpoints and, if it is installed, TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ logger = logging.getLogger("nearfar")
 
 
 class MetricsHook(Hook):
-    """A line of numbers every `log_every` steps, at the first step and at the last."""
+    """Hook that records metrics at the first step, every `log_every` steps and at the last step."""
 
     def start(self, session: TrainingSession) -> None:
         self.began = time.monotonic()
@@ -32,20 +32,26 @@ class MetricsHook(Hook):
 
 
 class SynchronizedStopHook(Hook):
-    """Ranks hear of an interrupt at different moments; they end after the same step. The first hook in the row, and on every rank."""
+    """Hook that lets all ranks stop after the same step.
+
+    Ranks receive an interrupt at different moments. This hook runs on every rank, before all other hooks.
+    """
 
     def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
         session.interrupted = is_set_on_any_rank(session.signaled)
 
     def stop(self, session: TrainingSession) -> None:
         if session.interrupted:
-            is_set_on_any_rank(True)  # rank 0 has saved: nobody leaves before, because torchrun ends all when one has left
+            # Wait until rank 0 has saved: torchrun ends all ranks as soon as one has left.
+            is_set_on_any_rank(True)
 
 
 class CheckpointHook(Hook):
-    """A checkpoint every so many steps and at the end; a full disk costs the new one, never the old.
+    """Hook that saves a checkpoint every `save_every` steps and at the end.
 
-    The last hook in the row: what the others recorded of a step is on the disk before its checkpoint is.
+    The default is every 5 % of the steps. If the disk is full, the new checkpoint is lost and the old one is
+    kept. This is the last hook: the records of the other hooks for a step are on the disk before the
+    checkpoint of that step.
     """
 
     def __init__(self, run_folder: RunFolder, stored_config: dict[str, Any]):
@@ -58,9 +64,20 @@ class CheckpointHook(Hook):
             self.save(session, last)
 
     def save(self, session: TrainingSession, last: bool = False) -> None:
+        """Save a checkpoint of the current step.
+
+        Args:
+            session: the training.
+            last: True at the end of the training.
+
+        Raises:
+            DivergenceError: if a weight is NaN or infinite.
+            NearfarError: if the last checkpoint cannot be written. An earlier one is logged as a warning.
+        """
         if not _finite(session.net):
             raise DivergenceError(
-                f"a weight became NaN or infinite at step {session.step}; the last good checkpoint is kept. Try a lower --lr or --grad-clip 1"
+                f"a weight became NaN or infinite at step {session.step}; the last good checkpoint is kept. "
+                "Try a lower --lr or --grad-clip 1"
             )  # fmt: skip
         try:
             checkpoint.save_checkpoint(
@@ -80,7 +97,7 @@ def _finite(net: Net) -> bool:
 
 
 class TensorBoardHook(Hook):
-    """The same metrics for TensorBoard, in the run folder."""
+    """Hook that writes the metrics for TensorBoard into the run folder."""
 
     def __init__(self, run_folder: RunFolder):
         self.run_folder = run_folder
@@ -92,6 +109,7 @@ class TensorBoardHook(Hook):
         session.metric_recorders.append(self.write)
 
     def write(self, values: dict[str, Any]) -> None:
+        """Write the metrics of one step."""
         for name, value in values.items():
             if isinstance(value, (int, float)) and name not in ("step", "time"):
                 self.writer.add_scalar(name, value, values["step"])
@@ -101,6 +119,7 @@ class TensorBoardHook(Hook):
 
 
 def is_tensorboard_installed() -> bool:
+    """Return True if TensorBoard is installed."""
     import importlib.util
 
     return importlib.util.find_spec("tensorboard") is not None

@@ -1,4 +1,7 @@
-"""The run as a sequence over steps: item t is what step t reads, whoever reads it."""
+"""Loader of training steps: reads the raw samples of each step, ahead of the training.
+
+The samples of a step are the same whether the main process, a thread or a worker process reads them.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +19,34 @@ from nearfar.core import NearfarError, Plan, RandomKey, Rows, Similarity
 from nearfar.core.ranks import get_rank, get_world_size
 
 PREFETCH_STEPS = 2
-"""Steps that a worker process, or a thread, reads ahead of the training: what they take of memory is bounded by this."""
+"""Number of steps that a worker process or a thread reads ahead. It bounds their use of memory."""
 
 
 class StepDataset(Dataset):
-    """Item t: what `similarity.read` makes of this rank's rows of step t, one entry a chunk."""
+    """Dataset of training steps.
+
+    Element t is the list of raw samples of step t on this rank, one entry for each chunk, as
+    `similarity.read` returns them.
+    """
 
     def __init__(self, data: Any, similarity: Similarity, plan: Plan, rng_key: RandomKey, chunk_size: int | None):
         self.data, self.similarity, self.plan, self.rng_key, self.chunk_size = data, similarity, plan, rng_key, chunk_size
-        self.rank, self.world = get_rank(), get_world_size()  # a worker process belongs to no group: it is told here
+        self.rank, self.world = get_rank(), get_world_size()  # worker processes belong to no group
 
     def get_row_chunks(self, step: int) -> list[Rows]:
+        """Return this rank's rows of a step, split into chunks."""
         return self.plan.get_rows(step).select_rank_share(self.rank, self.world).split(self.chunk_size)
 
     def read_chunks(self, row_chunks: list[Rows]) -> list[Any]:
+        """Read the raw samples of each chunk."""
         return [self.similarity.read(self.data, rows, self.rng_key) for rows in row_chunks]
 
     def __getitem__(self, step: int) -> list[Any] | NearfarError:
-        """For worker processes: what is wrong with a file is handed over as it is, without a worker's traceback around it."""
+        """Read the raw samples of a step.
+
+        An error in a file is returned instead of raised. In a worker process, a raised error would get the
+        worker's traceback.
+        """
         try:
             return self.read_chunks(self.get_row_chunks(step))
         except NearfarError as e:
@@ -43,7 +56,19 @@ class StepDataset(Dataset):
 def iterate_batches(
     dataset: StepDataset, start: int, stop: int, num_workers: int, device: torch.device
 ) -> Iterator[tuple[int, list[Rows], list[Any]]]:
-    """(step, rows, raw samples on the device) for each step from `start` to before `stop`."""
+    """Yield (step, rows, raw samples on the device) for each step.
+
+    Args:
+        dataset: the training steps.
+        start: first step.
+        stop: step after the last.
+        num_workers: worker processes that read. With 0, a thread reads if the similarity prefetches, else the
+            main process.
+        device: device of the raw samples.
+
+    Raises:
+        NearfarError: if a sample cannot be read.
+    """
     ahead: Any = itertools.repeat(None)
     if num_workers:
         ahead = DataLoader(
@@ -65,7 +90,7 @@ def iterate_batches(
 
 
 def _beside(steps: StepDataset, start: int, stop: int) -> Iterator[list[Any] | NearfarError]:
-    """The same items, read by a thread while the training is at those before."""
+    """Yield the elements of the dataset in order, read ahead by a thread."""
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="reading") as reader:
         coming = deque(reader.submit(steps.__getitem__, t) for t in range(start, min(start + PREFETCH_STEPS, stop)))
         for t in range(start, stop):
@@ -76,14 +101,17 @@ def _beside(steps: StepDataset, start: int, stop: int) -> Iterator[list[Any] | N
 
 
 def _quiet_worker(worker: int) -> None:
-    """One thread each; and a signal to the whole group is the main process's to answer: it saves before it ends its workers."""
+    """Prepare a worker process: use one thread and ignore interrupts.
+
+    The main process handles signals. It saves a checkpoint before it ends its workers.
+    """
     torch.set_num_threads(1)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def to_device(raw: Any, device: torch.device) -> Any:
-    """The same structure with every tensor on the device."""
+    """Move all tensors of a structure to the device."""
     if isinstance(raw, torch.Tensor):
         return raw.to(device, non_blocking=True)
     if isinstance(raw, dict):

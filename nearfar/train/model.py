@@ -1,4 +1,4 @@
-"""A trained method in the hand: load a run, encode samples."""
+"""Trained models: load a run, encode samples."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ logger = logging.getLogger("nearfar")
 
 @dataclasses.dataclass
 class Model:
-    """A recipe with its trained net. `encode` is all that most users need."""
+    """Recipe with its trained net. Most users only need `encode`."""
 
     recipe: Recipe
     config: TrainConfig
@@ -37,25 +37,36 @@ class Model:
     run_folder: RunFolder | None = None
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     tokenizer: Tokenizer | None = None
-    """Of a recipe for texts."""
+    """Tokenizer of a recipe for texts."""
     test_ids: list[int] | None = None
-    """Which rows of its data were kept for testing; None where the data brought a split of their own."""
+    """Ids of the samples that were held out for testing. None if the data have their own split."""
     data_fingerprint: str = ""
-    """Of the samples it was trained on; empty where that is not known."""
+    """Fingerprint of the training samples. Empty if it is unknown."""
 
     @property
     def inputs(self) -> Inputs:
-        """How data are brought to this net."""
+        """Return the converter from the user's data to the input of this net."""
         return build_inputs(self.recipe, self.net.sizes, self.tokenizer)
 
     def encode(
         self, samples: Any, batch_size: int = 512, progress: Callable[[int, int], None] | None = None, tower: str = "encoder"
     ) -> Float[Tensor, "n d"]:
-        """The representations of images (one image file, a list of them, or anything `open_data` takes; scaled to the run's size), of
-        texts (a list of strings, or anything `open_texts` takes), or of opened data.
+        """Encode samples.
 
-        Of data that bring splits, those for training come first. `tower`: another part of the net than its encoder, such as NPID's
-        `query`, which ends where the loss compares.
+        Args:
+            samples: images (one image file, a list of files, or anything `open_data` takes), which are scaled
+                to the run's image size; texts (a list of strings, or anything `open_texts` takes); or opened
+                data. If the data have splits, the training split comes first.
+            batch_size: samples encoded together.
+            progress: function called after each batch with the number of samples done and in total.
+            tower: part of the net that encodes. NPID's `query`, for example, ends in the space in which the
+                loss compares.
+
+        Returns:
+            The representations, (n, d).
+
+        Raises:
+            UsageError: if the net has no such tower.
         """
         if tower != "encoder" and not hasattr(self.net, tower):
             known = [name for name, _ in self.net.named_children()]
@@ -64,16 +75,25 @@ class Model:
         return torch.cat([encode_all(self.recipe, self.net, part, self.device, batch_size, progress, tower) for part in parts])
 
     def with_on_error(self, on_error: str | None) -> Model:
-        """The same, which stops at broken samples of data ("stop") or leaves them out ("skip"); None: as the run was told."""
+        """Return this model with another treatment of broken samples.
+
+        "stop" raises an error, "skip" leaves them out, and None keeps the run's setting.
+        """
         return self if on_error is None else dataclasses.replace(self, config=dataclasses.replace(self.config, on_error=on_error))
 
     def build_untrained(self) -> Model:
-        """The same net before its first step, without what --init-from gave it: random weights, or those of an hf: encoder."""
+        """Build this model with its net before the first step.
+
+        The weights that --init-from copied are left out. Weights are random, or those of an hf: encoder.
+        """
         net = build_net(self.recipe, self.config, self.net.sizes).to(self.device)
         return dataclasses.replace(self, net=net, step=0, metrics=[])
 
     def build_from_init(self) -> Model | None:
-        """The same net before its first step, with the encoder that --init-from gave it; None without --init-from, or where that run is gone."""
+        """Build this model with its net before the first step and the encoder from --init-from.
+
+        Returns None if the run had no --init-from, or if the source run is gone.
+        """
         if self.config.init_from is None:
             return None
         try:
@@ -87,7 +107,10 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class InitSource:
-    """What `--init-from` takes from a run: its weights, its encoder's name, its tokenizer. Nothing of its recipe is needed, or run."""
+    """Parts of a run that `--init-from` uses: weights, encoder name and tokenizer.
+
+    The recipe of the source run is neither needed nor run.
+    """
 
     config: TrainConfig
     tensors: dict[str, Tensor]
@@ -95,6 +118,11 @@ class InitSource:
 
 
 def load_init_source(path: str | os.PathLike) -> InitSource:
+    """Load the weights, settings and tokenizer of a run for `--init-from`.
+
+    Raises:
+        NearfarError: if the path is not a run, or if it has no checkpoint.
+    """
     folder = RunFolder.open(path)
     return InitSource(read_train_config(folder.read_config(), folder.path), _newest(folder).load_tensors(), folder.read_tokenizer())
 
@@ -107,7 +135,16 @@ def _newest(folder: RunFolder) -> checkpoint.Checkpoint:
 
 
 def load(path: str | os.PathLike, device: str = "auto", recipe: TrustedRecipes = None) -> Model:
-    """A run from its folder, as its newest good checkpoint left it. `recipe`: the file, or the class, of one that is not nearfar's own."""
+    """Load the trained model of a run from its newest undamaged checkpoint.
+
+    Args:
+        path: the run.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        recipe: file or class of a user-defined recipe.
+
+    Raises:
+        NearfarError: if the path is not a run, has no checkpoint, or needs a recipe that was not given.
+    """
     folder = RunFolder.open(path)
     stored_config = folder.read_config()
     found = _newest(folder)
@@ -119,7 +156,7 @@ def load(path: str | os.PathLike, device: str = "auto", recipe: TrustedRecipes =
     )
     try:
         net = build_net(method, config, sizes, load_weights=False).to(where)
-    except KeyError as e:  # it was built from these sizes before
+    except KeyError as e:  # the sizes are incomplete: the same net was built from them in training
         raise _lacking(f"sizes.{e.args[0]}", folder.path) from e
     found.load_into(net)
     net.eval()
@@ -129,7 +166,15 @@ def load(path: str | os.PathLike, device: str = "auto", recipe: TrustedRecipes =
 
 
 def read_recipe(stored_config: dict[str, Any], source: os.PathLike | str, trusted: TrustedRecipes = None) -> Recipe:
-    """The recipe that a config names, with its hyperparameters. A file that defines one is code: it is run only if it is named again."""
+    """Build the recipe that a config names, with its hyperparameters.
+
+    The file of a user-defined recipe is code. It is run only if the user names it again.
+
+    Args:
+        stored_config: content of config.json.
+        source: the run or its config.json, for error messages.
+        trusted: recipes that the user allows to run.
+    """
     name = get_field(stored_config, "recipe", str, source)
     method = find_user_recipe(stored_config, source, trusted) if recipes.is_user_recipe(name) else recipes.load_method(name)
     return build_dataclass(
@@ -138,15 +183,21 @@ def read_recipe(stored_config: dict[str, Any], source: os.PathLike | str, truste
 
 
 def read_train_config(stored_config: dict[str, Any], source: os.PathLike | str) -> TrainConfig:
+    """Build the training settings from the content of config.json."""
     return build_dataclass(TrainConfig, get_field(stored_config, "train_config", dict, source), "setting of TrainConfig")
 
 
 def read_runtime_config(stored_config: dict[str, Any], source: os.PathLike | str) -> RuntimeConfig:
+    """Build the runtime settings from the content of config.json."""
     return build_dataclass(RuntimeConfig, get_field(stored_config, "runtime_config", dict, source), "setting of RuntimeConfig")
 
 
 def get_field(stored_config: dict[str, Any], name: str, expected_type: type, source: os.PathLike | str) -> Any:
-    """A field of a config; "train_config.steps" is the field `steps` of its field `train_config`."""
+    """Return a field of a config. "train_config.steps" is `steps` in `train_config`.
+
+    Raises:
+        UsageError: if the field is missing or has another type.
+    """
     found: Any = stored_config
     for part in name.split("."):
         found = found.get(part) if isinstance(found, dict) else None
@@ -162,7 +213,16 @@ def _lacking(name: str, source: os.PathLike | str) -> UsageError:
 
 
 def build_dataclass(dataclass_type: type, values: dict[str, Any], description: str) -> Any:
-    """A dataclass from plain values; an unknown name is an error that says which are known."""
+    """Build a dataclass from plain values.
+
+    Args:
+        dataclass_type: the dataclass.
+        values: values by field name. Lists become tuples.
+        description: noun for a field in the error message.
+
+    Raises:
+        UsageError: if a name is unknown. The message lists the known names.
+    """
     known = [f.name for f in dataclasses.fields(dataclass_type)]
     for name in values:
         if name not in known:

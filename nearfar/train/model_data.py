@@ -1,4 +1,4 @@
-"""Data of a trained model: its own splits, and views of samples drawn as in training."""
+"""Data of a trained model: its own splits, and views drawn as in training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,23 @@ from nearfar.train.run_folder import RunFolder
 ViewPair = tuple[Tensor, Tensor]
 """Two views of the same samples, row by row."""
 MAX_PAIRS = 24
-"""How many positive pairs a report shows."""
+"""Maximum number of positive pairs in a report."""
 
 
 def load_model_splits(model: Model, data: Any = None, progress: ProgressCallback | None = None) -> Splits:
-    """The run's own data, divided as in training; or other data, brought to the run's size.
+    """Load the run's own data or other data, at the run's size.
 
-    Data of another name may be the run's own too, with labels now say: a split drawn anew would depend on the labels, and test on
-    what was trained on.
+    The run's own data are split as in training. Data under another name may be the run's own data, too, for
+    example with labels added. A new split would depend on the labels and would test on samples from the
+    training. The run's split is therefore used for such data.
+
+    Args:
+        model: trained model.
+        data: other data. None means the run's own data.
+        progress: function called with the number of samples read and in total.
+
+    Raises:
+        UsageError: if the run's data have changed since the training, or cannot be opened again.
     """
     config = model.config
     source = get_training_data_source(config, model.run_folder) if data is None else data
@@ -44,7 +53,11 @@ def load_model_splits(model: Model, data: Any = None, progress: ProgressCallback
 
 
 def get_training_data_source(config: TrainConfig, folder: RunFolder | None) -> str:
-    """What the run was trained on, if it can be opened again."""
+    """Return the path or name of the run's training data.
+
+    Raises:
+        UsageError: if the run was trained on an array.
+    """
     if not config.data:
         raise UsageError(f"{_called(folder)} was trained on an array: hand the data in again (data=…, or --data)")
     return config.data
@@ -55,19 +68,26 @@ def _called(folder: RunFolder | None) -> str:
 
 
 def draw_test_views(model: Model, data: Any, count: int) -> ViewPair | None:
-    """Two views of samples from all over the data, which may be sorted by class, drawn as in training but with random numbers of
-    their own; None if the recipe has no two."""
+    """Draw two views of `count` samples with separate random numbers.
+
+    The samples come from all parts of the data, which may be sorted by class. Views are drawn as in training.
+    Returns None if the recipe does not draw two views.
+    """
     rng_key = RandomKey(model.config.seed)("evaluate", "views")
     try:
         things = model.recipe.similarity(model.net).count(data)
-    except UsageError:  # these data lack what is learned from, labels say; views need none
+    except UsageError:  # the data lack labels or the like, which views do not need
         things = len(data)
     ids = np.sort(rng_key("rows").permutation(things)[:count])
     return _two_views(model, data, Rows(ids, ids, ids), rng_key)
 
 
 def draw_first_pairs(model: Model, data: Any) -> ViewPair | None:
-    """The first positive pairs of the training's first step, as the model saw them: the same rows, keys and views."""
+    """Return the first positive pairs of the first training step.
+
+    Rows, random keys and views are the same as in training. Returns None if the recipe does not draw two
+    views.
+    """
     rng_key = RandomKey(model.config.seed)
     count = model.recipe.similarity(model.net).count(data)
     rows = Plan(count, model.config.batch_size or 1, rng_key).get_rows(0)[:MAX_PAIRS]

@@ -1,5 +1,7 @@
-"""Optimizers: SGD, AdamW, LARS and row-wise Adagrad, with weights decayed and, unless told otherwise, everything one-dimensional left
-alone."""
+"""Optimizers: SGD, AdamW, LARS and row-wise Adagrad.
+
+Weights decay. Parameters with one dimension do not, unless the settings say so.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from nearfar.train.row_adagrad import RowAdagrad, densify
 
 
 class LARS(Optimizer):
-    r"""Layer-wise adaptive rate scaling (You, Gitman & Ginsburg 2017), as SimCLR and BYOL use it.
+    r"""Layer-wise adaptive rate scaling (You, Gitman & Ginsburg 2017), as in SimCLR and BYOL.
 
-    \(v \leftarrow \mu v + \eta\, r\, (g + \lambda w)\), \(w \leftarrow w - v\), with the trust ratio
-    \(r = \kappa \lVert w \rVert / \lVert g + \lambda w \rVert\) where both norms are positive, else 1.
-    Groups with `adapt=False` (biases, norms) take plain momentum steps.
+    \(v \leftarrow \mu v + \eta\, r\, (g + \lambda w)\), \(w \leftarrow w - v\), with the trust ratio \(r =
+    \kappa \lVert w \rVert / \lVert g + \lambda w \rVert\) where both norms are positive, else 1. Groups with
+    `adapt=False` (biases, norms) take plain momentum steps.
     """
 
     def __init__(self, params: Iterable, lr: float, momentum: float = 0.9, weight_decay: float = 0.0, trust_coefficient: float = 1e-3):
@@ -27,6 +29,7 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update all parameters that have a gradient."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -44,12 +47,26 @@ class LARS(Optimizer):
 
 
 def select_parameters(net: Net, prefixes: tuple[str, ...]) -> list[tuple[str, nn.Parameter]]:
-    """The trainable parameters whose names begin with one of the prefixes, each once, in order."""
+    """Return the trainable parameters whose names begin with one of the prefixes.
+
+    Each parameter occurs once, in the order of the net.
+    """
     return [(name, p) for name, p in net.named_parameters() if p.requires_grad and name.startswith(prefixes)]
 
 
 def make_optimizer(net: Net, prefixes: tuple[str, ...], config: TrainConfig) -> Optimizer:
-    """The run's optimizer over a recipe's parameters; sparse gradients of tables reach it as it can take them."""
+    """Build the run's optimizer for the parameters of a recipe.
+
+    Row-wise Adagrad receives the sparse gradients of tables. For all other optimizers they are made dense.
+
+    Args:
+        net: net of the recipe.
+        prefixes: beginnings of the names of the parameters to train.
+        config: settings of the training.
+
+    Raises:
+        UsageError: if gradient clipping is combined with Adagrad.
+    """
     if config.optimizer == "adagrad":
         if config.grad_clip:
             raise UsageError("--grad-clip has no meaning with --optimizer adagrad, whose steps do not depend on the gradient's scale")
@@ -60,7 +77,10 @@ def make_optimizer(net: Net, prefixes: tuple[str, ...], config: TrainConfig) -> 
 
 
 def _dense_optimizer(net: Net, prefixes: tuple[str, ...], config: TrainConfig) -> Optimizer:
-    """Two groups of parameters: matrices decay, vectors and scalars only where all do."""
+    """Build an optimizer with two groups of parameters.
+
+    Matrices decay. Vectors and scalars decay only if `decay_params` is "all".
+    """
     params = [p for _, p in select_parameters(net, prefixes)]
     matrices = [p for p in params if p.ndim > 1]
     vectors = [p for p in params if p.ndim <= 1]
@@ -83,9 +103,10 @@ def _dense_optimizer(net: Net, prefixes: tuple[str, ...], config: TrainConfig) -
 
 
 def initialize_momentum(optimizer: Optimizer) -> None:
-    """Give every parameter a momentum of zero.
+    """Set the momentum of every parameter to zero.
 
-    Torch's fused SGD fails if some parameters of a step have a momentum and others have none, as after a first gradient in a later step.
+    Torch's fused SGD fails if some parameters of a step have a momentum and others have none. This happens if
+    a parameter receives its first gradient in a later step.
     """
     for group in optimizer.param_groups:
         for p in group["params"]:
@@ -93,7 +114,13 @@ def initialize_momentum(optimizer: Optimizer) -> None:
 
 
 def reset_optimizer_state(optimizer: Optimizer, net: Net, prefixes: tuple[str, ...]) -> None:
-    """Set the optimizer's state of parameters that a refresh has re-initialized to zero, as at the start."""
+    """Set the optimizer's state to zero for parameters that a refresh has re-initialized.
+
+    Args:
+        optimizer: the optimizer.
+        net: the net.
+        prefixes: beginnings of the names of these parameters.
+    """
     for _, p in select_parameters(net, prefixes) if prefixes else ():
         for value in optimizer.state.get(p, {}).values():
             value.zero_()

@@ -1,4 +1,8 @@
-"""From torchrun's environment to one group of ranks: joining it, this rank's device, agreement at the start, who speaks at the end."""
+"""Process group of ranks that torchrun started.
+
+This module joins the group, selects the device of this rank, compares the ranks at the start and decides
+which rank reports an error.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +23,26 @@ from nearfar.core.ranks import gather_from_ranks, get_message_device, get_world_
 
 TORCHRUN_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 RANK_TIMEOUT = timedelta(days=7)
-"""How long ranks wait for one another. Rank 0 evaluates and saves while the others wait, for as long as that takes; a rank that
-dies is noticed at once, by its closed connections and by torchrun."""
+"""Maximum time that ranks wait for one another. Rank 0 evaluates and saves while the others wait, which
+may take long. A rank that ends is noticed at once, by its closed connections and by torchrun."""
 _met: list[Store] = []
-"""Where the ranks of this process's groups found each other, one entry for each group it joined."""
+"""Stores through which the ranks found each other, one for each group that this process joined."""
 
 
 class LostRankError(NearfarError):
-    """Another rank does not answer any more."""
+    """Error raised if another rank has ended or cannot be reached."""
 
 
 @contextlib.contextmanager
 def join_process_group() -> Iterator[None]:
-    """Within the block the processes that torchrun started are one group: gloo between CPUs, nccl between GPUs.
+    """Join the processes that torchrun started into one group within the block.
 
-    Nothing happens where there is one process only, or a group already.
+    The backend is gloo between CPUs and nccl between GPUs. Nothing happens if there is only one process, or
+    if the group exists already.
+
+    Raises:
+        NearfarError: if a rank cannot be reached.
+        UsageError: if the environment variables of torchrun are incomplete or invalid.
     """
     if dist.is_initialized() or _asked_world() == 1:
         with translate_rank_errors():
@@ -42,12 +51,16 @@ def join_process_group() -> Iterator[None]:
     _join()
     with translate_rank_errors():
         yield
-        is_set_on_any_rank(False)  # all meet: rank 0 may still be evaluating
-    dist.destroy_process_group()  # not after an error: it would wait for ranks that are gone
+        is_set_on_any_rank(False)  # wait for all ranks: rank 0 may still be evaluating
+    dist.destroy_process_group()  # not after an error: it would wait for lost ranks
 
 
 def _asked_world() -> int:
-    """How many ranks the environment speaks of; a clear error where it speaks of some but does not say all."""
+    """Return the number of ranks in the environment.
+
+    Raises:
+        UsageError: if the environment variables are incomplete or invalid.
+    """
     if not {"RANK", "WORLD_SIZE"} & os.environ.keys():
         return 1
     missing = [name for name in TORCHRUN_VARIABLES if name not in os.environ]
@@ -77,7 +90,7 @@ def _join() -> None:
 
 @contextlib.contextmanager
 def translate_rank_errors() -> Iterator[None]:
-    """What a library says when a connection breaks, in words a user can act on."""
+    """Raise `LostRankError` in place of library errors about a broken connection."""
     try:
         yield
     except RuntimeError as e:
@@ -87,12 +100,16 @@ def translate_rank_errors() -> Iterator[None]:
 
 
 def _first_words(e: Exception) -> str:
-    """What happened, without the place in the library's source and without its advice."""
+    """Return the first sentence of an error, without source locations and advice."""
     return re.sub(r"^\[\S+:\d+\] ", "", str(e).strip()).split("\n")[0].split(". ")[0]
 
 
 def select_rank_device(device: torch.device) -> torch.device:
-    """The CPU for every rank, or one GPU for each rank of a machine."""
+    """Return the device of this rank: the CPU, or a separate GPU.
+
+    Raises:
+        UsageError: if the device is a single GPU, or if the machine has fewer GPUs than ranks.
+    """
     if device.type == "cpu":
         return device
     if device.index is not None:
@@ -107,7 +124,15 @@ def select_rank_device(device: torch.device) -> torch.device:
 
 
 def check_ranks_agree(net: Net, **parts: str) -> None:
-    """An error that names the ranks whose net, or whose further parts, are not those of the others. Every rank calls it."""
+    """Check that the net and other parts are equal on all ranks. Every rank calls it.
+
+    Args:
+        net: net of this rank.
+        parts: texts to compare, by name.
+
+    Raises:
+        NearfarError: if ranks differ. The message names the ranks and the part.
+    """
     if get_world_size() == 1:
         return
     digests = [hashlib.sha256(text.encode()).digest() for text in parts.values()] + [hash_weights(net)]
@@ -125,7 +150,7 @@ def check_ranks_agree(net: Net, **parts: str) -> None:
 
 
 def hash_weights(net: Net) -> bytes:
-    """A hash of every byte of the net's state."""
+    """Return the SHA-256 of the net's state."""
     digest = hashlib.sha256()
     for name, t in net.state_dict().items():
         digest.update(f"{name} {t.dtype} {tuple(t.shape)}".encode())
@@ -134,18 +159,23 @@ def hash_weights(net: Net) -> bytes:
 
 
 def is_secondary_rank() -> bool:
-    """Whether this process is one of several ranks and not the first: it writes and shows nothing."""
+    """Return True if this process is not the first of several ranks.
+
+    Such a rank writes and shows nothing.
+    """
     return os.environ.get("WORLD_SIZE", "1") != "1" and os.environ.get("RANK", "0") != "0"
 
 
 def is_reporting_rank() -> bool:
-    """Whether this process says why it ends: of several ranks the first that fails, since what the others meet follows from it.
+    """Return True if this process reports the reason of its end.
 
-    Before ranks know each other, their mistakes are the same: the first of each machine speaks.
+    Of several ranks, the first one that fails reports, because the errors of the others follow from its
+    error. Before the ranks are connected they all make the same error, and the first rank of each machine
+    reports.
     """
     if not _met:
         return not dist.is_torchelastic_launched() or os.environ.get("LOCAL_RANK", "0") == "0"
     try:
         return _met[-1].add("failed", 1) == 1
-    except dist.DistError:  # whoever kept the count is gone
+    except dist.DistError:  # the rank that kept the count is gone
         return True

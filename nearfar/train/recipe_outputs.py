@@ -1,4 +1,8 @@
-"""What a recipe gives back, looked at where it comes back: a mistake is named by its method, not by the line that stumbles over it."""
+"""Checks of a recipe's outputs.
+
+They run where the outputs come back. An error therefore names the method that is wrong, and not the line that
+fails later.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,13 @@ from nearfar.core import Embeddings, NearfarError, Recipe
 
 
 def check_embedded(recipe: Recipe, output: Any) -> Embeddings:
-    """`embed` gives tensors by name, each with a first axis: what is cut, gathered and put together again are rows."""
+    """Check that `embed` returned tensors by name, each with a first axis.
+
+    The first axis holds the rows, which are split, gathered and joined again.
+
+    Raises:
+        NearfarError: if the output is anything else.
+    """
     name = f"{type(recipe).__name__}.embed"
     if not isinstance(output, dict) or not output:
         raise NearfarError(f'{name} must return tensors by name, such as {{"z0": …, "z1": …}}; it returned {_words(output)}')
@@ -21,7 +31,13 @@ def check_embedded(recipe: Recipe, output: Any) -> Embeddings:
 
 
 def check_objective(recipe: Recipe, output: Any) -> dict[str, Tensor]:
-    """`objective` gives the loss, one number, alone or with what else is logged."""
+    """Check that `objective` returned a loss, and return all logged values by name.
+
+    The loss is a tensor with one number, alone or in a dict with other logged values.
+
+    Raises:
+        NearfarError: if the loss is missing, or if a value has more than one number.
+    """
     name = f"{type(recipe).__name__}.objective"
     log = output if isinstance(output, dict) else {"loss": output}
     if "loss" not in log:
@@ -35,7 +51,10 @@ def check_objective(recipe: Recipe, output: Any) -> dict[str, Tensor]:
 
 
 def check_loss_depends(recipe: Recipe, loss: Tensor) -> None:
-    """A loss that no parameter changes trains nothing."""
+    """Raise `NearfarError` if the loss depends on no parameter.
+
+    Such a loss trains nothing.
+    """
     if not loss.requires_grad:
         raise NearfarError(
             f"the loss of {type(recipe).__name__} depends on no parameter that it trains: is what it is made of detached, or made "

@@ -1,4 +1,4 @@
-"""Row-wise Adagrad: for tables of which a step touches a few rows."""
+"""Row-wise Adagrad, for tables of which each step changes a few rows."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from nearfar.losses.word2vec import sum_listed_rows
 
 
 class RowAdagrad(Optimizer):
-    r"""Adagrad with one accumulator a row: \(a_i \leftarrow a_i + \tfrac1d \lVert g_i \rVert^2\),
-    \(w_i \leftarrow w_i - \eta\, g_i / \sqrt{a_i}\).
+    r"""Adagrad with one accumulator for each row.
 
-    Sparse gradients cost what their rows cost, and rows that a step does not touch stay as they are, so that weight decay would
-    mean something else for rare rows than for frequent ones: there is none. A frequent word, whose gradients of a batch add up, is
-    moved by small steps and a rare one by large ones; the scale of the loss does not matter.
+    \(a_i \leftarrow a_i + \tfrac1d \lVert g_i \rVert^2\), \(w_i \leftarrow w_i - \eta\, g_i / \sqrt{a_i}\).
 
-    Reference: Duchi, Hazan & Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic Optimization", JMLR 2011.
+    The cost of a step with sparse gradients grows with the number of their rows. Rows without a gradient stay
+    as they are. Weight decay would therefore act differently on rare and on frequent rows, so there is none.
+    A frequent word, whose gradients in a batch add up, is moved by small steps and a rare word by large
+    steps. The scale of the loss does not matter.
+
+    Reference: Duchi, Hazan & Singer, "Adaptive Subgradient Methods for Online Learning and Stochastic
+    Optimization", JMLR 2011.
     """
 
     def __init__(self, params: Iterable, lr: float, eps: float = 1e-10):
@@ -29,6 +32,7 @@ class RowAdagrad(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Update all rows that have a gradient."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
@@ -49,10 +53,19 @@ class RowAdagrad(Optimizer):
 
 
 def get_touched_rows(grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that have a gradient, each once, and their gradients as `(rows, width)`. Costs what they cost, however long the table."""
+    """Return the rows that have a gradient, each once, and their gradients.
+
+    The cost depends on the number of these rows, not on the length of the table.
+
+    Args:
+        grad: sparse or dense gradient of a table.
+
+    Returns:
+        The row numbers (rows,) and their gradients (rows, width).
+    """
     if grad.is_sparse:
         ids, values = grad._indices()[0], grad._values()
-        if (ids[1:] > ids[:-1]).all():  # each row once already
+        if (ids[1:] > ids[:-1]).all():  # each row occurs once
             return ids, values
         ids, order = ids.sort(stable=True)
         rows, counts = ids.unique_consecutive(return_counts=True)
@@ -62,7 +75,7 @@ def get_touched_rows(grad: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def densify(params: Iterable[Tensor]) -> None:
-    """For who knows only dense gradients."""
+    """Convert sparse gradients to dense ones, for code that takes only dense gradients."""
     for p in params:
         if p.grad is not None and p.grad.is_sparse:
             p.grad = p.grad.to_dense()

@@ -1,4 +1,4 @@
-"""What surrounds a training: signals, the log file, deterministic algorithms, and the hooks that every run has."""
+"""Runner of a training: signals, log file, deterministic algorithms, and the hooks of every run."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def run_training(
     folder: RunFolder | None,
     stored_config: dict[str, Any],
 ) -> None:
-    """Train a session to its end, with a log file, checkpoints and an orderly stop on signals.
+    """Train a session to its end, with log file, checkpoints and a clean stop on signals.
 
     Args:
         session: the training.
-        hooks: the user's hooks; they come first.
-        watchers: hooks that measure while the model trains.
-        folder: where the run is written; None writes nothing.
-        config: the content of config.json, kept with every checkpoint.
+        hooks: the user's hooks. They come first.
+        measuring_hooks: hooks that measure while the model trains.
+        folder: folder of the run. None writes nothing.
+        stored_config: content of config.json, saved with every checkpoint.
     """
     row = list_hooks(session, hooks, measuring_hooks, folder, stored_config) if get_rank() == 0 else []
     row = [SynchronizedStopHook(), *row] if get_world_size() > 1 else row
@@ -67,7 +67,10 @@ def list_hooks(
     folder: RunFolder | None,
     stored_config: dict[str, Any],
 ) -> list[Hook]:
-    """Return the user's hooks and those that every run has. Checkpoints come last: they store what the others recorded."""
+    """Return the user's hooks and the hooks of every run.
+
+    The checkpoint hook comes last, because it saves the state that the other hooks recorded.
+    """
     row: list[Hook] = [*hooks, MetricsHook(), *measuring_hooks]
     if folder is not None:
         session.metric_recorders.append(folder.write_metrics)
@@ -77,11 +80,12 @@ def list_hooks(
 
 
 def _warn_of_settings(session: TrainingSession) -> None:
-    """Warn of settings that change the result in ways that users may not expect."""
+    """Warn of settings that change the result in unexpected ways."""
     if session.runtime.chunk_size and any(isinstance(m, _BatchNorm) for m in session.net.modules()):
         logger.warning(
-            "--chunk-size with batch normalisation: each chunk is normalised by itself, so that gradients are not those of the whole batch. "
-            "--encoder %s-gn and, where the recipe has it, --norm layer are exact", session.config.encoder.removesuffix("-gn"),
+            "--chunk-size with batch normalization: each chunk is normalized by itself, so that gradients are not those "
+            "of the whole batch. --encoder %s-gn and, where the recipe has it, --norm layer are exact",
+            session.config.encoder.removesuffix("-gn"),
         )  # fmt: skip
     if session.recipe.inherits and not session.config.init_from:
         parts = " and ".join(part.split(".")[0] for part in session.recipe.inherits)
@@ -90,7 +94,10 @@ def _warn_of_settings(session: TrainingSession) -> None:
 
 @contextlib.contextmanager
 def deterministic_algorithms(wanted: bool) -> Iterator[None]:
-    """Only deterministic algorithms within the block; afterwards as before."""
+    """Use only deterministic algorithms within the block.
+
+    The previous setting is restored afterwards.
+    """
     before = torch.are_deterministic_algorithms_enabled()
     if wanted:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -103,7 +110,10 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def log_to_file(folder: RunFolder | None) -> Iterator[None]:
-    """What is said during a run is also written to its log.txt."""
+    """Write the log messages of a run to its log.txt as well.
+
+    An error that ends the run is logged, too.
+    """
     if folder is None:
         yield
         return
@@ -122,7 +132,11 @@ def log_to_file(folder: RunFolder | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stop_on_signals(session: TrainingSession) -> Iterator[None]:
-    """The first interrupt lets the step end and saves; a second one stops at once. Only the main thread may listen."""
+    """Stop the training on SIGINT or SIGTERM.
+
+    After the first signal the current step ends and a checkpoint is saved. A second signal stops at once.
+    Signals are handled in the main thread only.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -137,7 +151,7 @@ def stop_on_signals(session: TrainingSession) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if get_world_size() > 1:  # this rank ends, and torchrun's SIGTERM must not cut off its last words
+        if get_world_size() > 1:  # torchrun's SIGTERM must not cut off this rank's error message
             before = {}
         raise
     finally:

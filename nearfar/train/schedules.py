@@ -1,4 +1,7 @@
-"""The learning rate as a function of progress: pure, so a resumed run needs no scheduler state."""
+"""Learning rate schedules.
+
+The learning rate is a function of progress only, so a resumed run needs no scheduler state.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,20 @@ import math
 
 
 def compute_learning_rate(progress: float, peak_lr: float, schedule: str, warmup_ratio: float) -> float:
-    r"""Rises linearly to `peak` over the share `warmup`, then stays ("constant") or follows half a cosine to zero.
+    r"""Compute the learning rate at a progress between 0 and 1.
 
-    With \(p\) the progress at the *middle* of the step (so that neither the first nor the last step is lost to a rate of
-    zero) and \(w\) the warm-up share: \(\eta = \eta_{\max}\, p / w\) for \(p < w\), then
-    \(\eta_{\max}\, \tfrac12 (1 + \cos \pi \tfrac{p - w}{1 - w})\).
+    \[ \eta = \eta_{\max}\, p / w \;\text{ for } p < w, \qquad
+       \eta = \eta_{\max}\, \tfrac12 (1 + \cos \pi \tfrac{p - w}{1 - w}) \;\text{ else} \]
+
+    Here \(p\) is the progress at the *middle* of the step and \(w\) the warm-up ratio. With the middle of the
+    step, neither the first nor the last step has a rate of zero.
+
+    Args:
+        progress: progress at the middle of the step.
+        peak_lr: learning rate after the warm-up.
+        schedule: "constant" keeps the rate after the warm-up. Any other value lowers it to zero along half a
+            cosine.
+        warmup_ratio: share of the training in which the rate rises linearly.
     """
     if progress < warmup_ratio:
         return peak_lr * progress / warmup_ratio

@@ -1,4 +1,4 @@
-"""Everything a training needs, put together once: data, net, optimizers, plan."""
+"""Training session: data, net, optimizers and plan of one training."""
 
 from __future__ import annotations
 
@@ -27,10 +27,20 @@ from nearfar.train.sync_batch_norm import synchronize_batch_norm
 def build_net(
     recipe: Recipe, config: TrainConfig, sizes: Sizes, init_tensors: Mapping[str, Tensor] | None = None, load_weights: bool = True
 ) -> Net:
-    """The net of a run before its first step: a pure function of recipe, run and sizes, and of a donor's encoders if one is given.
+    """Build the net of a run before its first step.
 
-    `donor`: the state of the net to begin from, by name, as a checkpoint holds it.
-    `weights=False`: all of them will be replaced, so that those of a pre-trained encoder need not be read.
+    The result depends only on the arguments.
+
+    Args:
+        recipe: recipe of the run.
+        config: settings of the training.
+        sizes: sizes of the data.
+        init_tensors: state of the net to begin from, by name, as in a checkpoint. Its encoders are copied.
+        load_weights: False if the caller replaces all weights. Those of a pre-trained encoder are then not
+            read.
+
+    Raises:
+        UsageError: if an encoder is unknown, or if `init_tensors` do not fit.
     """
     with RandomKey(config.seed)("init").fork_torch_rng():
         encoders = {name: make_encoder(*_tower(recipe, config, sizes, name), load_weights) for name in get_encoder_names(recipe)}
@@ -47,12 +57,12 @@ def build_net(
 
 
 def get_encoder_names(recipe: Recipe) -> list[str]:
-    """The encoders that a recipe builds its net of."""
+    """Return the names of the encoders that a recipe's `build` takes."""
     return [name for name in inspect.signature(recipe.build).parameters if name != "sizes"]
 
 
 def _tower(recipe: Recipe, config: TrainConfig, sizes: Sizes, name: str) -> tuple[str, Sizes]:
-    """Which encoder is wanted, and what it is built from."""
+    """Return the name of an encoder and the sizes that it is built from."""
     part = recipe.towers.get(name)
     return (config.encoder, sizes) if part is None else (getattr(recipe, name), sizes[part])
 
@@ -73,7 +83,12 @@ def _take(encoder: torch.nn.Module, init_tensors: Mapping[str, Tensor], name: st
 
 
 def resolve_train_config(recipe: Recipe, config: TrainConfig, net: Net, data: Any) -> TrainConfig:
-    """The run with batch and length as numbers; refuses a batch larger than the data, or smaller than the ranks."""
+    """Replace unset batch size and number of steps by numbers.
+
+    Raises:
+        UsageError: if the data are too few, or if the batch size is smaller than 2 or the number of ranks, or
+            larger than the data.
+    """
     n = recipe.similarity(net).count(data)
     if n < 1:
         raise UsageError(f"{data.source} is too small for {type(recipe).__name__}: there is nothing to make a step of. Give more data")
@@ -96,18 +111,27 @@ def resolve_train_config(recipe: Recipe, config: TrainConfig, net: Net, data: An
 
 
 def check_chunk_size(net: Net, plan: Plan, chunk_size: int | None) -> None:
-    """Batch normalisation of vectors needs two rows at once: no chunk of any rank may have only one."""
+    """Raise `UsageError` if BatchNorm1d would see a chunk of one row.
+
+    Batch normalization of vectors needs two rows at once, in every chunk of every rank.
+    """
     if not chunk_size or not any(isinstance(m, torch.nn.BatchNorm1d) for m in net.modules()):
         return
     rows = plan.get_rows(0)
     if min(len(part) for r in range(get_world_size()) for part in rows.select_rank_share(r, get_world_size()).split(chunk_size)) < 2:
         raise UsageError(
-            f"--chunk-size {chunk_size} leaves a chunk of one row, and batch normalisation needs two: use another --chunk-size"
+            f"--chunk-size {chunk_size} leaves a chunk of one row, and batch normalization needs two: use another --chunk-size"
         )
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of that name; of several ranks each has its own."""
+    """Return the device of a name: auto, cpu, cuda or cuda:N.
+
+    Of several ranks, each gets its own GPU.
+
+    Raises:
+        UsageError: if the device is unknown, is not supported or does not exist.
+    """
     try:
         device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name)
     except RuntimeError as e:
@@ -119,12 +143,15 @@ def pick_device(name: str) -> torch.device:
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise UsageError(f"--device {name}: this machine has {torch.cuda.device_count()} CUDA devices")
     if device.type == "cuda" and device.index is not None:
-        torch.cuda.set_device(device)  # kernels and recorded steps run on the current device
+        torch.cuda.set_device(device)  # kernels and CUDA graphs run on the current device
     return device
 
 
 class TrainingSession:
-    """A training in progress. Hooks receive it; `net`, `optimizers` and `step` are all that changes."""
+    """State of a training in progress, which hooks receive.
+
+    Only `net`, `optimizers` and `step` change during the training.
+    """
 
     def __init__(
         self,
@@ -145,7 +172,8 @@ class TrainingSession:
         self.net = build_net(recipe, config, self.sizes, init_tensors).to(device)
         self.config = config = resolve_train_config(recipe, config, self.net, data)
         check_chunk_size(self.net, self.plan, runtime.chunk_size)
-        if get_world_size() > 1 and not runtime.chunk_size:  # chunks are normalised by themselves, on ranks as on one
+        # Chunks are normalized separately, on any number of ranks.
+        if get_world_size() > 1 and not runtime.chunk_size:
             synchronize_batch_norm(self.net, device)
         if device.type == "cuda":
             self.net = self.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -161,35 +189,47 @@ class TrainingSession:
         ]
         self.metric_recorders: list[Callable[[dict[str, Any]], None]] = []
         self.interrupted = False
-        """Set by a signal: the loop saves after the step it is in, and ends."""
+        """True after a signal. The loop then saves after the current step and ends."""
         self.signaled = False
-        """Set by a signal to this process: of several ranks all are interrupted after the same step, when all know of it."""
+        """True after a signal to this process. Of several ranks, all are interrupted after the same
+        step, as soon as all know of the signal."""
 
     @property
     def steps(self) -> int:
+        """Return the number of steps of the training."""
         assert self.config.steps is not None
         return self.config.steps
 
     @property
     def plan(self) -> Plan:
+        """Return the plan of the rows of each step."""
         assert self.config.batch_size is not None
         return Plan(self.similarity().count(self.data), self.config.batch_size, self.rng_key)
 
     def similarity(self) -> Similarity:
+        """Build the similarity of the recipe."""
         return self.recipe.similarity(self.net)
 
     def record_metrics(self, values: dict[str, Any]) -> None:
-        """Hand metrics of the current step to whoever keeps them: the run folder, TensorBoard, a list."""
+        """Pass metrics of the current step to all recorders.
+
+        Recorders are the run folder, TensorBoard or a list.
+        """
         for recorder in self.metric_recorders:
             recorder({"step": self.step, **values})
 
     def encode_all(self, tower: str = "encoder") -> Tensor:
+        """Encode all training samples with a part of the net."""
         return encode_all(self.recipe, self.net, self.data, self.device, tower=tower)
 
     def refresh(self, epoch: int) -> None:
-        """Before an epoch: let the recipe cluster, mine or fit, and forget what it re-initialised."""
+        """Refresh the recipe before an epoch.
+
+        The recipe clusters, mines or fits. The optimizers' state of parameters that it re-initialized is set
+        to zero.
+        """
         with torch.no_grad():
             anew = self.recipe.refresh(self.net, self.data, self.encode_all, self.rng_key("refresh", epoch), epoch)
         for optimizer in self.optimizers:
             reset_optimizer_state(optimizer, self.net, anew)
-        broadcast_from_first_rank(self.net.state_dict().values())  # a GPU need not add in the same order everywhere
+        broadcast_from_first_rank(self.net.state_dict().values())  # GPUs may add in different orders

@@ -1,9 +1,12 @@
-"""One step with the cut: the gradient of the objective of the global batch, whole, chunked or over ranks.
+"""Gradient of one training step: computed at once, in chunks or over ranks.
+
+The objective is that of the global batch.
 
     views -> embed -| detach, gather: z |-> objective -> dL/dz -> backward through embed, chunk by chunk
 
-Because `embed` works row by row and `objective` sees all rows, the two halves meet in one dictionary of tensors. Its
-gradient is all that the backward pass through `embed` needs; how it was computed does not matter.
+`embed` works row by row, and `objective` sees all rows. One dictionary of tensors, z, connects the two parts.
+The gradient of z is all that the backward pass through `embed` needs. It does not matter how that gradient
+was computed.
 """
 
 from __future__ import annotations
@@ -25,13 +28,15 @@ from nearfar.train.optimizers import select_parameters
 
 
 class GradStep:
-    """`GradStep(recipe, net, key)(similarity, raws, parts, step)` leaves in `p.grad` of the recipe's parameters the
-    exact gradient of its objective on the global batch.
+    """Function that computes the exact gradient of a recipe's objective on the global batch.
 
-    `parts` are this rank's rows, one entry a chunk, and `raws` what was read for each. With one chunk the graph of
-    `embed` is kept; with several it is made again in the backward pass, so that the activations of one chunk are
-    alive at a time. Exact for encoders without batch statistics: BatchNorm normalises over the rows it sees at once
-    (`nearfar.train.sync_batch_norm`: over those of all ranks).
+    `GradStep(recipe, net, rng_key)(similarity, raws, row_chunks, step)` leaves the gradient in `p.grad` of
+    the recipe's parameters.
+
+    With one chunk, the autograd graph of `embed` is kept. With several chunks it is built again in the
+    backward pass, so that only the activations of one chunk are in memory at a time. The gradient is exact
+    for encoders without batch statistics. BatchNorm normalizes over the rows that it sees at once (with
+    `nearfar.train.sync_batch_norm`, over those of all ranks).
     """
 
     def __init__(self, recipe: Recipe, net: Net, rng_key: RandomKey, autocast_dtype: torch.dtype | None = None, cuda_graph: bool = False):
@@ -45,7 +50,17 @@ class GradStep:
     def __call__(
         self, similarity: Similarity, raws: Sequence[RawBatch], row_chunks: Sequence[Rows], step: int
     ) -> tuple[dict[str, Tensor], Embeddings]:
-        """Returns what the objective logs, and z: the detached tensors of the global batch."""
+        """Compute the gradient of one step.
+
+        Args:
+            similarity: similarity of the recipe.
+            raws: raw samples of each chunk.
+            row_chunks: this rank's rows, one entry for each chunk.
+            step: number of the step.
+
+        Returns:
+            The values that the objective logs, and z: the detached tensors of the global batch.
+        """
         if not self.recipe.rowwise and (len(row_chunks) > 1 or get_world_size() > 1):
             raise NearfarError(f"{type(self.recipe).__name__} embeds all rows at once: it runs on one rank and without --chunk-size")
         chunks = list(zip(raws, row_chunks, strict=True))
@@ -64,7 +79,10 @@ class GradStep:
         return recorder(similarity, raw, rows)
 
     def _seed_torch(self, step: int, chunk: int) -> None:
-        """What torch draws by itself in views and in a pass through `embed` (dropout) depends on the step, the chunk and the rank alone."""
+        """Seed torch's generators from the step, the chunk and the rank.
+
+        The random numbers that torch draws in views and in `embed` (dropout) then depend on nothing else.
+        """
         self.rng_key("dropout", step, chunk, get_rank()).seed_torch()
 
     def _to_record(self, similarity: Similarity, raw: RawBatch, rows: Rows) -> tuple[dict[str, Tensor], Embeddings]:
@@ -72,7 +90,10 @@ class GradStep:
         return {k: v.detach() for k, v in log.items()}, {k: v.detach() for k, v in z.items()}
 
     def _whole(self, similarity: Similarity, raw: RawBatch, rows: Rows, step: int | None) -> tuple[dict[str, Tensor], Embeddings]:
-        """One chunk on one rank: the graph need not be cut, and one backward pass goes all the way."""
+        """Compute the gradient of one chunk on one rank.
+
+        The graph is not cut, and one backward pass goes from the loss to the parameters.
+        """
         part = self._embed(similarity, raw, rows, step, 0, grad=True)
         z = {k: _single(v) for k, v in part.items()}
         return self._objective(z, step), z
@@ -94,7 +115,10 @@ class GradStep:
         return log, z
 
     def _objective(self, z: Embeddings, step: int | None) -> dict[str, Tensor]:
-        """Compute the recipe's objective of the global batch and its gradient; ranks share the rows of its tables."""
+        """Compute the recipe's objective on the global batch, and its gradient.
+
+        Ranks share the rows of its tables.
+        """
         with shared_over_ranks():
             log = recipe_outputs.check_objective(self.recipe, self.recipe.objective(self.net, z, self._rng_key("objective", step)))
             recipe_outputs.check_loss_depends(self.recipe, log["loss"])
@@ -102,29 +126,42 @@ class GradStep:
         return log
 
     def _embed_first(self, similarity: Similarity, raw: RawBatch, rows: Rows, step: int, chunk: int, grad: bool) -> Embeddings:
-        """As `_embed`; of all chunks only the first writes BatchNorm's running statistics, so that they move once a step."""
+        """Embed a chunk as `_embed` does.
+
+        Only the first chunk updates BatchNorm's running statistics, so that they change once per step.
+        """
         with freeze_batch_norm_statistics(self.net) if chunk else contextlib.nullcontext():
             return self._embed(similarity, raw, rows, step, chunk, grad)
 
     def _embed(self, similarity: Similarity, raw: RawBatch, rows: Rows, step: int | None, chunk: int, grad: bool) -> Embeddings:
-        """A chunk's views, embedded. The same call gives the same values."""
+        """Embed the views of a chunk.
+
+        The same arguments always give the same values.
+        """
         if step is not None:
             self._seed_torch(step, chunk)
         with torch.no_grad():
             x = similarity.view(raw, rows, self.rng_key("view"))
         x["id"] = torch.as_tensor(rows.ids).to(self.device, non_blocking=True)
         x["slot"] = torch.as_tensor(rows.slots).to(self.device, non_blocking=True)
-        # An autocast region for every pass: its cache would hand weights cast without a graph to a pass that needs one.
+        # Each pass has its own autocast region: a shared cache could return weights without a graph.
         region = torch.autocast(self.device.type, self.autocast_dtype) if self.autocast_dtype else contextlib.nullcontext()
         with torch.set_grad_enabled(grad), region:
             return recipe_outputs.check_embedded(self.recipe, self.recipe.embed(self.net, x, self._rng_key("embed", step)))
 
     def _rng_key(self, name: str, step: int | None) -> RandomKey:
-        """Of a step that is recorded it is not known which one it will be."""
+        """Return the random key of a step.
+
+        The number of a step that is being recorded is unknown. Its key cannot be recorded.
+        """
         return UnrecordableKey(0) if step is None else self.rng_key(name, step)
 
     def _count_objective_once(self) -> None:
-        """Every rank holds the whole gradient of what stands after the cut; the sum over ranks takes that of rank 0."""
+        """Drop the gradient of the objective's parameters on all ranks but the first.
+
+        Every rank holds the whole gradient of the parameters behind the cut. The sum over ranks must count it
+        once.
+        """
         for p in self.params if get_rank() else ():
             p.grad = None
 
@@ -133,7 +170,10 @@ class GradStep:
         return GradientBuckets(self.params)
 
     def _summed_over_ranks(self) -> contextlib.AbstractContextManager:
-        """Around the last backward pass of a step: gradients leave for the other ranks while it goes on."""
+        """Sum gradients over the ranks during the last backward pass of a step.
+
+        Gradients are sent while the backward pass continues.
+        """
         return self._buckets.reduce_gradients() if get_world_size() > 1 else contextlib.nullcontext()
 
     def _backward_again(self, similarity: Similarity, chunks: list[tuple[RawBatch, Rows]], step: int, at_cut: Embeddings) -> None:
@@ -147,7 +187,10 @@ class GradStep:
 
 
 def _cut(local: list[Embeddings]) -> tuple[Embeddings, dict[str, slice]]:
-    """The global batch as leaves of a new graph, in fp32, and where this rank's rows lie in it."""
+    """Gather the global batch as fp32 leaf tensors of a new graph.
+
+    Returns them with the range of this rank's rows.
+    """
     z: Embeddings = {}
     own: dict[str, slice] = {}
     for name in local[0]:
@@ -158,7 +201,10 @@ def _cut(local: list[Embeddings]) -> tuple[Embeddings, dict[str, slice]]:
 
 
 def _single(x: Tensor) -> Tensor:
-    """What losses see is fp32 at least, whatever the encoder computed in."""
+    """Convert half precision to fp32.
+
+    Losses compute in fp32 at least, for any precision of the encoder.
+    """
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
@@ -170,7 +216,10 @@ def _backward(part: Embeddings, gradient: Embeddings) -> None:
 
 @contextlib.contextmanager
 def freeze_batch_norm_statistics(net: nn.Module) -> Iterator[None]:
-    """BatchNorm normalises as in training but leaves its running statistics alone: they are written once a step."""
+    """Freeze the running statistics of BatchNorm within the block.
+
+    It still normalizes as in training. The running statistics change only once per step.
+    """
     norms = [m for m in net.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
     for m in norms:
         m.track_running_stats = False
@@ -183,7 +232,10 @@ def freeze_batch_norm_statistics(net: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_gradient(params: list[nn.Parameter]) -> Iterator[None]:
-    """Within the block these parameters receive no gradient: they belong to another recipe's turn."""
+    """Turn off the gradients of these parameters within the block.
+
+    They belong to the phase of another recipe.
+    """
     for p in params:
         p.requires_grad_(False)
     try:

@@ -1,15 +1,16 @@
-r"""Batch normalisation over the rows of all ranks.
+r"""Batch normalization over the rows of all ranks.
 
 $$y = \gamma \hat x + \beta, \quad \hat x = (x - \mu) / \sqrt{\sigma^2 + \epsilon}, \qquad
 \mu = \tfrac{1}{N} \sum_r n_r \mu_r, \quad N \sigma^2 = \sum_r \big( M_r + n_r (\mu_r - \mu)^2 \big)$$
 
-with \(n_r\) values, mean \(\mu_r\) and sum of squared deviations \(M_r\) of a channel on rank r (Chan, Golub & LeVeque
-1979: no difference of large numbers). With g = dL/dy and sums over the values of all ranks,
+Rank r has \(n_r\) values of a channel with mean \(\mu_r\) and sum of squared deviations \(M_r\) (Chan, Golub
+& LeVeque 1979: no difference of large numbers). With g = dL/dy and sums over the values of all ranks,
 
 $$\frac{\partial L}{\partial x} = \frac{\gamma}{\sqrt{\sigma^2 + \epsilon}}
 \Big( g - \tfrac{1}{N} \sum g - \hat x \tfrac{1}{N} \sum g \hat x \Big)$$
 
-The gradients of \(\gamma\) and \(\beta\) are sums over a rank's own values: the step sums them over the ranks, like all others.
+The gradients of \(\gamma\) and \(\beta\) are sums over a rank's own values. The step sums them over the
+ranks, like all other gradients.
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ from nearfar.heads.split_batch_norm import BATCH_NORM_TYPES, BatchNormBase
 
 
 def synchronize_batch_norm(net: nn.Module, device: torch.device) -> None:
-    """Let every BatchNorm of the net normalise over all ranks: by torch's kernels on CUDA, the only place they exist, else by ours.
+    """Make every BatchNorm of the net normalize over all ranks.
 
-    One that normalises by groups goes on to do so: its groups are of a rank's own rows. Parameters, buffers and their names stay as
-    they are: a checkpoint knows nothing of ranks.
+    On CUDA it becomes torch's SyncBatchNorm, which exists only there. On other devices it becomes
+    `CPUSyncBatchNorm`. A split batch norm stays as it is: its groups are parts of a rank's own rows.
+    Parameters, buffers and their names stay as they are, so checkpoints do not depend on the number of ranks.
+
+    Args:
+        net: net to change in place.
+        device: device of the net.
     """
     for parent in list(net.modules()):
         for name, module in parent.named_children():
@@ -36,11 +42,15 @@ def synchronize_batch_norm(net: nn.Module, device: torch.device) -> None:
             if device.type == "cuda":
                 setattr(parent, name, nn.SyncBatchNorm.convert_sync_batchnorm(module))
             else:
-                module.__class__ = CPUSyncBatchNorm  # the object stays the one that parents and the net's hooks hold
+                # Keeps the object that parents and the net's hooks refer to.
+                module.__class__ = CPUSyncBatchNorm
 
 
 class CPUSyncBatchNorm(BatchNormBase):
-    """BatchNorm1d, 2d or 3d whose statistics in training are those of all ranks together. Ranks may hold different numbers of rows."""
+    """BatchNorm1d, 2d or 3d whose training statistics are those of all ranks together.
+
+    Ranks may hold different numbers of rows.
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training:
@@ -57,7 +67,7 @@ class _Normalise(torch.autograd.Function):
         single = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
         mean, variance, count = _moments_of_all(single)
         if count < 2:
-            raise ValueError(f"batch normalisation needs more than one value a channel in training, got shape {tuple(x.shape)}")
+            raise ValueError(f"batch normalization needs more than one value a channel in training, got shape {tuple(x.shape)}")
         inverse = (variance + eps).rsqrt()
         scale = inverse if weight is None else inverse * weight
         shift = -mean * scale if bias is None else bias - mean * scale
@@ -82,7 +92,10 @@ class _Normalise(torch.autograd.Function):
 
 
 def _moments_of_all(x: Tensor) -> tuple[Tensor, Tensor, int]:
-    """Mean and (biased) variance of each channel over all ranks, and the number of values they are taken over."""
+    """Return the mean and the (biased) variance of each channel over all ranks.
+
+    The third result is the number of values per channel.
+    """
     axes = _all_but_channels(x)
     n = x.numel() // x.shape[1]
     mean = x.sum(axes) / max(n, 1)
@@ -101,5 +114,5 @@ def _all_but_channels(x: Tensor) -> list[int]:
 
 
 def _wide(of_channels: Tensor, x: Tensor) -> Tensor:
-    """A number for each channel in a shape that broadcasts over x."""
+    """Reshape one number for each channel so that it broadcasts over x."""
     return of_channels.view(1, -1, *[1] * (x.dim() - 2))

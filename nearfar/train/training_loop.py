@@ -1,4 +1,4 @@
-"""The loop, once for all methods."""
+"""Training loop shared by all recipes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,37 @@ logger = logging.getLogger("nearfar")
 
 
 class Hook:
-    """Something that happens beside the training: logging, evaluating, saving. Override what you need.
+    """Base class of hooks: code that runs during the training, such as logging or saving.
 
-    A hook sees the session after each step and must not change it: what it does never alters the result.
+    Override the methods you need. A hook sees the session after each step and must not change it. Hooks never
+    alter the result of the training.
     """
 
     def start(self, session: TrainingSession) -> None:
-        """Before the first step of this process."""
+        """Run before the first step of this process."""
 
     def step(self, session: TrainingSession, values: dict[str, Tensor], z: Embeddings) -> None:
-        """After step number `session.step` (counted from 1): what the objective logged, and the global batch's tensors."""
+        """Run after each step.
+
+        Args:
+            session: the training. `session.step` is the number of the step, counted from 1.
+            values: values that the objective logged.
+            z: tensors of the global batch.
+        """
 
     def stop(self, session: TrainingSession) -> None:
-        """After the last step of this process, also after an error; the last that started stops first."""
+        """Run after the last step of this process, also after an error.
+
+        The hook that started last stops first.
+        """
 
 
 def check_hooks(hooks: Any) -> None:
-    """Before anything is read or written."""
+    """Check that hooks are a list of `Hook` objects, before anything is read or written.
+
+    Raises:
+        UsageError: if they are anything else.
+    """
     listed = isinstance(hooks, (list, tuple))
     for hook in hooks if listed else [hooks]:
         if not (listed and isinstance(hook, Hook)):
@@ -46,13 +60,18 @@ def check_hooks(hooks: Any) -> None:
 
 
 class DivergenceError(NearfarError):
-    """The loss is not a number any more."""
+    """Loss or weight that is NaN or infinite."""
 
 
 def train(session: TrainingSession, hooks: Sequence[Hook] = ()) -> None:
-    """Train from `session.step` to the end of the run."""
+    """Train from `session.step` to the end of the run.
+
+    Args:
+        session: the training.
+        hooks: hooks to call, in this order.
+    """
     session.net.train()
-    # Dropout is keyed by seeding torch's generators: the caller's are put back afterwards.
+    # Each step seeds torch's generators for dropout. The caller's generators are restored afterwards.
     with torch.random.fork_rng(), contextlib.ExitStack() as started:
         for hook in hooks:
             hook.start(session)
@@ -64,7 +83,10 @@ def train(session: TrainingSession, hooks: Sequence[Hook] = ()) -> None:
 
 
 def _epochs(session: TrainingSession) -> Iterator[tuple[int, int]]:
-    """Spans of steps between refreshes; one span for the rest of the run if the recipe never refreshes."""
+    """Yield the ranges of steps between refreshes.
+
+    If the recipe never refreshes, the rest of the run is one range.
+    """
     if type(session.recipe).refresh is Recipe.refresh:
         yield session.step, session.steps
         return
@@ -77,7 +99,10 @@ def _epochs(session: TrainingSession) -> Iterator[tuple[int, int]]:
 
 
 def _fit_once(session: TrainingSession, hooks: Sequence[Hook]) -> None:
-    """A recipe that trains nothing: its refresh is the whole run, and step 0 its only one."""
+    """Run a recipe without training steps.
+
+    Its refresh is the whole run, and step 0 is its only step.
+    """
     session.refresh(0)
     for hook in hooks:
         hook.step(session, {}, {})
@@ -114,19 +139,20 @@ def _train_epoch(session: TrainingSession, start: int, stop: int, hooks: Sequenc
 
 
 class LossGuard:
-    """Stops a run whose loss is NaN or infinite, before the optimizer sees it.
+    """Guard that stops a run with a loss of NaN or infinity before the optimizer step.
 
-    On CUDA losses travel to the host while the GPU goes on, and are looked at when they arrive, a few steps late; a checkpoint
-    with a weight that is not finite is never written.
+    On CUDA, losses are copied to the host while the GPU continues. They are checked on arrival, a few steps
+    later. A checkpoint with a weight that is not finite is never written.
     """
 
     MAX_STEPS_BEHIND = 4
-    """How many steps the host may be ahead of the GPU."""
+    """Maximum number of steps that the host is ahead of the GPU."""
 
     def __init__(self):
         self.pending: deque[tuple[int, Tensor, torch.cuda.Event]] = deque()
 
     def check(self, step: int, loss: Tensor) -> None:
+        """Check the loss of a step. On CUDA, check the losses that have arrived."""
         if not loss.is_cuda:
             return self._raise_unless_finite(step, loss)
         arriving = torch.empty((), pin_memory=True).copy_(loss, non_blocking=True)
@@ -137,6 +163,7 @@ class LossGuard:
             self._look()
 
     def finish(self) -> None:
+        """Wait for all remaining losses and check them."""
         while self.pending:
             self._look()
 

@@ -1,7 +1,10 @@
-"""A recipe that is not nearfar's own: which of those that were named again a run was trained with, and whether its file has changed.
+"""User-defined recipes of trained runs.
 
-A run's folder never makes code run. Its config.json says what must be named again: a file (`recipe`), the class in it and the file's
-SHA-256 (`source`). The copy of the file in the folder is there to be read.
+This module finds the user's recipe that a run was trained with, and warns if its file has changed.
+
+A run folder never makes code run. Its config.json states what the user must name again: a file (`recipe`),
+the class in it and the SHA-256 of the file (`source`). The copy of the file in the folder is for readers
+only.
 """
 
 from __future__ import annotations
@@ -20,15 +23,18 @@ from nearfar.train.run_folder import RunFolder
 
 logger = logging.getLogger("nearfar")
 RecipeReference = str | os.PathLike | Recipe | type[Recipe]
-"""A recipe as a user names it: its file, its class, or one of the class."""
+"""Recipe as a user names it: its file, its class, or an object of the class."""
 TrustedRecipes = RecipeReference | Sequence[RecipeReference] | None
-"""What a user handed in to be run: one recipe, several (of several runs), or none."""
+"""Recipes that the user allows to run: one, several (for several runs), or none."""
 MATCH_BY_PATH, MATCH_BY_CONTENT, MATCH_BY_NAME, MATCH_BY_CLASS = range(4)
-"""How surely a recipe is the one that a run was trained with."""
+"""Kinds of evidence that a recipe is the one that a run was trained with, the strongest first."""
 
 
 def describe_source(method: Method) -> dict[str, Any]:
-    """What a config says of a recipe besides its name; nothing of nearfar's own."""
+    """Return the class and the file hash of a user-defined recipe, for the config.
+
+    The dict is empty for built-in recipes.
+    """
     if not recipes.is_user_recipe(method.name):
         return {}
     return {
@@ -40,7 +46,16 @@ def describe_source(method: Method) -> dict[str, Any]:
 
 
 def find_user_recipe(stored_config: Mapping[str, Any], source: str | os.PathLike, trusted: TrustedRecipes) -> Method:
-    """The one of the recipes named that this run was trained with. `source`: the run, or its config.json."""
+    """Find the user-defined recipe that a run was trained with.
+
+    Args:
+        stored_config: content of the run's config.json.
+        source: the run or its config.json.
+        trusted: recipes that the user named.
+
+    Raises:
+        UsageError: if none of the named recipes matches, or if several match equally well.
+    """
     wanted = _Wanted(stored_config)
     named = [trusted] if isinstance(trusted, (str, os.PathLike, Recipe, type)) else list(trusted or ())
     if not named:
@@ -60,7 +75,14 @@ def find_user_recipe(stored_config: Mapping[str, Any], source: str | os.PathLike
 
 
 def warn_if_recipe_changed(stored_config: Mapping[str, Any], source: str | os.PathLike, name: str, text: bytes | None) -> None:
-    """Say so if a run's recipe is not any more what it was when it was trained."""
+    """Warn if a recipe has changed since a run was trained with it.
+
+    Args:
+        stored_config: content of the run's config.json.
+        source: the run or its config.json.
+        name: name of the recipe.
+        text: content of its file. None if it is unknown.
+    """
     before = _Wanted(stored_config).sha256
     if before is None or (text is not None and compute_sha256(text) == before):
         return
@@ -74,13 +96,17 @@ def warn_if_recipe_changed(stored_config: Mapping[str, Any], source: str | os.Pa
 
 
 def warn_if_recipe_file_changed(stored_config: Mapping[str, Any], folder: Path) -> None:
-    """The same of the file that the run names, without running it."""
+    """Warn if the recipe file that the run names has changed.
+
+    The file is not run.
+    """
     file = Path(str(stored_config["recipe"]))
     if recipes.is_user_recipe(file.name) and file.is_file():
         warn_if_recipe_changed(stored_config, folder, str(file), file.read_bytes())
 
 
 def compute_sha256(data: bytes) -> str:
+    """Return the SHA-256 of bytes as hexadecimal text."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -90,7 +116,7 @@ def _shown(named: RecipeReference) -> str:
 
 
 class _Wanted:
-    """The recipe that a config asks for."""
+    """Recipe that a config asks for."""
 
     def __init__(self, stored_config: Mapping[str, Any]):
         self.name = str(stored_config["recipe"])
@@ -102,16 +128,24 @@ class _Wanted:
 
     @property
     def described(self) -> str:
+        """Return a description of the recipe for error messages."""
         return f"a recipe of its own, {self.name}" if self.has_file else f"{self.class_name}, a class whose source is not known"
 
     @property
     def how_to_name(self) -> str:
+        """Return advice on how the user can name the recipe."""
         if self.has_file:
             return "name that file again to run it, if you trust it (--recipe FILE; nearfar fit FILE --resume RUN)"
-        return f"hand it in again (nearfar.load(RUN, recipe={self.class_name})), or name a file that defines it, if you trust it (--recipe FILE)"
+        return (
+            f"hand it in again (nearfar.load(RUN, recipe={self.class_name})), "
+            "or name a file that defines it, if you trust it (--recipe FILE)"
+        )
 
     def rank(self, named: RecipeReference) -> int | None:
-        """How this is known to be the recipe, the surest first; None: it is another one."""
+        """Return the evidence that a named recipe is the wanted one.
+
+        A lower number is stronger evidence. None means that it is another recipe.
+        """
         if isinstance(named, (Recipe, type)):
             method = recipes.find_method(named)
             if self.class_name not in (None, method.recipe_class.__name__):
@@ -127,7 +161,11 @@ class _Wanted:
         return MATCH_BY_CLASS if recipes.load_method(os.fspath(path)).recipe_class.__name__ == self.class_name else None
 
     def _rank_file(self, path: Path, text: bytes | None) -> int | None:
-        """The same path, the same content, or the same name where the file is not any more where it was."""
+        """Return the evidence that a file is the wanted one.
+
+        The path is equal, or the content, or the name if the original file is gone. None means that it is
+        another file.
+        """
         if os.path.realpath(path) == os.path.realpath(self.name):
             return MATCH_BY_PATH
         if text is not None and compute_sha256(text) == self.sha256:

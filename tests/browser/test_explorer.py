@@ -47,7 +47,7 @@ def test_hover_shows_the_picture_and_click_its_neighbours(open_page, server):
     page.wait_for_function("document.querySelector('#hover img').naturalWidth === 8")
     page.mouse.click(x, y)
     page.wait_for_selector("aside .hits li:nth-child(12)")
-    assert page.evaluate("document.querySelector('.plot').data[1].x.length") == 13, "the point and twelve neighbours are marked"
+    assert page.evaluate("document.querySelector('.plot').data[1].x.length") == 13, "the point and twelve neighbors are marked"
     assert page.locator("aside .difference").count() == 12
     scores = [float(text) for text in page.locator("aside .said b").all_inner_texts()]
     assert scores == sorted(scores, reverse=True)
@@ -112,7 +112,7 @@ def test_two_runs_side_by_side_and_who_moved(open_page, server):
     page.wait_for_selector("#panel-compare .hits li:nth-child(24)")
     drawn = page.evaluate("[...document.querySelectorAll('#panel-compare .plot')].map((p) => p.data[0].x.length)")
     assert drawn == [1797, 1797]
-    assert "neighbours are others in second" in page.locator("#panel-compare .lede").inner_text()
+    assert "neighbors differ in second" in page.locator("#panel-compare .lede").inner_text()
     page.locator("#panel-compare .hit").first.click()
     page.wait_for_function("[...document.querySelectorAll('#panel-compare .plot')].every((p) => p.data[1].x.length === 1)")
 

@@ -17,24 +17,25 @@ from nearfar.train.model import load
 
 GROUP = "Vectors and search"
 MAX_SHOWN_CHARACTERS = 320
-"""Characters of a passage that are printed."""
+"""Largest number of characters of a printed passage."""
 
 
 def build_ask_parser() -> FlagParser:
-    about = "Passages of an index that answer a question; with a reader, the words of them that do."
+    """Build the flag parser of `nearfar ask`."""
+    about = "Find passages of an index that answer a question. With a reader, mark the answer in them."
     parser = FlagParser("nearfar ask", 'INDEX "QUESTION" [--k 5] [--reader RUN] [--json]', about)
-    parser.add_argument("index", metavar="INDEX", help="what `nearfar index` made of a run on texts, such as dpr")
-    parser.add_argument("question", metavar="QUESTION", help="in quotes")
-    parser.add_argument("--k", default=5, **get_argparse_options(int), help="how many passages. Default: 5.")
+    parser.add_argument("index", metavar="INDEX", help="index of a run on texts, such as dpr")
+    parser.add_argument("question", metavar="QUESTION", help="the question, in quotes")
+    parser.add_argument("--k", default=5, **get_argparse_options(int), help="number of passages. Default: 5.")
     parser.add_argument(
         "--how",
         **get_argparse_options(RetrievalMode),
-        help="by common words (BM25), by vectors, or by both. Default: hybrid where the index is a folder, else dense.",
+        help="search by common words (BM25), by vectors (dense), or by both. Default: hybrid if the index is a folder, else dense.",
     )
-    parser.add_argument("--weight", **get_argparse_options(float), help="of vectors in a hybrid, 0 to 1. Default: 0.5.")
-    parser.add_argument("--reader", metavar="RUN", help="a run of dpr-reader: it marks the answer in each passage")
-    parser.add_argument("--json", action="store_true", help="one object with question, how, answer and passages")
-    parser.add_argument("--run", dest="moved", metavar="RUN", help="where the run of the index lies now, if it was moved")
+    parser.add_argument("--weight", **get_argparse_options(float), help="weight of the vectors in a hybrid search, 0 to 1. Default: 0.5.")
+    parser.add_argument("--reader", metavar="RUN", help="run of dpr-reader that marks the answer in each passage")
+    parser.add_argument("--json", action="store_true", help="print one JSON object with question, how, answer and passages")
+    parser.add_argument("--run", dest="moved", metavar="RUN", help="folder of the index's run, if it was moved")
     add_device_flag(parser)
     add_recipe_flag(parser)
     parser.add_common_flags()
@@ -42,6 +43,7 @@ def build_ask_parser() -> FlagParser:
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar ask`."""
     given = parse_flags(build_ask_parser(), argv)
     if given["k"] < 1:
         raise UsageError(f"--k must be at least 1, got {given['k']}")
@@ -76,7 +78,10 @@ def _print(passages: Sequence[Passage]) -> None:
 
 
 def format_passage(passage: Passage, on_terminal: bool) -> str:
-    """The passage, or the part of it around its answer, which is bold on a terminal and »marked« elsewhere."""
+    """Return the passage, or the part around its answer if the passage is long.
+
+    The answer is bold on a terminal and »marked« elsewhere.
+    """
     text, span = passage.text, passage.span
     start = 0 if span is None or span.end <= MAX_SHOWN_CHARACTERS else max(0, span.start - MAX_SHOWN_CHARACTERS // 2)
     end = min(len(text), start + MAX_SHOWN_CHARACTERS)

@@ -13,11 +13,12 @@ GROUP = "Methods"
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar card`."""
     parser = FlagParser(
         "nearfar card", "RECIPE [--json]", "What a method claims, its equation, its hyperparameters, settings and numbers of its paper."
     )
-    parser.add_argument("recipe", metavar="RECIPE", help="a name that `nearfar list` shows, or a Python file of your own")
-    parser.add_argument("--json", action="store_true", help="the same as a JSON object")
+    parser.add_argument("recipe", metavar="RECIPE", help="name from `nearfar list`, or a Python file with a custom recipe")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     from nearfar.reports import method_card as cards

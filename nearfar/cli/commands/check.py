@@ -14,16 +14,19 @@ GROUP = "Methods"
 
 
 def run(argv: Sequence[str]) -> None:
-    about = "Whether a method of your own keeps what every method promises: on a few small runs, with what is wrong and what mends it."
+    """Run `nearfar check`."""
+    about = "Check on a few small runs that a custom method keeps what every method promises. Say what is wrong and how to fix it."
     parser = FlagParser("nearfar check", "RECIPE [--data DATA] [--json]", about)
-    parser.add_argument("recipe", metavar="RECIPE", help="a Python file of your own, or a name that `nearfar list` shows")
-    parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes. Default: that of the recipe's `tiny` settings.")
-    parser.add_argument("--encoder", metavar="NAME", help="as in `nearfar fit`")
-    parser.add_argument("--json", action="store_true", help="the promises as JSON")
+    parser.add_argument("recipe", metavar="RECIPE", help="Python file with a custom recipe, or a name from `nearfar list`")
+    parser.add_argument(
+        "--data", metavar="DATA", help="data, as in `nearfar fit --data`. Default: the data of the recipe's quick-start preset."
+    )
+    parser.add_argument("--encoder", metavar="NAME", help="encoder, as in `nearfar fit`")
+    parser.add_argument("--json", action="store_true", help="print the promises as JSON")
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     if not {"-v", "--verbose"} & set(argv):
-        terminal.log_to_console(verbose=False, quiet=True)  # of a dozen small runs nobody wants to read
+        terminal.log_to_console(verbose=False, quiet=True)  # hide the log of a dozen small runs
     from nearfar.api.check import check as ask
 
     show = terminal.show_progress("checking", given["quiet"])

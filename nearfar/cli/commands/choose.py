@@ -12,16 +12,17 @@ GROUP = "Methods"
 
 
 def run(argv: Sequence[str]) -> None:
-    about = "Try several methods on your data for a given time and rank them without labels, by the geometry of what they learned."
+    """Run `nearfar choose`."""
+    about = "Try several methods on your data for a given time. Rank them without labels, by the geometry of their vectors."
     parser = FlagParser("nearfar choose", "--data DATA --budget SECONDS [--recipes A,B,C] [--out FOLDER] [--json]", about)
-    parser.add_argument("--data", required=True, metavar="DATA", help="what `nearfar fit --data` takes")
-    parser.add_argument("--budget", required=True, **get_argparse_options(float), help="seconds for all trials together")
-    parser.add_argument("--recipes", metavar="A,B,C", help="methods to try. Default: a handful for the kind of data.")
-    parser.add_argument("--out", metavar="FOLDER", help="keep the trials as runs in this folder. Default: they are forgotten.")
-    parser.add_argument("--steps", **get_argparse_options(int), help="no method gets more steps than this, whatever the budget")
-    parser.add_argument("--encoder", default="auto", metavar="NAME", help="as in `nearfar fit`, the same for all. Default: auto.")
-    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="names every random number. Default: 0.")
-    parser.add_argument("--json", action="store_true", help="the ranking as JSON")
+    parser.add_argument("--data", required=True, metavar="DATA", help="data, as in `nearfar fit --data`")
+    parser.add_argument("--budget", required=True, **get_argparse_options(float), help="time limit for all trials together, in seconds")
+    parser.add_argument("--recipes", metavar="A,B,C", help="methods to try. Default: a few for the modality.")
+    parser.add_argument("--out", metavar="FOLDER", help="keep the trials as runs in this folder. Default: discard them.")
+    parser.add_argument("--steps", **get_argparse_options(int), help="maximum number of steps for each method")
+    parser.add_argument("--encoder", default="auto", metavar="NAME", help="encoder of all methods, as in `nearfar fit`. Default: auto.")
+    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="random seed. Default: 0.")
+    parser.add_argument("--json", action="store_true", help="print the ranking as JSON")
     add_device_flag(parser)
     parser.add_common_flags()
     given = parse_flags(parser, argv)

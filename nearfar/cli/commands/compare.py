@@ -14,16 +14,15 @@ GROUP = "Results"
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar compare`."""
     about = (
         "Several runs in one table: results with their spread over seeds, cost, and the settings that differ. Results that "
         "`nearfar eval` left in a run's folder are used; what is missing is measured."
     )
     parser = FlagParser("nearfar compare", "RUN RUN … [--html FILE] [--json]", about)
-    parser.add_argument(
-        "runs", metavar="RUN", nargs="+", help="folders that `nearfar fit` made; runs that differ only in the seed are one row"
-    )
-    parser.add_argument("--html", metavar="FILE", help="write the table and the figures as a page that a browser opens offline")
-    parser.add_argument("--json", action="store_true", help="the numbers as JSON")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="run folders; runs that differ only in the seed are one row")
+    parser.add_argument("--html", metavar="FILE", help="write table and figures as a page that works offline")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
     add_device_flag(parser)
     add_recipe_flag(parser)
     parser.add_common_flags()

@@ -14,11 +14,12 @@ GROUP = "Training"
 
 
 def run(argv: Sequence[str]) -> None:
-    about = "Train, measure and report on data that ship with a dependency."
+    """Run `nearfar demo`."""
+    about = "Train, measure and report once on a bundled dataset."
     parser = FlagParser("nearfar demo", "[--out FOLDER] [--seed N] [--overwrite]", about)
-    parser.add_argument("--out", default="demo", metavar="FOLDER", help="the folder to make. Default: demo.")
-    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="names every random number. Default: 0.")
-    parser.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")
+    parser.add_argument("--out", default="demo", metavar="FOLDER", help="output folder. Default: demo.")
+    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="random seed. Default: 0.")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing run in --out")
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     from nearfar.api.demo import run_demo

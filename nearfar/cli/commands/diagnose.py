@@ -11,11 +11,12 @@ GROUP = "Results"
 
 
 def run(argv: Sequence[str]) -> None:
-    about = "What is wrong with a run, measured, and what to try: collapse, false negatives, temperature, views, anisotropy, a leak."
+    """Run `nearfar diagnose`."""
+    about = "Measure what is wrong with a run and suggest what to try: collapse, false negatives, temperature, views, anisotropy, leaks."
     parser = FlagParser("nearfar diagnose", "RUN [--data DATA] [--json]", about)
-    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
-    parser.add_argument("--data", metavar="DATA", help="again, if the run was trained on an array")
-    parser.add_argument("--json", action="store_true", help="findings and all measurements as JSON")
+    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("--data", metavar="DATA", help="the data, if the run was trained on an array")
+    parser.add_argument("--json", action="store_true", help="print findings and all measurements as JSON")
     add_device_flag(parser)
     add_recipe_flag(parser)
     parser.add_common_flags()

@@ -14,25 +14,26 @@ GROUP = "Vectors and search"
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar embed`."""
     parser = FlagParser("nearfar embed", "RUN --data DATA --out FILE", "Write one vector for each sample.")
-    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
-    parser.add_argument("--data", required=True, metavar="DATA", help="what `nearfar fit --data` takes")
+    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("--data", required=True, metavar="DATA", help="data, as in `nearfar fit --data`")
     parser.add_argument(
-        "--out", required=True, metavar="FILE", help="vectors.npy, or vectors.parquet with names and labels beside the vectors"
+        "--out", required=True, metavar="FILE", help="output file: .npy for vectors alone, .parquet for vectors with names and labels"
     )
     parser.add_argument(
-        "--split", default="all", **get_argparse_options(Literal["train", "test", "all"]), help="which samples. Default: all."
+        "--split", default="all", **get_argparse_options(Literal["train", "test", "all"]), help="samples to embed. Default: all."
     )
     parser.add_argument(
         "--engine",
         default="local",
         **get_argparse_options(Literal["local", "ray"]),
-        help="ray: many processes, on this machine or on those of RAY_ADDRESS; the same vectors; goes on where a killed one stopped. "
+        help="ray: many processes, on this machine or on those of RAY_ADDRESS; same vectors; resumes where a killed command stopped. "
         "Default: local.",
     )
     add_on_error_flag(parser)
     parser.add_argument(
-        "--num-workers", **get_argparse_options(int), help="processes of --engine ray. Default: as many as the cluster has room for."
+        "--num-workers", **get_argparse_options(int), help="number of processes of --engine ray. Default: as many as fit into the cluster."
     )
     add_device_flag(parser)
     add_recipe_flag(parser)

@@ -12,17 +12,20 @@ GROUP = "Results"
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar eval`."""
     about = (
         "Measure a run on its test split, beside the untrained encoder and simple baselines (raw pixels, counted words, BM25, …).\n"
-        "Images, texts, sounds, graphs: probes, neighbours, geometry. Questions: retrieval. Triples: link prediction. Words: similarity."
+        "Images, texts, sounds, graphs: probes, neighbors, geometry. Questions: retrieval. Triples: link prediction. Words: similarity."
     )
     parser = FlagParser("nearfar eval", "RUN [--data DATA] [--json]", about)
-    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
-    parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes. Default: the data of the run.")
-    parser.add_argument("--json", action="store_true", help="the numbers with their protocol, as JSON")
-    parser.add_argument("--k", **get_argparse_options(int), help="neighbours that vote. Default: 20.")
-    parser.add_argument("--per-class", **get_argparse_options(int), help="labelled samples of each class where labels are few. Default: 5.")
-    parser.add_argument("--C", **get_argparse_options(float), help="inverse penalty of the probes. Default: 1.")
+    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("--data", metavar="DATA", help="data, as in `nearfar fit --data`. Default: the data of the run.")
+    parser.add_argument("--json", action="store_true", help="print the numbers and their protocol as JSON")
+    parser.add_argument("--k", **get_argparse_options(int), help="number of neighbors of the kNN classifier. Default: 20.")
+    parser.add_argument(
+        "--per-class", **get_argparse_options(int), help="labeled samples for each class in the few-label probe. Default: 5."
+    )
+    parser.add_argument("--C", **get_argparse_options(float), help="inverse regularization strength of the probes. Default: 1.")
     add_device_flag(parser)
     add_recipe_flag(parser)
     parser.add_common_flags()

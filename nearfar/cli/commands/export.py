@@ -11,11 +11,12 @@ GROUP = "Vectors and search"
 
 
 def run(argv: Sequence[str]) -> None:
-    about = "Write the encoder into a folder that another library loads, without nearfar."
+    """Run `nearfar export`."""
+    about = "Export the encoder to a folder that another library can load without nearfar."
     parser = FlagParser("nearfar export", "RUN --to LIBRARY --out FOLDER", about)
-    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
-    parser.add_argument("--to", required=True, metavar="LIBRARY", help="onnx, torch, transformers or sentence-transformers")
-    parser.add_argument("--out", required=True, metavar="FOLDER", help="the folder to make")
+    parser.add_argument("run", metavar="RUN", help="run folder")
+    parser.add_argument("--to", required=True, metavar="LIBRARY", help="target: onnx, torch, transformers or sentence-transformers")
+    parser.add_argument("--out", required=True, metavar="FOLDER", help="output folder")
     add_recipe_flag(parser)
     parser.add_common_flags()
     given = parse_flags(parser, argv)

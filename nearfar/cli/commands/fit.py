@@ -20,21 +20,26 @@ GROUP = "Training"
 
 
 def build_fit_parser(method: Method | None) -> FlagParser:
-    """The flags of fit: its own, the recipe's where one is chosen, and those of every run and machine."""
+    """Build the flag parser of `nearfar fit`.
+
+    The flags are those of the command, of the recipe (if one is chosen), of `TrainConfig` and of
+    `RuntimeConfig`.
+    """
     known = f"recipes: {', '.join(recipes.list_methods())}, or a Python file of your own that defines one"
     more = "" if method else "\n`nearfar fit RECIPE --help` shows the hyperparameters of a recipe too."
     name = method.name if method else "RECIPE"
     usage = f"--data DATA --out RUN [flags]\n       nearfar fit {name} --tiny --out RUN\n       nearfar fit --resume RUN"
-    about = f"Train {method.recipe_class.card.title if method else 'a recipe'}. Flags that are not given stay as the preset or the default has them."
+    about = (
+        f"Train {method.recipe_class.card.title if method else 'a recipe'}. "
+        "Flags that are not given keep the value of the preset or the default."
+    )
     parser = FlagParser(f"nearfar fit {name}" if method else "nearfar fit", usage if method else f"RECIPE {usage}", about, f"{known}{more}")
     group = parser.add_argument_group("what to run")
-    group.add_argument("--out", metavar="RUN", help="the folder to make and keep the run in")
-    group.add_argument(
-        "--tiny", action="store_true", help="the recipe's settings for a look within seconds, on data that ship with a dependency"
-    )
-    group.add_argument("--paper", action="store_true", help="the settings of the recipe's paper")
+    group.add_argument("--out", metavar="RUN", help="output folder of the run")
+    group.add_argument("--tiny", action="store_true", help="quick-start preset on a bundled dataset")
+    group.add_argument("--paper", action="store_true", help="preset with the published settings")
     group.add_argument("--config", metavar="FILE", help="start from the settings in a run's config.json")
-    group.add_argument("--overwrite", action="store_true", help="replace the run that is in --out")
+    group.add_argument("--overwrite", action="store_true", help="replace an existing run in --out")
     group.add_argument("--resume", metavar="RUN", help="continue a stopped run from its newest good checkpoint")
     group.add_argument(
         "--accept-changes",
@@ -50,10 +55,11 @@ def build_fit_parser(method: Method | None) -> FlagParser:
 
 
 def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
-    """The recipe, and the word of argv that names it (none: the file after --config does).
+    """Return the recipe and the word of argv that names it.
 
-    The word may stand anywhere. The flags of all recipes are understood first; of the words that are left some may
-    belong to the recipe's own flags, as 0.2 in `fit --temperature 0.2 simclr`: hence a known name is preferred.
+    The word is None if the recipe comes from the file after --config. The word may stand anywhere in argv.
+    The flags of all recipes are parsed first. Some of the remaining words may be values of the recipe's own
+    flags, such as 0.2 in `fit --temperature 0.2 simclr`. Known recipe names are therefore preferred.
     """
     found, words = build_fit_parser(None).parse_known_args(argv)
     known = recipes.list_methods()
@@ -71,6 +77,7 @@ def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar fit`."""
     recipe, word = _chosen_recipe(argv)
     given = parse_flags(build_fit_parser(recipes.load_method(recipe) if recipe else None), argv, positional=word)
     quiet = given.pop("quiet", False)
@@ -119,7 +126,7 @@ def _check_resume(given: dict[str, Any], word: str | None) -> None:
 
 
 def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
-    """What can be said before anything is read."""
+    """Raise on wrong or missing flags before any data are read."""
     if recipe is None:
         raise UsageError("name a recipe, as in `nearfar fit simclr --data DATA --out RUN`; `nearfar list` shows all")
     if given.get("accept_changes"):

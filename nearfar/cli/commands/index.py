@@ -16,25 +16,29 @@ GROUP = "Vectors and search"
 
 
 def build_index_parser() -> FlagParser:
+    """Build the flag parser of `nearfar index`."""
     usage = "RUN --data DATA --out INDEX\n       nearfar index INDEX --add DATA\n       nearfar index INDEX --delete NAME_OR_ROW …"
-    about = "Encode data with a run and build an index that `nearfar search` answers from; add to one; delete from one."
+    about = "Encode data with a run and build an index for `nearfar search`. Add to an index or delete from it."
     parser = FlagParser("nearfar index", usage, about)
-    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made; with --add and --delete: the index to change")
-    parser.add_argument("--data", metavar="DATA", help="what `nearfar fit --data` takes")
-    parser.add_argument("--out", metavar="INDEX", help="the folder to make")
-    parser.add_argument("--store", metavar="STORE", help="instead of --out: file.db (milvus-lite) or http://host:19530 (a Milvus server)")
+    parser.add_argument("run", metavar="RUN", help="run folder; with --add and --delete: the index to change")
+    parser.add_argument("--data", metavar="DATA", help="data, as in `nearfar fit --data`")
+    parser.add_argument("--out", metavar="INDEX", help="output folder")
+    parser.add_argument("--store", metavar="STORE", help="Milvus store instead of --out: file.db (milvus-lite) or http://host:19530")
     parser.add_argument(
         "--index-type",
         default="auto",
         **get_argparse_options(Literal["auto", "exact", "hnsw", "ivf"]),
-        help="compare with all, walk a graph, or look into cells. Default: auto, by the number of vectors.",
+        help="exact: compare with all vectors; hnsw: walk a graph; ivf: search some cells. Default: auto, by the number of vectors.",
     )
     parser.add_argument(
-        "--metric", default="cosine", **get_argparse_options(Literal["cosine", "dot", "l2"]), help="what is near. Default: cosine."
+        "--metric",
+        default="cosine",
+        **get_argparse_options(Literal["cosine", "dot", "l2"]),
+        help="similarity or distance. Default: cosine.",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the index that is there")
-    parser.add_argument("--add", metavar="DATA", help="add these data to the index, encoded by its own run")
-    parser.add_argument("--delete", metavar="NAME_OR_ROW", nargs="+", help="delete items by row (17, row:17) or name (cat.png, name:17)")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing index")
+    parser.add_argument("--add", metavar="DATA", help="encode these data with the index's run and add them")
+    parser.add_argument("--delete", metavar="NAME_OR_ROW", nargs="+", help="delete samples by row (17, row:17) or name (cat.png, name:17)")
     add_on_error_flag(parser)
     add_model_flags(parser)
     parser.add_common_flags()
@@ -42,6 +46,7 @@ def build_index_parser() -> FlagParser:
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar index`."""
     given = parse_flags(build_index_parser(), argv)
     if "add" in given or "delete" in given:
         _check_change(given)

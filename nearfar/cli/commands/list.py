@@ -16,9 +16,10 @@ GROUP = "Methods"
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar list`."""
     parser = FlagParser("nearfar list", "[--modality NAME] [--json]", "All methods, one a line.")
-    parser.add_argument("--modality", metavar="NAME", help="only methods for this kind of data, such as image")
-    parser.add_argument("--json", action="store_true", help="a JSON list of objects")
+    parser.add_argument("--modality", metavar="NAME", help="show only methods for this modality, such as image")
+    parser.add_argument("--json", action="store_true", help="print a JSON list of objects")
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     from nearfar.reports import method_card as cards

@@ -18,24 +18,31 @@ GROUP = "Data"
 
 
 def build_mine_parser() -> FlagParser:
-    about = "Hard negatives for dpr: for each question the best passage by BM25 that does not answer it."
+    """Build the flag parser of `nearfar mine`."""
+    about = "Find hard negatives for dpr: for each question the best passage by BM25 that does not answer it."
     parser = FlagParser("nearfar mine", "DATA --out pairs.jsonl", about)
-    parser.add_argument("data", metavar="DATA", help="SQuAD's .json, or a .csv, .tsv, .jsonl or .parquet with question and passage")
+    parser.add_argument("data", metavar="DATA", help="SQuAD .json, or a .csv, .tsv, .jsonl or .parquet table with question and passage")
     parser.add_argument(
-        "--out", required=True, metavar="FILE", help="a .jsonl of question, passage, negative and answers, for `nearfar fit dpr --data`"
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="output .jsonl with question, passage, negative and answers, for `nearfar fit dpr --data`",
     )
-    parser.add_argument("--depth", default=50, **get_argparse_options(int), help="how many passages BM25 is asked for. Default: 50.")
+    parser.add_argument(
+        "--depth", default=50, **get_argparse_options(int), help="number of passages that BM25 returns for each question. Default: 50."
+    )
     parser.add_argument(
         "--on-error",
         default="stop",
         **get_argparse_options(Literal["stop", "skip"]),
-        help="stop at a broken row, or leave it out. Default: stop.",
+        help="stop at a broken row, or skip it. Default: stop.",
     )
     parser.add_common_flags()
     return parser
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar mine`."""
     given = parse_flags(build_mine_parser(), argv)
     if given["depth"] < 1:
         raise UsageError(f"--depth must be at least 1, got {given['depth']}")

@@ -20,6 +20,7 @@ RECORD_EXAMPLES = """examples:
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar record`."""
     from nearfar.data.frames.atari_ram import ANNOTATED_GAMES
 
     about = (
@@ -29,11 +30,11 @@ def run(argv: Sequence[str]) -> None:
     parser = FlagParser("nearfar record", "GAME --frames N --to FILE.games", about, RECORD_EXAMPLES)
     known = f"{', '.join(ANNOTATED_GAMES)}: their variables in RAM are named; or another game of ale-py, which has none"
     parser.add_argument("game", metavar="GAME", help=known)
-    parser.add_argument("--frames", default=50_000, **get_argparse_options(int), help="how many frames to write. Default: 50000.")
-    parser.add_argument("--to", required=True, metavar="FILE", help="the file to make; its name ends in .games")
-    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="names every action. Default: 0.")
+    parser.add_argument("--frames", default=50_000, **get_argparse_options(int), help="number of frames to write. Default: 50000.")
+    parser.add_argument("--to", required=True, metavar="FILE", help="output file; its name ends in .games")
+    parser.add_argument("--seed", default=0, **get_argparse_options(int), help="random seed. Default: 0.")
     parser.add_argument(
-        "--sticky", default=0.25, **get_argparse_options(float), help="how often an action is kept for another step. Default: 0.25."
+        "--sticky", default=0.25, **get_argparse_options(float), help="probability of repeating the last action. Default: 0.25."
     )
     parser.add_common_flags()
     given = parse_flags(parser, argv)

@@ -12,12 +12,13 @@ GROUP = "Results"
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar report`."""
     parser = FlagParser(
         "nearfar report",
         "RUN",
         "Write RUN/report.html: the method, the course of the training, the numbers, the pictures. It works offline.",
     )
-    parser.add_argument("run", metavar="RUN", help="a folder that `nearfar fit` made")
+    parser.add_argument("run", metavar="RUN", help="run folder")
     add_recipe_flag(parser)
     parser.add_common_flags()
     given = parse_flags(parser, argv)

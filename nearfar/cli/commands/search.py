@@ -1,4 +1,4 @@
-"""Find the nearest samples of an index for a text, an image, a sound, a row or vectors."""
+"""Find the nearest samples to a text, an image, a sound, a row or vectors."""
 
 from __future__ import annotations
 
@@ -14,28 +14,30 @@ from nearfar.core.files import resolve_writable_path
 
 GROUP = "Vectors and search"
 MAX_COLUMN_CHARACTERS = 100
-"""Characters of a text that a line of a table shows."""
+"""Largest number of characters of a text in a table line."""
 
 
 def build_search_parser() -> FlagParser:
-    about = "The nearest items of an index."
+    """Build the flag parser of `nearfar search`."""
+    about = "Find the nearest samples of an index."
     parser = FlagParser("nearfar search", "INDEX QUERY [--k 10] [--json] [--html FILE]", about)
-    parser.add_argument("index", metavar="INDEX", help="what `nearfar index` made: a folder, file.db, http://host:19530")
+    parser.add_argument("index", metavar="INDEX", help="index folder, file.db or http://host:19530")
     parser.add_argument(
         "query",
         metavar="QUERY",
         help="a text, a word, an image or sound file, a row of the index (row:17 or 17) or its name (name:cat.png), or - for vectors on "
         "stdin: the bytes of a .npy, or JSON, one list a line (text:17 is the text 17)",
     )
-    parser.add_argument("--k", default=10, **get_argparse_options(int), help="how many. Default: 10.")
-    parser.add_argument("--json", action="store_true", help="for each query a line: an object with query, metric and hits")
-    parser.add_argument("--html", metavar="FILE", help="also write a page that shows what was found; it works offline")
+    parser.add_argument("--k", default=10, **get_argparse_options(int), help="number of hits. Default: 10.")
+    parser.add_argument("--json", action="store_true", help="print one JSON object for each query, with query, metric and hits")
+    parser.add_argument("--html", metavar="FILE", help="also write a page with the hits that works offline")
     add_model_flags(parser)
     parser.add_common_flags()
     return parser
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar search`."""
     given = parse_flags(build_search_parser(), argv)
     if given["k"] < 1:
         raise UsageError(f"--k must be at least 1, got {given['k']}")

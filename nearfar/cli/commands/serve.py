@@ -17,26 +17,29 @@ TOKEN_VARIABLE = "NEARFAR_TOKEN"
 
 
 def run(argv: Sequence[str]) -> None:
+    """Run `nearfar serve`."""
     parser = FlagParser(
         "nearfar serve",
         "RUN_OR_INDEX [--port PORT]",
         "Embed and search over HTTP, and explore in a browser: / is the page, /docs the API. Ctrl-C stops it.",
     )
-    parser.add_argument("path", metavar="RUN_OR_INDEX", help="a folder that `nearfar fit` or `nearfar index` made")
-    parser.add_argument("--host", default="127.0.0.1", help="the address to listen on. Default: 127.0.0.1, this machine only.")
-    parser.add_argument("--port", default=8000, **get_argparse_options(int), help="0 takes a free one. Default: 8000.")
-    parser.add_argument("--data", metavar="DATA", help="what is searched and shown. Default: the data of the run.")
-    parser.add_argument("--runs", metavar="FOLDER", help="runs to compare with. Default: those beside the run.")
-    parser.add_argument("--run", metavar="RUN", help="of an index: where its run lies now, if it was moved")
-    parser.add_argument("--map", default="auto", metavar="NAME", help="pacmap, tsne, umap, pca or auto. Default: auto.")
+    parser.add_argument("path", metavar="RUN_OR_INDEX", help="run folder or index folder")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on. Default: 127.0.0.1, this machine only.")
+    parser.add_argument("--port", default=8000, **get_argparse_options(int), help="port; 0 takes a free one. Default: 8000.")
+    parser.add_argument("--data", metavar="DATA", help="data to search and show. Default: the data of the run.")
+    parser.add_argument("--runs", metavar="FOLDER", help="folder of runs to compare with. Default: the folder that holds the run.")
+    parser.add_argument("--run", metavar="RUN", help="folder of the index's run, if it was moved")
     parser.add_argument(
-        "--token", metavar="TEXT", help=f"only who sends it is answered. Better: the environment variable {TOKEN_VARIABLE}."
+        "--map", default="auto", metavar="NAME", help="projection of the map: pacmap, tsne, umap, pca or auto. Default: auto."
+    )
+    parser.add_argument(
+        "--token", metavar="TEXT", help=f"token that every request must send. Safer: set the environment variable {TOKEN_VARIABLE}."
     )
     parser.add_argument(
         "--timeout",
         default=30.0,
         **get_argparse_options(float),
-        help="seconds a request may take to arrive, and its answer to be made. Default: 30.",
+        help="seconds a request may take to arrive and to be answered. Default: 30.",
     )
     add_device_flag(parser)
     add_recipe_flag(parser)
@@ -57,7 +60,7 @@ def run(argv: Sequence[str]) -> None:
         raise UsageError(f"--host {given['host']} can be reached from other machines: set a token ({TOKEN_VARIABLE}, or --token)")
     listening = bind_socket(given["host"], given["port"])
     app, stop = open_app(given, token, local, terminal.show_progress("embedding", quiet))
-    listening.listen(512)  # whoever reads the next line may connect at once
+    listening.listen(512)  # clients may connect as soon as the next line is printed
     host, port = listening.getsockname()[:2]
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
     try:

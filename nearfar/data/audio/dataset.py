@@ -1,4 +1,7 @@
-"""Sounds of one length and rate, in memory, behind the interface of images."""
+"""Sound clips of one length and one sample rate, held in memory.
+
+The classes have the same interface as the image datasets.
+"""
 
 from __future__ import annotations
 
@@ -18,48 +21,55 @@ from nearfar.data.common.image_stores import hash_bytes
 from nearfar.data.common.splits import Splits, split_train_test
 
 MAX_AMPLITUDE = 32767
-"""The largest value of a sample: full scale."""
+"""Largest int16 amplitude (full scale)."""
 
 
 @dataclass(frozen=True, eq=False)
 class SoundStore:
-    """All clips of a source in one tensor. What is shorter than the rest is followed by zeros."""
+    """All clips of a source in one tensor.
+
+    Short clips are padded with zeros at the end.
+    """
 
     clips: Int16[Tensor, "n t"]
     sample_rate: int
-    """Samples a second."""
+    """Audio samples per second."""
     names: tuple[str, ...] | None = None
     groups: tuple[str, ...] | None = None
-    """For each clip who spoke it, or which fold of the data it belongs to: what must not stand on both sides of a split."""
+    """Group of each clip: its speaker, or its fold of the dataset. A split keeps each group on one side."""
 
     def __len__(self) -> int:
         return len(self.clips)
 
     def name(self, row: int) -> str:
+        """Return the file name of a clip, or its row number."""
         return self.names[row] if self.names else f"row {row}"
 
     @cached_property
     def fingerprint(self) -> str:
+        """Return a hash of the shape, the sample rate and all clips."""
         return hash_bytes(str((tuple(self.clips.shape), self.sample_rate)).encode(), self.clips.numpy().reshape(-1).data)
 
 
 @dataclass(frozen=True, eq=False)
 class Sounds(Samples):
-    """Some clips of a store."""
+    """Subset of the clips of a store."""
 
     store: SoundStore
 
     @property
     def sample_rate(self) -> int:
+        """Return the number of audio samples per second."""
         return self.store.sample_rate
 
     @property
     def clip_length(self) -> int:
-        """Length of every clip."""
+        """Return the length of every clip in audio samples."""
         return self.store.clips.shape[1]
 
     @property
     def groups(self) -> tuple[str, ...] | None:
+        """Return the group of each clip, or None."""
         return None if self.store.groups is None else tuple(self.store.groups[i] for i in self.ids)
 
     def read(self, ids: Ids) -> Int16[Tensor, "n t"]:
@@ -70,8 +80,17 @@ class Sounds(Samples):
 
 
 def split_sounds(loaded: Splits, seed: int, stored_test_ids: Sequence[int] | np.ndarray | None) -> Splits:
-    """Complete what a reader found. Where clips have groups, a whole group is for testing: number `seed`, counted around, of the
-    sorted names; so each speaker or fold in turn as the seed goes up. Else as for images."""
+    """Split loaded sounds into a training and a test split.
+
+    If clips have groups, one whole group becomes the test split: the sorted group name at position `seed`
+    modulo the number of groups. Each speaker or fold is therefore tested in turn as the seed increases.
+    Otherwise the split is drawn as for images.
+
+    Args:
+        loaded: splits that the reader found; a given test split is kept.
+        seed: random seed, or position of the test group.
+        stored_test_ids: test rows stored by an earlier run, or None.
+    """
     names = sorted(set(loaded.train.groups or ()))
     if loaded.test is None and stored_test_ids is None and len(names) > 1:
         stored_test_ids = np.flatnonzero(np.array(loaded.train.groups) == names[seed % len(names)])
@@ -79,12 +98,20 @@ def split_sounds(loaded: Splits, seed: int, stored_test_ids: Sequence[int] | np.
 
 
 def format_groups(part: Sounds) -> str:
-    """The groups of a split in words, for reports."""
+    """Return the group names of a split as text, for reports."""
     return ", ".join(sorted(set(part.groups or ())))
 
 
 def as_clips(sounds: np.ndarray | Tensor, description: str) -> Int16[Tensor, "n t"]:
-    """A copy of an array (n, time) as int16. Floats are in [-1, 1]."""
+    """Return a copy of an array of sounds as int16 clips.
+
+    Args:
+        sounds: `(n, time)` int16, or floats in [-1, 1].
+        description: name of the array in error messages.
+
+    Raises:
+        UsageError: wrong shape, wrong data type, or floats outside [-1, 1].
+    """
     values = sounds.detach().cpu().numpy() if isinstance(sounds, Tensor) else np.asarray(sounds)
     if values.ndim != 2 or not values.size:
         raise UsageError(f"{description} has the shape {values.shape}; sounds have the shape (n, time), with at least one sample")
@@ -98,12 +125,18 @@ def as_clips(sounds: np.ndarray | Tensor, description: str) -> Int16[Tensor, "n 
 
 
 def quantize_waveform(waveform: Float[np.ndarray, "..."]) -> Int16[np.ndarray, "..."]:
-    """Floats in [-1, 1] as 16 bits; what is louder is cut off."""
+    """Convert floats in [-1, 1] to int16. Louder values are clipped."""
     return (waveform.clip(-1, 1) * MAX_AMPLITUDE).round().astype(np.int16)
 
 
 def crop_or_pad(clips: Int16[Tensor, "n t"], length: int) -> Int16[Tensor, "n samples"]:
-    """The middle of longer clips; shorter ones are followed by zeros."""
+    """Crop or pad clips to a length.
+
+    Crops are centered. Padding adds zeros at the end.
+
+    Returns:
+        Clips of shape `(n, length)`.
+    """
     extra = clips.shape[1] - length
     if extra >= 0:
         return clips[:, extra // 2 : extra // 2 + length]

@@ -1,4 +1,4 @@
-"""Sounds, brought to the rate and the length a net was trained with."""
+"""Loading of sounds at the sample rate and clip length of a trained model."""
 
 from __future__ import annotations
 
@@ -30,10 +30,13 @@ from nearfar.data.common.splits import Splits
 from nearfar.data.samples.tones import make_tones
 
 BUILTIN_SOUNDS = {"tones": make_tones}
+"""Built-in datasets by name."""
 
 
 @dataclass(frozen=True)
 class AudioInputs(Inputs):
+    """Input loader for sounds."""
+
     used_settings = ("sample_rate", "seconds")
 
     sizes: Sizes | None = None
@@ -60,7 +63,16 @@ class AudioInputs(Inputs):
 
 
 def load_all_sounds(spec: Any, options: SoundReadOptions) -> Sounds:
-    """A name, a folder, a file, a list of files, an array (n, time) at the rate asked for, a pair (array, labels), or opened sounds."""
+    """Load all sounds of a source.
+
+    Args:
+        spec: built-in name, folder, file, list of files, array `(n, time)` at the requested sample rate,
+            pair (array, labels), or loaded `Sounds`.
+        options: sample rate, clip length and error handling.
+
+    Raises:
+        UsageError: the type of `spec` is not supported.
+    """
     if isinstance(spec, Sounds):
         return _match_options(spec, options)
     if isinstance(spec, str) and spec in BUILTIN_SOUNDS:
@@ -97,7 +109,7 @@ def _read_array(sounds: np.ndarray | Tensor, labels: Any, options: SoundReadOpti
 
 
 def _match_options(data: Sounds, options: SoundReadOptions) -> Sounds:
-    """Opened sounds at the rate and length asked for."""
+    """Return loaded sounds at the requested sample rate and clip length."""
     rate, clips = options.sample_rate or data.sample_rate, data.store.clips
     if rate != data.sample_rate:
         waves = [resample(clip.numpy().astype(np.float32) / MAX_AMPLITUDE, data.sample_rate, rate) for clip in clips]

@@ -1,8 +1,11 @@
-"""Folders of sound files: wav, flac, ogg and whatever else soundfile decodes; without it, wav files of 16 bits.
+"""Readers for folders of sound files.
 
-Labels, by the first of these that applies:
-  a labels file    a .csv in the folder with a column file or filename (matched by name, whatever the extension), a column label,
-                   category, class or target, and perhaps one of speaker, fold or group: what a split must keep together
+soundfile decodes wav, flac, ogg and its other formats. Without soundfile, only 16-bit wav files can be read.
+
+Labels come from the first of these sources that applies:
+  a labels file    a .csv in the folder with a column file or filename (matched by name, any extension), a
+                   column label, category, class or target, and optionally a column speaker, fold or group;
+                   a split keeps each speaker, fold or group together
   sub-folders      two or more, with every file in one of them
   names            label_speaker_number.wav, for every file
 """
@@ -33,14 +36,14 @@ SOUND_EXTENSIONS = (".wav", ".flac", ".ogg", ".mp3", ".aif", ".aiff", ".au")
 FILE_NAME_PATTERN = re.compile(r"(?P<label>[^_]+)_(?P<group>[^_]+)_\d+")
 FILE_COLUMNS, LABEL_COLUMNS, GROUP_COLUMNS = ("file", "filename"), ("label", "category", "class", "target"), ("speaker", "fold", "group")
 DEFAULT_MAX_SAMPLE_RATE = 16_000
-"""Unless another rate is asked for, what is sampled more often is resampled to this."""
+"""Default upper limit of the sample rate in Hz. Sounds with a higher rate are resampled to it."""
 DEFAULT_LENGTH_PERCENTILE = 95
-"""Unless a length is asked for, this percentage of the files fit in whole."""
+"""Percentage of the files that fit completely into the default clip length."""
 
 
 @dataclass(frozen=True)
 class SoundReadOptions:
-    """How to read: None stands for what the files suggest."""
+    """Options for reading sounds. None means that the files decide."""
 
     sample_rate: int | None = None
     clip_length: int | None = None
@@ -50,10 +53,17 @@ class SoundReadOptions:
 
 
 class BrokenSound(Exception):
-    """A file that cannot be read, and why."""
+    """Error for a sound file that cannot be read.
+
+    Its message states the reason.
+    """
 
 
 def read_sound_folder(folder: Path, options: SoundReadOptions, source: str) -> Sounds:
+    """Read a folder of sound files.
+
+    Labels and groups are included if present.
+    """
     paths = _sound_paths(folder)
     clips, kept, skipped, rate = _decode_all(folder, paths, options)
     labels, groups = _find_labels(folder, kept)
@@ -63,7 +73,7 @@ def read_sound_folder(folder: Path, options: SoundReadOptions, source: str) -> S
 
 
 def read_sound_files(paths: Sequence[str | os.PathLike], options: SoundReadOptions, source: str) -> Sounds:
-    """Files in the order given, without labels."""
+    """Read a list of sound files in the given order, without labels."""
     names = [os.path.expanduser(os.fspath(path)) for path in paths]
     clips, kept, skipped, rate = _decode_all(Path(), names, options)
     store = SoundStore(_stack_clips(clips, options, rate), rate, tuple(kept))
@@ -71,7 +81,10 @@ def read_sound_files(paths: Sequence[str | os.PathLike], options: SoundReadOptio
 
 
 def _sound_paths(folder: Path) -> list[str]:
-    """Paths of sound files relative to the folder, sorted; hidden ones are not looked at."""
+    """List the sound files relative to the folder, sorted.
+
+    Hidden files are skipped.
+    """
     files = [p.relative_to(folder) for p in folder.rglob("*") if p.is_file()]
     files = [p for p in files if not any(part.startswith((".", "__MACOSX")) for part in p.parts)]
     found = sorted(p.as_posix() for p in files if p.suffix.lower() in SOUND_EXTENSIONS)
@@ -83,7 +96,11 @@ def _sound_paths(folder: Path) -> list[str]:
 
 
 def _decode_all(folder: Path, paths: list[str], options: SoundReadOptions) -> tuple[list[np.ndarray], list[str], tuple[str, ...], int]:
-    """(clips at one rate, their paths, the paths that could not be read, the rate)"""
+    """Decode all files to clips of one sample rate.
+
+    Returns:
+        The clips, their paths, the paths of skipped files, and the sample rate.
+    """
 
     def work(name: str) -> tuple[np.ndarray, int] | BrokenSound:
         try:
@@ -107,7 +124,14 @@ def _decode_all(folder: Path, paths: list[str], options: SoundReadOptions) -> tu
 
 
 def decode_sound(path: Path) -> tuple[Float[np.ndarray, " t"], int]:
-    """The mean of a file's channels, in [-1, 1], and its rate."""
+    """Decode one sound file to mono.
+
+    Returns:
+        The mean of the channels in [-1, 1], shape `(t,)`, and the sample rate.
+
+    Raises:
+        BrokenSound: the file is missing, empty, not decodable, or holds values that are not finite.
+    """
     if not path.is_file():
         raise BrokenSound("there is no such file")
     channels, rate = _decode_with_soundfile(path)
@@ -132,7 +156,14 @@ def _decode_with_soundfile(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
 
 
 def read_wav(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
-    """A wav file of 16-bit PCM, as most are, by Python's own means: samples of all channels, and the rate."""
+    """Read a 16-bit PCM wav file with the standard library.
+
+    Returns:
+        The audio samples of all channels, shape `(t, c)`, and the sample rate.
+
+    Raises:
+        BrokenSound: the file is damaged or does not have 16 bits per sample.
+    """
     try:
         with wave.open(str(path), "rb") as file:
             width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
@@ -146,7 +177,10 @@ def read_wav(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
 
 
 def resample(waveform: Float[np.ndarray, " t"], from_rate: int, to_rate: int) -> Float[np.ndarray, " s"]:
-    """The wave at another rate: a polyphase filter, which lets nothing above the lower of the two Nyquist frequencies pass."""
+    """Convert a waveform to another sample rate.
+
+    A polyphase filter removes all frequencies above the lower of the two Nyquist frequencies.
+    """
     if from_rate == to_rate:
         return waveform
     from scipy.signal import resample_poly
@@ -163,7 +197,10 @@ def _stack_clips(clips: list[Int16[np.ndarray, "..."]], options: SoundReadOption
 
 
 def _find_labels(folder: Path, paths: list[str]) -> tuple[list[str] | None, tuple[str, ...] | None]:
-    """Labels and groups of the files, as far as anything tells them."""
+    """Find labels and groups of the files.
+
+    Each is None if no source provides it.
+    """
     for table in sorted(folder.glob("*.csv")):
         if found := _from_table(table, paths):
             return found
@@ -177,7 +214,11 @@ def _find_labels(folder: Path, paths: list[str]) -> tuple[list[str] | None, tupl
 
 
 def _from_table(table: Path, paths: list[str]) -> tuple[list[str], tuple[str, ...] | None] | None:
-    """Labels and groups from a table that has a column of files and one of labels; every file must be in it."""
+    """Read labels and groups from a table.
+
+    The table must have a file column and a label column. The table must contain every file. Return None if it
+    has no such columns.
+    """
     try:
         with open(table, newline="", encoding="utf-8-sig") as f:
             rows = list(csv.DictReader(f))
@@ -193,7 +234,10 @@ def _from_table(table: Path, paths: list[str]) -> tuple[list[str], tuple[str, ..
 
 
 def _match_rows(paths: list[str], rows: dict[str, dict[str, str]], table: Path, column: str) -> list[dict[str, str]]:
-    """The row of each file: by its path, with or without its ending, or by its bare name where no other has the same."""
+    """Return the table row of each file.
+
+    A file matches by its path, with or without the extension, or by its bare name if that name is unique.
+    """
     by_path = {Path(name).with_suffix("").as_posix(): row for name, row in rows.items()}
     by_path |= {Path(name).as_posix(): row for name, row in rows.items()}
     named, there = (Counter(Path(name).stem for name in names) for names in (rows, paths))

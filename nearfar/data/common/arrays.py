@@ -1,4 +1,7 @@
-"""Images and labels that are already arrays: checked, brought to one layout, copied."""
+"""Conversion of in-memory images and labels.
+
+The values are checked, brought to one layout and copied.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ IMAGE_LAYOUTS = "(n, height, width), (n, height, width, channels) or (n, channel
 
 @dataclass(frozen=True)
 class ImageReadOptions:
-    """How to read: what every reader is told besides where to look."""
+    """Options of the image readers.
+
+    Every reader gets these options in addition to the location of the data.
+    """
 
     image_size: int | None = None
     on_error: str = "stop"
@@ -29,7 +35,17 @@ class ImageReadOptions:
 
 
 def as_pixels(images: np.ndarray | Tensor, description: str) -> UInt8[Tensor, "n c h w"]:
-    """A copy as uint8 (n, c, h, w). Floats in [0, 1] are scaled to 0 … 255; the last axis is the channels if it is 1 or 3 long."""
+    """Return a uint8 copy of the images with the shape (n, c, h, w).
+
+    Floats in [0, 1] are scaled to 0 … 255. The last of four axes holds the channels if its length is 1 or 3.
+
+    Args:
+        images: Images in one of the layouts of `IMAGE_LAYOUTS`.
+        description: Name of the images in error messages.
+
+    Raises:
+        UsageError: The shape, the type or the range of the values is not that of images.
+    """
     if isinstance(images, Tensor):
         images = images.detach().cpu()
         images = (images.float() if images.is_floating_point() else images).numpy()
@@ -60,9 +76,19 @@ def _as_bytes(values: np.ndarray, what: str) -> UInt8[np.ndarray, "..."]:
 
 
 def as_label_array(labels: Any, n: int, description: str, sample_noun: str = "images") -> Shaped[np.ndarray, " n"]:
-    """One whole number or text for each of `n` images, or of other things; a column (n, 1) counts as one too.
+    """Return one label per sample: an array of n whole numbers or strings.
 
-    -1 is what many data call an unknown label. It would pass for a class, and is refused; but for two classes, -1 and 1 say.
+    A column of shape (n, 1) is accepted too. The label -1 is rejected: many datasets use it for an unknown
+    label, and it would pass for a class. Two classes named -1 and 1 are accepted.
+
+    Args:
+        labels: Labels as an array, a tensor or a list.
+        n: Number of samples.
+        description: Name of the data in error messages.
+        sample_noun: Plural noun for the samples in error messages.
+
+    Raises:
+        UsageError: The labels do not match the n samples, or have another type.
     """
     try:
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
@@ -80,14 +106,21 @@ def as_label_array(labels: Any, n: int, description: str, sample_noun: str = "im
         raise UsageError(f"{description} has labels of type {values.dtype}; labels are whole numbers or texts")
     if values.dtype.kind == "i" and (values == -1).any() and len(np.unique(values)) > 2:
         raise UsageError(
-            f"{description} has the label -1 among others: if it means unknown, leave those {sample_noun} out, or give all {sample_noun} without labels; "
+            f"{description} has the label -1 among others: if it means unknown, leave those {sample_noun} out, "
+            f"or give all {sample_noun} without labels; "
             "if it is a class, name it otherwise"
         )
     return values
 
 
 def encode_labels(*parts: Shaped[np.ndarray, "..."] | None) -> tuple[list[Int64[np.ndarray, "..."] | None], tuple[str, ...]]:
-    """Labels of several parts as positions 0 … k-1 in one sorted list of classes; a part without labels stays so."""
+    """Encode the labels of several parts as positions in one sorted class list.
+
+    A part without labels (None) stays None.
+
+    Returns:
+        The positions 0 … k-1 of each part, and the names of the k classes.
+    """
     given = [p for p in parts if p is not None]
     if not given:
         return [None for _ in parts], ()
@@ -103,7 +136,20 @@ def build_images(
     labels: Int64[np.ndarray, " n"] | None = None,
     classes: tuple[str, ...] = (),
 ) -> Images:
-    """Images of an array, at their own size or scaled to `how.image_size`."""
+    """Build a dataset of images from an array.
+
+    The images keep their size, or are resized to `options.image_size`.
+
+    Args:
+        pixels: Images of shape (n, c, h, w).
+        options: Options of the readers; `image_size` is used.
+        source: Name of the data in error messages.
+        labels: Positions in `classes`, shape (n,).
+        classes: Names of the classes.
+
+    Raises:
+        UsageError: The images are not square and `image_size` is None.
+    """
     height, width = pixels.shape[2:]
     if options.image_size is None and height != width:
         raise UsageError(

@@ -1,11 +1,13 @@
-"""Folders that `datasets.Dataset.save_to_disk` wrote: Arrow streams, with their names and classes in JSON beside them.
+"""Reader of folders written by `datasets.Dataset.save_to_disk`.
 
-    state.json           the files of this split, in order
-    dataset_info.json    the columns' kinds; of a ClassLabel the names of its classes
-    data-*.arrow         the rows
-    dataset_dict.json    of a folder of several splits: their names, each a folder of its own
+Such a folder holds Arrow streams, and JSON files with the names of columns and classes:
 
-Read as they are, with pyarrow: the package that wrote them is not needed.
+    state.json           files of this split, in order
+    dataset_info.json    types of the columns; for a ClassLabel, the names of its classes
+    data-*.arrow         rows
+    dataset_dict.json    in a folder of several splits: their names; each split is a sub-folder
+
+The files are read with pyarrow. The package that wrote them is not needed.
 """
 
 from __future__ import annotations
@@ -20,11 +22,15 @@ from nearfar.data.common.text_tables import NumberedRow
 
 
 def is_dataset_folder(path: Path) -> bool:
+    """Return True if the folder holds the files that `save_to_disk` writes."""
     return (path / "dataset_dict.json").is_file() or ((path / "state.json").is_file() and (path / "dataset_info.json").is_file())
 
 
 def read_dataset_folder(path: Path) -> dict[str, Iterator[NumberedRow]]:
-    """The rows of each split, numbered from 1; a folder of one dataset is a split named train."""
+    """Return an iterator over the rows of each split.
+
+    Rows are numbered from 1. A folder of a single dataset is one split named train.
+    """
     if not (path / "dataset_dict.json").is_file():
         return {"train": _rows(path)}
     names = _field(path / "dataset_dict.json", "splits", list)
@@ -32,7 +38,10 @@ def read_dataset_folder(path: Path) -> dict[str, Iterator[NumberedRow]]:
 
 
 def _rows(folder: Path) -> Iterator[NumberedRow]:
-    """Classes by their names, where the dataset names them."""
+    """Yield the numbered rows of one split.
+
+    Class numbers are replaced by class names if the dataset names its classes.
+    """
     files = [str(part["filename"]) for part in _field(folder / "state.json", "_data_files", list)]
     features = _field(folder / "dataset_info.json", "features", dict)
     classes = {column: f["names"] for column, f in features.items() if isinstance(f, dict) and f.get("_type") == "ClassLabel"}

@@ -1,4 +1,7 @@
-"""Images that the GPU holds itself: reading a batch then is no transfer, and nothing waits for one."""
+"""Cache of images in GPU memory.
+
+Reading a batch then needs no transfer, and nothing waits for one.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,15 @@ from nearfar.data.common.image_stores import InMemoryImageStore
 from nearfar.data.images.dataset import Images
 
 MAX_SHARE_OF_FREE_MEMORY = 1 / 8
-"""Of the GPU's free memory: the rest is for training."""
+"""Largest share of the GPU's free memory for cached images. The rest is for training."""
 
 
 def cache_on_device(data: Any, device: torch.device) -> Any:
-    """The same data, on the device if it is a GPU and they are images in memory that take little of its own; else as they are."""
+    """Copy images to the GPU if they take little of its memory.
+
+    Only images in memory are copied, and only to a GPU. They may take at most `MAX_SHARE_OF_FREE_MEMORY` of
+    its free memory. All other data are returned unchanged.
+    """
     if device.type != "cuda" or not isinstance(data, Images) or not isinstance(data.store, InMemoryImageStore):
         return data
     pixels = data.store.pixels

@@ -1,4 +1,4 @@
-"""What the data of a modality promise."""
+"""Interface of the inputs of a modality."""
 
 from __future__ import annotations
 
@@ -11,17 +11,26 @@ from nearfar.core.progress import ProgressCallback
 from nearfar.data.common.splits import Splits
 
 MODALITY_SETTINGS = ("image_size", "sample_rate", "seconds", "columns", "tokenizer", "vocab_size", "min_count", "max_length")
-"""Settings of a run that are about data of some modalities, and do nothing to those of others."""
+"""Settings of a run that apply to some modalities and have no effect on others."""
 
 
 class Inputs(ABC):
-    """The data of one modality. Built without a net they are opened as the run says; with one, they are brought to what it takes."""
+    """Loader of the data of one modality, for training and for trained models.
+
+    Without the sizes of a model, data are opened as the settings of the run say. With the sizes of a model,
+    data are adapted to that model.
+    """
 
     used_settings: ClassVar[tuple[str, ...]] = ()
-    """Which of these settings are about data of this modality."""
+    """Names in `MODALITY_SETTINGS` that apply to this modality."""
 
     def check_settings(self, settings: Mapping[str, Any], recipe: Recipe) -> None:
-        """A setting that was asked for and would do nothing is a mistake."""
+        """Raise `UsageError` if a given setting has no effect on this modality.
+
+        Args:
+            settings: Settings by name; None means not given.
+            recipe: Recipe of the run, named in the error message.
+        """
         for name in MODALITY_SETTINGS:
             if settings.get(name) is not None and name not in self.used_settings:
                 flag, kind = name.replace("_", "-"), recipe.card.modality
@@ -33,12 +42,31 @@ class Inputs(ABC):
     def load_splits(
         self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
     ) -> Splits:
-        """A training and a test split; `split`: the test rows that an earlier run stored."""
+        """Load data as a training and a test split.
+
+        Args:
+            spec: Name, path or object that holds the data.
+            config: Settings of the run.
+            test_ids: Test rows stored by an earlier run.
+            progress: Called as progress(done, total) while data are read.
+        """
 
     @abstractmethod
     def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
-        """Everything there is, in the order of the source: one part, or two where the data bring a split."""
+        """Load all samples, in the order of the source.
+
+        Returns:
+            One dataset, or two if the data bring their own split.
+        """
 
     @abstractmethod
     def adapt(self, samples: Any) -> list[Any]:
-        """As `all`, of anything that a user may hand to a trained net: opened data too."""
+        """Convert samples to the form that a trained model takes.
+
+        Args:
+            samples: Anything that a user may pass to a trained model, such as a path, an array or an opened
+                dataset.
+
+        Returns:
+            One or two datasets, as `load_all` returns.
+        """

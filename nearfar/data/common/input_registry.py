@@ -1,6 +1,7 @@
-"""What a net takes, by modality: how data are opened to train it, and brought to it once it is trained.
+"""Registry of the input classes of all modalities.
 
-A new modality is one more row of `INPUTS` and a folder `nearfar/data/NAME` with a file `inputs.py`.
+An input class opens data to train a model, and adapts data to a trained model. A new modality is one more
+row of `INPUT_CLASSES` and a folder `nearfar/data/NAME` with a file `inputs.py`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,20 @@ INPUT_CLASSES = {
     "walks": "walks.WalkInputs",
     "words": "words.WordInputs",
 }
-"""Where the inputs of a modality are defined; imported when they are asked for, since their libraries take a while."""
+"""Module and class of each modality's inputs. Imported on demand, because their libraries load slowly."""
 
 
 def build_inputs(recipe: Recipe, sizes: Sizes | None = None, tokenizer: Tokenizer | None = None) -> Inputs:
-    """How the data of this recipe are opened; with a net's sizes, brought to what that net takes."""
+    """Build the inputs of a recipe's modality.
+
+    Args:
+        recipe: Recipe that names the modality.
+        sizes: Sizes of a trained model to which data are adapted; None opens data for training.
+        tokenizer: Tokenizer of the trained model, if it has one.
+
+    Raises:
+        UsageError: The modality is unknown.
+    """
     modality = recipe.card.modality
     if modality not in INPUT_CLASSES:
         raise UsageError(f"{type(recipe).__name__}: nothing is known of data of the modality {modality!r}: {', '.join(INPUT_CLASSES)} are")

@@ -1,4 +1,7 @@
-"""Things that have a name and a number: how their names travel with a run, and how a user asks for some of them."""
+"""Datasets whose samples have a name and a number.
+
+A run stores the names as a tokenizer of whole words. Users select samples by name.
+"""
 
 from __future__ import annotations
 
@@ -20,53 +23,61 @@ from nearfar.data.common.dataset import Ids, as_index_array
 from nearfar.data.common.tokenizer import Tokenizer
 
 UNKNOWN_TOKEN = "[UNK]"
-"""What a vocabulary calls everything else. No word: words have no brackets."""
+"""Vocabulary entry for everything unknown. It cannot be a word, because words have no brackets."""
 VOCABULARY_WORD_PATTERN = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 MAX_NAMES_FOR_SUGGESTIONS = 20_000
-"""Among more names than these no similar ones are looked for: it would take seconds."""
+"""Largest number of names among which similar names are searched.
+
+A search among more names would take seconds.
+"""
 NamedSamplesT = TypeVar("NamedSamplesT", bound="NamedSamples")
 
 
 class NamedSamples(ABC):
-    """Data whose samples are things with a name: the words of a text, the nodes of a graph, the entities of triples. `len`, `read` and
-    `name` speak of them; what is drawn from for training is something else. They have no classes."""
+    """Dataset of named samples: words of a text, nodes of a graph, or entities of triples.
+
+    `len`, `read` and `name` refer to these samples. Training does not draw from them, but from other data.
+    The samples have no classes.
+    """
 
     labels: ClassVar[None] = None
     classes: ClassVar[tuple[str, ...]] = ()
     skipped: tuple[str, ...] = ()
-    """What was left out of the source because it could not be read."""
+    """Parts of the source that could not be read and were left out."""
 
     @property
     @abstractmethod
     def names(self) -> tuple[str, ...]:
-        """In the order of their numbers."""
+        """Return the names in the order of their numbers."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def read(self, ids: Ids) -> Int64[Tensor, " n"]:
-        """Their numbers, as a table of vectors takes them."""
+        """Return the numbers of these samples, as an embedding table takes them."""
         return torch.as_tensor(as_index_array(ids), dtype=torch.int64)
 
     def name(self, i: int) -> str:
+        """Return the name of sample i."""
         return self.names[i]
 
     def drop_labels(self: NamedSamplesT) -> NamedSamplesT:
+        """Return this dataset, which has no labels."""
         return self
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
-        """The names in the form in which they travel with a run."""
+        """Return the names as a tokenizer, the form in which a run stores them."""
         return build_word_tokenizer(self.names)
 
 
 @dataclass(frozen=True, eq=False)
 class VocabularySubset:
-    """Some words of a vocabulary, behind the interface of images."""
+    """Selected words of a vocabulary, with the interface of an image dataset."""
 
     names: tuple[str, ...]
     ids: Int64[np.ndarray, " n"]
-    """Where they stand in the vocabulary."""
+    """Positions of the words in the vocabulary."""
     labels: None = None
     classes: tuple[str, ...] = ()
     source: str = ""
@@ -75,14 +86,19 @@ class VocabularySubset:
         return len(self.ids)
 
     def read(self, ids: Ids) -> Int64[Tensor, " n"]:
+        """Return the vocabulary positions of these words, shape (n,)."""
         return torch.from_numpy(self.ids[as_index_array(ids)])
 
     def name(self, i: int) -> str:
+        """Return word i."""
         return self.names[i]
 
 
 def build_word_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """A vocabulary as a tokenizer of whole words, each with the number of its position; one more number stands for all others."""
+    """Build a tokenizer of whole words from a vocabulary.
+
+    The id of a word is its position. One more id stands for all other words.
+    """
     unknown = len(words)
     model = {
         "type": "WordLevel",
@@ -97,20 +113,33 @@ def build_word_tokenizer(words: Sequence[str]) -> Tokenizer:
 
 @lru_cache(maxsize=4)
 def get_vocabulary(tokenizer: Tokenizer) -> dict[str, int]:
-    """The words of a vocabulary, each with its position, in their order."""
+    """Return the words of a vocabulary with their positions, in order."""
     vocabulary = json.loads(tokenizer.definition)["model"]["vocab"]
     return {word: i for word, i in vocabulary.items() if word != UNKNOWN_TOKEN}
 
 
 def check_names(names: list[str]) -> list[str]:
-    """The same names, none of which is taken."""
+    """Return the names unchanged.
+
+    Raises:
+        UsageError: A name equals `UNKNOWN_TOKEN`, which stands for everything unknown.
+    """
     if UNKNOWN_TOKEN in names:
         raise UsageError(f"the name {UNKNOWN_TOKEN!r} stands for whatever is unknown: give that entity another one")
     return names
 
 
 def select_names(wanted: Any, tokenizer: Tokenizer, sample_noun: str) -> VocabularySubset:
-    """Those that a user names, one or a list; an unknown name is an error."""
+    """Select samples by name.
+
+    Args:
+        wanted: One name or a list of names.
+        tokenizer: Tokenizer of the run, with its vocabulary.
+        sample_noun: Noun for a sample in error messages.
+
+    Raises:
+        UsageError: A name is not in the vocabulary.
+    """
     number = get_vocabulary(tokenizer)
     names = [wanted] if isinstance(wanted, str) else list(wanted)
     for name in names:
@@ -121,6 +150,6 @@ def select_names(wanted: Any, tokenizer: Tokenizer, sample_noun: str) -> Vocabul
 
 
 def select_all_names(tokenizer: Tokenizer) -> VocabularySubset:
-    """All that a run knows, in order."""
+    """Select all names of a run, in order."""
     number = get_vocabulary(tokenizer)
     return VocabularySubset(tuple(number), np.arange(len(number)), source=f"{len(number)} names")

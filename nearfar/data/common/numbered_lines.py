@@ -1,4 +1,7 @@
-"""Text files line by line, where a line that is no text is an error."""
+"""Reader of the lines of text files.
+
+A line that is not text is an error.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,11 @@ from nearfar.core.errors import NearfarError
 
 
 def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number, line) of a UTF-8 file, counted from 1; a line that cannot be read is named."""
+    """Yield (number, line) for each line of a UTF-8 file, counted from 1.
+
+    Raises:
+        NearfarError: A line is not UTF-8 text. The message names the file and the line.
+    """
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             if b"\0" in raw:

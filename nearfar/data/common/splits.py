@@ -1,4 +1,7 @@
-"""A training and a test split: given by the data, stored by an earlier run, or drawn by key."""
+"""Training and test splits.
+
+A split is given by the data, stored by an earlier run, or drawn with a random key.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,40 @@ from nearfar.core.errors import UsageError
 from nearfar.core.random_key import RandomKey
 
 SAMPLES_PER_TEST_SAMPLE = 5
-"""One in five samples is for testing."""
+"""Number of samples for each test sample: one in five samples is for testing."""
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """`Images`, `Texts`, or whatever has their interface."""
+    """Training and test split of a dataset.
+
+    The splits are `Images`, `Texts` or other datasets with the same interface.
+    """
 
     train: Any
     test: Any
-    """None where no test split was wanted (a stored split of no rows) or none is possible (no class has two samples)."""
+    """Test split, or None.
+
+    None means that a stored split has no rows (no test split was wanted), or that no class has two samples.
+    """
     test_ids: list[int] | None = None
-    """Which rows of the data are for testing, to be stored with a run; None where the data bring their own split."""
+    """Test rows of the data, to be stored with a run. None if the data bring their own split."""
 
 
 def draw_test_ids(n: int, labels: Int64[np.ndarray, " n"] | None, rng_key: RandomKey) -> Int64[np.ndarray, " m"]:
-    """One in five rows of each class, rounded, at least one; a class of a single sample keeps it for training.
+    """Draw one in five rows of each class for testing.
 
-    Rows are ranked within their class by a keyed permutation, and those of the lowest ranks are taken. Without
-    labels all rows are one class.
+    The number is rounded, and at least one. A class of a single sample keeps it for training.
+
+    Rows are ranked within their class by a random permutation, and the rows of the lowest ranks are drawn.
+
+    Args:
+        n: Number of rows.
+        labels: Class of each row, shape (n,). Without labels, all rows are one class.
+        rng_key: Random key of the permutation.
+
+    Returns:
+        Sorted test rows, shape (m,).
     """
     order = rng_key.permutation(n)
     label = np.zeros(n, dtype=np.int64) if labels is None else labels[order]
@@ -44,7 +62,19 @@ def draw_test_ids(n: int, labels: Int64[np.ndarray, " n"] | None, rng_key: Rando
 
 
 def split_train_test(loaded: Splits, seed: int, stored_test_ids: Sequence[int] | np.ndarray | None) -> Splits:
-    """Complete what a reader found: its own test split, or the stored rows, or rows drawn by `Key(seed)("split")`."""
+    """Split loaded data into a training and a test split.
+
+    The test split is the one that the data bring, or the stored rows, or rows drawn with
+    `RandomKey(seed)("split")`.
+
+    Args:
+        loaded: Data as a reader found them.
+        seed: Random seed of the split.
+        stored_test_ids: Test rows stored by an earlier run, or None. No rows mean no test split.
+
+    Raises:
+        UsageError: The stored rows do not fit the data, or the data bring their own test split.
+    """
     data = loaded.train
     if loaded.test is not None:
         if stored_test_ids is not None:

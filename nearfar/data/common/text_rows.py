@@ -1,4 +1,7 @@
-"""What readers of texts have in common: collecting rows, and naming those that are broken."""
+"""Shared code of the readers of texts.
+
+Rows are collected, and broken rows are named.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,15 @@ from nearfar.data.text.dataset import Texts, TextStore
 
 
 class BrokenRow(NearfarError):
-    """A row that cannot be read, named by file and line."""
+    """Error for a row that cannot be read, named by file and line."""
 
 
 @dataclass
 class RowCollector:
-    """Rows as they are found. `add` and `broken` are called in the order of the source."""
+    """Collector of the rows that a reader finds.
+
+    `add` and `reject_row` are called in the order of the source.
+    """
 
     on_error: str = "stop"
     columns: dict[str, list[str]] = field(default_factory=dict)
@@ -32,12 +38,21 @@ class RowCollector:
     skipped: list[str] = field(default_factory=list)
 
     def start_file(self, file: str) -> None:
-        """What follows stands in this file."""
+        """Start a file: the rows that follow belong to it."""
         self.files.append(file)
 
     def add(
         self, texts: dict[str, str], line: int, label: str | None = None, score: float | None = None, document_id: int | None = None
     ) -> None:
+        """Add a row, or reject it if one of its texts is empty.
+
+        Args:
+            texts: Text of each column, by name.
+            line: Line of the row in the current file.
+            label: Class of the row, if it has one.
+            score: Similarity score of the row, if it has one.
+            document_id: Number of the row's document, if it has one.
+        """
         if empty := next((name for name, text in texts.items() if not text.strip()), None):
             return self.reject_row(line, f"the column {empty!r} is empty")
         if self.columns and texts.keys() != self.columns.keys():
@@ -51,13 +66,18 @@ class RowCollector:
                 values.append(value)  # type: ignore[arg-type]
 
     def reject_row(self, line: int, reason: str) -> None:
-        """Stop at this row, or leave it out."""
+        """Raise `BrokenRow` or skip the row, as `on_error` says."""
         place = f"{self.files[-1]}, line {line}"
         if self.on_error == "stop":
             raise BrokenRow(f"{place}: {reason}. Repair it, or leave such rows out with --on-error skip")
         self.skipped.append(f"{place}: {reason}")
 
     def to_texts(self, source: str) -> Texts:
+        """Build a dataset from the collected rows.
+
+        Raises:
+            UsageError: There are no rows, or only some rows have a label or a score.
+        """
         n = len(self.line_numbers)
         if not n:
             raise UsageError(f"there is no text in {source}")
@@ -72,7 +92,10 @@ class RowCollector:
 
 
 def iterate_lines(path: Path, collector: RowCollector) -> Iterator[tuple[int, str]]:
-    """(line number, line) of a UTF-8 file; a line that is not UTF-8 is named."""
+    """Yield (line number, line) for each line of a UTF-8 file.
+
+    Lines that are not UTF-8 are rejected by the collector.
+    """
     with open(path, "rb") as f:
         for number, raw in enumerate(f, 1):
             try:
@@ -82,7 +105,17 @@ def iterate_lines(path: Path, collector: RowCollector) -> Iterator[tuple[int, st
 
 
 def read_text_file(path: Path, name: str, collector: RowCollector, label: str | None = None) -> None:
-    """One sentence a line. An empty line ends a document; in files that begin with '# ', so does every document: its title is left out."""
+    """Read a text file with one sentence on each line.
+
+    An empty line ends a document. If the file begins with '# ', each document may begin with a title line
+    that begins with '# '. Titles are left out.
+
+    Args:
+        path: File to read.
+        name: Name of the file in sample names and error messages.
+        collector: Collector to which the rows are added.
+        label: Class of all rows of the file, if they have one.
+    """
     collector.start_file(name)
     passage = collector.document_ids[-1] + 1 if collector.document_ids else 0
     titled, begins = False, True
@@ -97,7 +130,13 @@ def read_text_file(path: Path, name: str, collector: RowCollector, label: str | 
 
 
 def build_texts(columns: dict[str, list[str]], source: str, labels: Iterable | None = None) -> Texts:
-    """Texts that were handed over in memory."""
+    """Build a dataset from texts in memory.
+
+    Args:
+        columns: Texts of each column, by name.
+        source: Name of the data in error messages.
+        labels: One label for each row, if there are labels.
+    """
     lengths = {name: len(column) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise UsageError(f"the columns of {source} differ in length: {', '.join(f'{k} {v}' for k, v in lengths.items())}")

@@ -1,7 +1,7 @@
-"""Tables of texts: CSV, TSV, JSON lines and Parquet, with named columns.
+"""Readers of text tables with named columns: CSV, TSV, JSON lines and Parquet.
 
-Which columns are texts is told by `--columns anchor,positive,negative` (and `label=NAME`, `score=NAME`), or guessed from
-the names that such tables usually have.
+`--columns anchor,positive,negative` (and `label=NAME`, `score=NAME`) selects the columns of texts. Without
+this option, the columns are guessed from the usual names of such tables.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ COMMON_TEXT_COLUMNS = (
     ("premise", "hypothesis"), ("question", "answer"), ("query", "positive", "negative"), ("query", "positive"),
     ("text",), ("sentence",), ("content",),
 )  # fmt: skip
-"""Columns of texts that tables usually have; the first that are all there are taken."""
+"""Usual names of text columns. The first group of which the table has all columns is used."""
 LABEL_COLUMNS = ("label", "labels", "class", "gold_label", "category")
 SCORE_COLUMNS = ("score", "similarity")
 
 
 @dataclass(frozen=True)
 class ColumnRoles:
-    """Which columns are texts, and which is a label or a score."""
+    """Roles of the columns of a table: texts, label and score."""
 
     texts: tuple[str, ...]
     label: str | None = None
@@ -39,7 +39,16 @@ class ColumnRoles:
 
 
 def resolve_column_roles(columns: str | None, available: Sequence[str], source: str) -> ColumnRoles:
-    """What the columns of a table are for."""
+    """Decide which columns are texts, which is the label and which the score.
+
+    Args:
+        columns: Value of --columns, or None to guess the roles.
+        available: Names of all columns.
+        source: Name of the table in error messages.
+
+    Raises:
+        UsageError: A named column does not exist, or the columns of texts cannot be guessed.
+    """
     if columns is None:
         texts = next((names for names in COMMON_TEXT_COLUMNS if set(names) <= set(available)), None)
         if texts is None and len(available) == 1:
@@ -65,15 +74,17 @@ def resolve_column_roles(columns: str | None, available: Sequence[str], source: 
 
 
 NumberedRow = tuple[int, dict[str, Any]]
-"""A line number and the values of a row, by column."""
+"""Line number of a row, and its values by column."""
 
 
 def read_table(path: Path, name: str, collector: RowCollector, columns: str | None) -> None:
+    """Read a table file and add its rows to the collector."""
     collector.start_file(name)
     collect_rows(TABLE_READERS[path.suffix.lower()](path, collector), name, collector, columns)
 
 
 def collect_rows(rows: Iterable[NumberedRow], name: str, collector: RowCollector, columns: str | None) -> None:
+    """Add the rows of a table to the collector, and reject broken rows."""
     chosen: ColumnRoles | None = None
     for line, row in rows:
         chosen = chosen or resolve_column_roles(columns, list(row), name)
@@ -86,7 +97,7 @@ def collect_rows(rows: Iterable[NumberedRow], name: str, collector: RowCollector
 
 
 def _problem(row: dict[str, Any], chosen: ColumnRoles) -> str | None:
-    """What is wrong with a row, if anything."""
+    """Return the reason why a row is broken, or None."""
     for column in (*chosen.texts, *filter(None, (chosen.label, chosen.score))):
         if row.get(column) is None or (column == chosen.label and _is_blank(row[column])):
             return f"it has no {column!r}"
@@ -101,13 +112,13 @@ def _problem(row: dict[str, Any], chosen: ColumnRoles) -> str | None:
 
 
 def _is_blank(label: Any) -> bool:
-    """What tables without nulls write where there is no label: nothing, or NaN."""
+    """Return True if a label is an empty string or NaN, as in tables without nulls."""
     return label != label or (isinstance(label, str) and not label.strip())
 
 
 COLUMN_SEPARATORS = ",;\t|"
-"""Of columns, in tables that people call .csv."""
-csv.field_size_limit(1 << 30)  # of a field in characters; Python's own limit is shorter than many a document
+"""Column separators in files that people name .csv."""
+csv.field_size_limit(1 << 30)  # characters of a field; Python's default is shorter than many documents
 
 
 def _called(mark: str) -> str:

@@ -1,7 +1,8 @@
-"""From strings to token ids: a tokenizer that travels with a run, and texts as rows of ids.
+"""Tokenizers that are stored with a run, and texts as rows of token ids.
 
-Trained tokenizers are byte-level BPE on lower-cased text: every string has a code, and the same texts give the same
-merges in every process (the WordPiece trainer of `tokenizers` breaks ties by the order of a hash table).
+A trained tokenizer is byte-level BPE on lower-cased text. It encodes every string, and the same texts give
+the same merges in every process. (The WordPiece trainer of `tokenizers` breaks ties by the order of a hash
+table.)
 """
 
 from __future__ import annotations
@@ -23,22 +24,26 @@ from nearfar.core.errors import MissingExtra, NearfarError, UsageError
 
 TOKENIZER_FORMAT = 1
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-"""The special tokens of a tokenizer of our own, in the order of their ids."""
+"""Special tokens of a trained tokenizer, in the order of their ids."""
 PADDED_WIDTH_MULTIPLE = 8
-"""Widths of padded batches are multiples of this: few different shapes, and good ones for matrix units."""
+"""Multiple to which the widths of padded batches are rounded up.
+
+This gives few different shapes, which suit matrix units.
+"""
 TEXTS_PER_BATCH = 10_000
-"""Texts that are handed to the tokenizer at a time."""
+"""Number of texts that are passed to the tokenizer at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class RaggedTokenIds:
-    """Rows of token ids of different lengths, end to end."""
+    """Rows of token ids with different lengths, concatenated in one array."""
 
     flat: Int32[np.ndarray, " total"]
     starts: Int64[np.ndarray, " n_and_one"]
 
     @classmethod
     def from_rows(cls, rows: Sequence[Sequence[int]]) -> RaggedTokenIds:
+        """Build the arrays from rows of token ids."""
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         flat = np.fromiter((token for row in rows for token in row), dtype=np.int32, count=int(lengths.sum()))
         return cls(flat, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
@@ -47,10 +52,20 @@ class RaggedTokenIds:
         return len(self.starts) - 1
 
     def get_row(self, i: int) -> np.ndarray:
+        """Return the token ids of row i."""
         return self.flat[self.starts[i] : self.starts[i + 1]]
 
     def pad_rows(self, rows: Int64[np.ndarray, " n"], pad_id: int, width: int | None = None) -> Int64[Tensor, "n t"]:
-        """These rows, filled up on the right to the longest of them (or to `width`), rounded up to a multiple of 8."""
+        """Return these rows, padded on the right to one width.
+
+        Args:
+            rows: Row numbers, shape (n,).
+            pad_id: Id of the padding token.
+            width: Width before rounding; None takes the length of the longest row.
+
+        Returns:
+            Ids of shape (n, t), where t is the width rounded up to a multiple of 8.
+        """
         start, length = self.starts[rows], self.starts[rows + 1] - self.starts[rows]
         longest = max(int(length.max(initial=1)), 1) if width is None else width
         place = np.arange(-(-longest // PADDED_WIDTH_MULTIPLE) * PADDED_WIDTH_MULTIPLE)
@@ -60,20 +75,22 @@ class RaggedTokenIds:
         return torch.from_numpy(ids)
 
     def compute_max_length(self, rows: Int64[np.ndarray, " n"]) -> int:
+        """Return the length of the longest of these rows, at least 1."""
         return int((self.starts[rows + 1] - self.starts[rows]).max(initial=1))
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A tokenizer of the package `tokenizers` as text, and the ids of the special tokens that it has."""
+    """Tokenizer of the package `tokenizers` as text, with the ids of its special tokens."""
 
     definition: str
-    """What `tokenizers.Tokenizer.to_str` gives: JSON."""
+    """JSON text that `tokenizers.Tokenizer.to_str` returns."""
     special_ids: Mapping[str, int]
-    """pad always; cls, sep, mask, unk where there are such."""
+    """Ids of the special tokens: always pad; cls, sep, mask and unk if they exist."""
 
     @cached_property
     def engine(self) -> Any:
+        """Return the tokenizer object of the package `tokenizers`."""
         engine = _package().Tokenizer.from_str(self.definition)
         engine.no_padding()
         engine.no_truncation()
@@ -81,11 +98,16 @@ class Tokenizer:
 
     @property
     def vocab_size(self) -> int:
-        """How many ids there are: the largest one, and one."""
+        """Return the number of ids: the largest id plus one."""
         return max(self.engine.get_vocab(with_added_tokens=True).values()) + 1
 
     def encode(self, texts: Sequence[str], max_length: int) -> RaggedTokenIds:
-        """Ids with the special tokens around them, at most `length` a text."""
+        """Encode texts as token ids, including the special tokens.
+
+        Args:
+            texts: Texts to encode.
+            max_length: Largest number of tokens of a text; longer texts are truncated.
+        """
         self.engine.enable_truncation(max_length)
         rows = []
         for start in range(0, len(texts), TEXTS_PER_BATCH):
@@ -95,19 +117,24 @@ class Tokenizer:
         return RaggedTokenIds.from_rows(rows)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """Readable text, without padding and the marks of beginning and end."""
+        """Convert token ids to readable text, without padding, start and end tokens."""
         hidden = {self.special_ids.get(name) for name in ("pad", "cls", "sep")}
         return self.engine.decode([int(i) for i in ids if int(i) not in hidden], skip_special_tokens=False).strip()
 
     def to_json(self) -> str:
-        """JSON that `Tokenizer.load` reads."""
+        """Return JSON text that `Tokenizer.load` reads."""
         return json.dumps(
             {"format": TOKENIZER_FORMAT, "special": dict(self.special_ids), "tokenizer": json.loads(self.definition)}, ensure_ascii=False
         )
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> Tokenizer:
-        """From a file that `save` wrote."""
+        """Read a tokenizer from a file with the text of `to_json`.
+
+        Raises:
+            UsageError: The file cannot be read.
+            NearfarError: The file is not a tokenizer of a run, or has another format version.
+        """
         try:
             stored = json.loads(Path(path).read_text(encoding="utf-8"))
             if stored["format"] != TOKENIZER_FORMAT:
@@ -124,7 +151,13 @@ class Tokenizer:
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Byte-level BPE of at most `size` tokens; the same texts give the same tokenizer."""
+    """Train a byte-level BPE tokenizer with at most `vocab_size` tokens.
+
+    The same texts give the same tokenizer.
+
+    Raises:
+        UsageError: `vocab_size` is too small for the 256 bytes and the special tokens.
+    """
     package = _package()
     lowest = len(SPECIAL_TOKENS) + 256
     if vocab_size < lowest:
@@ -147,12 +180,23 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def replace_surrogates(text: str) -> str:
-    """The text with a question mark for each half of a character (a lone surrogate, as scraped JSON has them): UTF-8 has none."""
+    """Replace each lone surrogate in a text with a question mark.
+
+    A lone surrogate is half of a character, as in scraped JSON. UTF-8 cannot encode it.
+    """
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def load_pretrained_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer of a transformers model: a local folder, or a name in the local cache."""
+    """Load the tokenizer of a transformers model.
+
+    Args:
+        name: Local folder, or name of a model in the local cache.
+
+    Raises:
+        MissingExtra: The package transformers is not installed.
+        UsageError: The tokenizer cannot be read, or lacks a vocabulary or a padding token.
+    """
     try:
         from transformers import AutoTokenizer
     except ImportError as e:

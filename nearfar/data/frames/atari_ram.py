@@ -1,8 +1,9 @@
-"""What the bytes of a game's memory mean: the state variables of the Atari Annotated RAM Interface.
+"""State variables of Atari games in RAM, from the Atari Annotated RAM Interface.
 
-Anand et al., "Unsupervised State Representation Learning in Atari", arXiv:1906.08226, found them in the games' published source code.
-A variable of several bytes is several variables, numbered. Each belongs to one category or more, by its name; the published
-score of a game is the mean over categories of the means over their variables.
+Anand et al., "Unsupervised State Representation Learning in Atari", arXiv:1906.08226, found the variables in
+the published source code of the games. A variable of several bytes becomes several numbered variables. The
+name of a variable determines its categories (at least one). The published score of a game is the mean over
+categories of the mean over the variables of each category.
 """
 
 from __future__ import annotations
@@ -43,11 +44,14 @@ _BYTES: dict[str, dict[str, int | Iterable[int]]] = {
 }  # fmt: skip
 
 ANNOTATED_GAMES = tuple(_BYTES)
-"""Games that are recorded with the names of their variables; others are recorded without any."""
+"""Games with annotated variables. Other games are recorded without variables."""
 
 
 def get_variable_bytes(game: str) -> dict[str, int]:
-    """For each variable of a game its byte; none for a game that is not annotated."""
+    """Return the RAM byte of each variable of a game.
+
+    The result is empty for games without annotations.
+    """
     found: dict[str, int] = {}
     for name, place in _BYTES.get(game, {}).items():
         found |= {name: place} if isinstance(place, int) else {f"{name}_{i}": byte for i, byte in enumerate(place)}
@@ -55,19 +59,26 @@ def get_variable_bytes(game: str) -> dict[str, int]:
 
 
 def group_by_category(variables: Iterable[str]) -> dict[str, list[str]]:
-    """The categories that some of the variables belong to, with these; variables that belong to none are a category of their own."""
+    """Group variables by category. Empty categories are omitted.
+
+    A variable can be in several categories. Variables without a category form the category "others".
+    """
     variables = list(variables)
     found = {title: [name for name in variables if title in _get_categories(name)] for title in CATEGORIES}
     return {title: inside for title, inside in found.items() if inside}
 
 
 def category_mean(values: Mapping[str, float]) -> float:
-    """The mean over categories of the means over their variables, so that thirty blocks do not outweigh one ball."""
+    """Compute the mean over categories of the means over their variables.
+
+    With this mean, thirty blocks do not outweigh one ball.
+    """
     means = [sum(values[name] for name in inside) / len(inside) for inside in group_by_category(values).values()]
     return sum(means) / len(means)
 
 
 CATEGORIES = ("small objects", "agent", "other objects", "score and clock", "miscellaneous", "others")
+"""Names of the categories, in the order of reports."""
 
 
 def _get_categories(name: str) -> set[str]:

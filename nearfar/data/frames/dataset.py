@@ -1,4 +1,4 @@
-"""Frames of games or films: images in time, in episodes, with the values of state variables where they are known."""
+"""Frames of games or films: ordered images in episodes, with state variables where known."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ from nearfar.data.frames.readers import Recording
 from nearfar.data.images.dataset import Images
 
 MIN_EPISODES_TO_SPLIT = 4
-"""With fewer episodes there is no test split."""
+"""Smallest number of episodes for a test split. With fewer episodes there is no test split."""
 TEST_SHARE, PROBE_TEST_SHARE = 2 / 5, 1 / 4
-"""Of all episodes so many are not for the encoder; of these, so many are asked about, and the others teach the probes."""
+"""Share of all episodes that the encoder is not trained on, and share of these that test the probes.
+
+The remaining held-out episodes train the probes.
+"""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Frames(Images):
-    """Some frames of a store, in the order of time. They have no classes; `values` are of state variables, for evaluation."""
+    """Subset of the frames of a store, in time order.
+
+    Frames have no classes. `values` holds the state variables, which are used only for evaluation.
+    """
 
     episode: Int64[np.ndarray, " n"]
     values: Int64[np.ndarray, "n v"] | None = None
@@ -36,7 +42,10 @@ class Frames(Images):
 
     @cached_property
     def pair_starts(self) -> Int64[np.ndarray, " m"]:
-        """Positions t of frames whose next frame, of the same episode, stands at t + 1."""
+        """Return positions t with the next frame at t + 1.
+
+        Both frames are of the same episode.
+        """
         follows = (self.episode[1:] == self.episode[:-1]) & (self.ids[1:] == self.ids[:-1] + 1)
         return np.flatnonzero(follows)
 
@@ -44,7 +53,7 @@ class Frames(Images):
         return f"episode {self.episode[i]}, {self.store.name(int(self.ids[i]))}"
 
     def drop_labels(self) -> Frames:
-        """The same frames without the values of their variables."""
+        """Return the same frames without the values of their variables."""
         return replace(super().drop_labels(), values=None, variables=())
 
     def sizes(self) -> dict[str, Any]:
@@ -54,7 +63,10 @@ class Frames(Images):
 
 @dataclass(frozen=True, eq=False)
 class DecodedRecording(InMemoryImageStore):
-    """Frames of a recording in memory. The file's own checksums stand for them: `origin`."""
+    """Decoded frames of a recording in memory.
+
+    The checksums of the file serve as the fingerprint (`source_fingerprint`).
+    """
 
     @property
     def fingerprint(self) -> str:
@@ -64,7 +76,7 @@ class DecodedRecording(InMemoryImageStore):
 
 @dataclass(frozen=True, eq=False)
 class RecordingStore(ImageStore):
-    """Frames that are read from their file when they are asked for."""
+    """Frames that are read from the recording file on demand."""
 
     recording: Recording
     shape: tuple[int, int, int] = field(init=False)
@@ -87,7 +99,16 @@ class RecordingStore(ImageStore):
 
 
 def split_frames(data: Frames, seed: int, stored_test_ids: Sequence[int] | np.ndarray | None) -> Splits:
-    """Whole episodes, two in five of them, are for testing: neighbouring frames are too much alike to stand on both sides."""
+    """Split frames by episode.
+
+    Two in five episodes become the test split. Adjacent frames are too similar to be in both splits, so
+    episodes are never divided.
+
+    Args:
+        data: all frames.
+        seed: random seed of the split.
+        stored_test_ids: test rows stored by an earlier run, or None.
+    """
     if stored_test_ids is None:
         chosen = draw_episodes(data, RandomKey(seed)("split"), TEST_SHARE) if len(np.unique(data.episode)) >= MIN_EPISODES_TO_SPLIT else []
         stored_test_ids = np.flatnonzero(np.isin(data.episode, chosen))
@@ -95,13 +116,19 @@ def split_frames(data: Frames, seed: int, stored_test_ids: Sequence[int] | np.nd
 
 
 def draw_episodes(data: Frames, rng_key: RandomKey, share: float) -> Int64[np.ndarray, " k"]:
-    """A share of the episodes, by their numbers; at least one."""
+    """Draw a share of the episodes at random, at least one.
+
+    Return their numbers.
+    """
     episodes = np.unique(data.episode)
     return episodes[rng_key.permutation(len(episodes))[: max(1, round(share * len(episodes)))]]
 
 
 def split_probe_episodes(data: Frames, rng_key: RandomKey) -> tuple[Frames, Frames]:
-    """Episodes for probes to learn from, and others to ask about; of the latter no frame that is in the former."""
+    """Split frames by episode into training and test frames for probes.
+
+    Test frames that also occur in the training frames are removed.
+    """
     asked = np.isin(data.episode, draw_episodes(data, rng_key, PROBE_TEST_SHARE))
     teach, test = data.subset(np.flatnonzero(~asked)), data.subset(np.flatnonzero(asked))
     seen = set(_hash_frames(teach))

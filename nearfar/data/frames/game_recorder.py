@@ -1,9 +1,11 @@
-"""Play a game at random and write down what happens: frames, sound and RAM, with nothing but a key to say which actions are taken.
+"""Recorder of randomly played games: frames, sound and RAM.
 
-Every episode has a key and an emulator of its own: it is the same whether or not the others are played. Actions are drawn uniformly
-from those that the game knows, and with some probability the one before is kept instead ("sticky actions", Machado et al. 2018); each
-lasts `SKIP` frames of the emulator, of the last two of which the brighter pixels are kept, since some games draw their objects in
-turns; that is one frame of the recording. An episode begins with up to 30 frames in which nothing is done.
+A random key alone determines the actions. Each episode has its own random key and its own emulator, so an
+episode is the same whether or not the others are played. Actions are drawn uniformly from the actions of the
+game. With some probability the previous action is kept instead ("sticky actions", Machado et al. 2018).
+
+Each action lasts `FRAME_SKIP` emulator frames. The pixel-wise maximum of the last two becomes one frame of
+the recording, because some games draw their objects alternately. An episode begins with up to 30 idle frames.
 """
 
 from __future__ import annotations
@@ -21,8 +23,12 @@ from nearfar.data.frames.atari_ram import ANNOTATED_GAMES, get_variable_bytes
 from nearfar.data.frames.readers import Recording, RecordingWriter, create_recording, open_recording
 
 FRAME_SKIP, STICKY_PROBABILITY, MAX_IDLE_FRAMES, MAX_EPISODE_STEPS = 4, 0.25, 30, 27_000
-"""Frames of the emulator a step; how often an action is kept; idle frames at the beginning, at most; steps of an episode, at most."""
+"""Emulator frames per step, sticky probability, maximum idle frames, and maximum steps of an episode.
+
+The idle frames are at the beginning of an episode.
+"""
 SCREEN_HEIGHT, SCREEN_WIDTH, AUDIO_BYTES_PER_FRAME, RAM_BYTES = 210, 160, 512, 128
+"""Sizes of a frame: height and width in pixels, bytes of sound, bytes of RAM."""
 _NOOP_ACTION = 0
 
 
@@ -34,12 +40,27 @@ def record_game(
     sticky_probability: float = STICKY_PROBABILITY,
     progress: Callable[[int, int], None] | None = None,
 ) -> Recording:
-    """Record `frames` frames of a game. The same arguments and the same version of ale-py give the same bytes."""
+    """Record `num_frames` frames of a randomly played game.
+
+    The same arguments and the same version of ale-py give the same bytes.
+
+    Args:
+        game: name of the game in ale-py.
+        num_frames: number of frames over all episodes.
+        path: file to write.
+        seed: random seed.
+        sticky_probability: probability to repeat the previous action, in [0, 1).
+        progress: function of (frames done, frames in total).
+
+    Raises:
+        UsageError: unknown game, or a value out of range.
+    """
     ale_py = _import_ale()
     known = ale_py.roms.get_all_rom_ids()
     if game not in known:
         raise UsageError(
-            f"unknown game {game!r}.{suggest_similar_names(game, known)} Annotated are {', '.join(ANNOTATED_GAMES)}; ale-py has {len(known)}"
+            f"unknown game {game!r}.{suggest_similar_names(game, known)} "
+            f"Annotated are {', '.join(ANNOTATED_GAMES)}; ale-py has {len(known)}"
         )
     if num_frames < 1:
         raise UsageError(f"--frames must be at least 1, got {num_frames}")
@@ -47,7 +68,8 @@ def record_game(
         raise UsageError(f"--sticky is a probability, at least 0 and less than 1, got {sticky_probability}")
     header = {
         "game": game, "variables": get_variable_bytes(game), "seed": seed, "frames_skipped": FRAME_SKIP, "sticky": sticky_probability,
-        "height": SCREEN_HEIGHT, "width": SCREEN_WIDTH, "samples": AUDIO_BYTES_PER_FRAME, "ram": RAM_BYTES, "emulator": f"ale-py {ale_py.__version__}",
+        "height": SCREEN_HEIGHT, "width": SCREEN_WIDTH, "samples": AUDIO_BYTES_PER_FRAME, "ram": RAM_BYTES,
+        "emulator": f"ale-py {ale_py.__version__}",
     }  # fmt: skip
     with create_recording(path, header) as writer:
         while (done := sum(writer.episode_lengths)) < num_frames:
@@ -65,7 +87,10 @@ def record_game(
 
 
 def _play_episode(ale_py: Any, game: str, rng_key: RandomKey, max_frames: int, sticky_probability: float, writer: RecordingWriter) -> None:
-    """One episode, or its beginning if it is longer than `most` frames."""
+    """Play and record one episode.
+
+    At most `max_frames` frames are recorded.
+    """
     ale = start_emulator(ale_py, game, rng_key)
     actions = ale.getMinimalActionSet()
     steps = np.arange(min(MAX_EPISODE_STEPS, max_frames))
@@ -86,7 +111,10 @@ def _play_episode(ale_py: Any, game: str, rng_key: RandomKey, max_frames: int, s
 
 
 def start_emulator(ale_py: Any, game: str, rng_key: RandomKey) -> Any:
-    """A game that has just begun, silent on the terminal, with no chance of its own besides the key's."""
+    """Start a game in a new emulator without terminal output.
+
+    The random key is the only source of randomness.
+    """
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     ale = ale_py.ALEInterface()
     ale.setInt("random_seed", rng_key("emulator").hash_value >> 33)

@@ -1,4 +1,4 @@
-"""Frames of games, of the size a net was trained with."""
+"""Loading of frames at the size of a trained model."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from nearfar.data.frames.load import load_all_frames
 
 @dataclass(frozen=True)
 class FrameInputs(Inputs):
+    """Input loader for frames."""
+
     sizes: Sizes | None = None
     tokenizer: None = None
 

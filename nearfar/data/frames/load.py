@@ -1,4 +1,7 @@
-"""From what a user names to frames in episodes: a recording, an .npz, a folder of folders of pictures, an array, a name."""
+"""Loading of frames in episodes from any supported source.
+
+A source is a recording, an .npz file, a folder of image folders, an array or a built-in name.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +35,25 @@ from nearfar.data.images.readers import read_numpy_arrays
 from nearfar.data.samples.bounce import make_bounce
 
 BUILTIN_FRAMES = {"bounce": make_bounce}
+"""Built-in datasets by name."""
 MAX_DECODED_BYTES = 6 << 30
-"""Up to this many bytes of pixels are decoded once, into memory; of larger recordings frames are read from the file."""
+"""Largest number of pixel bytes that are decoded into memory.
+
+Frames of larger recordings are read from the file.
+"""
 RECORDING_SUFFIX = ".games"
 
 
 def load_all_frames(spec: Any, progress: ProgressCallback | None = None) -> Frames:
-    """Everything there is, in the order of time."""
+    """Load all frames of a source, in time order.
+
+    Args:
+        spec: built-in name, path, array `(n, height, width)` of one episode, or loaded `Frames`.
+        progress: progress callback.
+
+    Raises:
+        UsageError: the type of `spec` is not supported.
+    """
     if isinstance(spec, Frames):
         return spec
     if isinstance(spec, str) and spec in BUILTIN_FRAMES:
@@ -65,7 +80,10 @@ def _read_path(text: str, progress: ProgressCallback | None) -> Frames:
 
 
 def read_recording(recording: Recording, source: str, progress: ProgressCallback | None = None) -> Frames:
-    """A recorded game, in memory unless it is very large, with the values of its variables."""
+    """Read the frames and variables of a recorded game.
+
+    The frames are decoded into memory unless the recording exceeds `MAX_DECODED_BYTES`.
+    """
     n, (height, width) = len(recording), recording.shape
     if n * height * width <= MAX_DECODED_BYTES:
         pixels = torch.empty(n, 1, height, width, dtype=torch.uint8)
@@ -83,8 +101,11 @@ def read_recording(recording: Recording, source: str, progress: ProgressCallback
 
 
 def _read_npz(path: Path, source: str) -> Frames:
-    """Arrays `frames` (n, height, width[, channels]); `episode` (n,), whole numbers that change where an episode begins; and, if known,
-    `labels` (n, v), whole numbers, with their names in `variables` (v,)."""
+    """Read frames from an .npz file.
+
+    Arrays: `frames` (n, height, width[, channels]); optionally `episode` (n,), integers that change where an
+    episode begins; optionally `labels` (n, v), integers, with their names in `variables` (v,).
+    """
     arrays = read_numpy_arrays(path)
     if "frames" not in arrays:
         raise UsageError(f"{path} has no array 'frames', it has {', '.join(arrays) or 'none'}")
@@ -105,7 +126,10 @@ def _read_npz(path: Path, source: str) -> Frames:
 
 
 def _read_folder(folder: Path, source: str, progress: ProgressCallback | None) -> Frames:
-    """Each sub-folder is an episode, its pictures in the order of the numbers in their names; all of one size."""
+    """Read one episode from each sub-folder.
+
+    All images must have one size. The numbers in the file names give the order of the images.
+    """
     episodes = [sub for sub in sorted(folder.iterdir(), key=_natural_sort_key) if sub.is_dir() and not sub.name.startswith(".")]
     found = [[p for p in sorted(sub.iterdir(), key=_natural_sort_key) if p.suffix.lower() in IMAGE_EXTENSIONS] for sub in episodes]
     paths = [path for inside in found for path in inside]
@@ -134,12 +158,15 @@ def _read_frame_file(path: Path, channels: int | None = None) -> np.ndarray:
 
 
 def _natural_sort_key(path: Path) -> list[Any]:
-    """9.png before 10.png."""
+    """Return a sort key that puts 9.png before 10.png."""
     return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def _number_episodes(given: np.ndarray) -> np.ndarray:
-    """Episodes counted from 0; where the number changes a new one begins."""
+    """Number the episodes from 0.
+
+    A new episode begins where the given number changes.
+    """
     return np.concatenate([[0], np.cumsum(given[1:] != given[:-1])]).astype(np.int64)
 
 

@@ -1,10 +1,12 @@
-"""A recorded game in one file: frames, sound and RAM by frame number, without reading the rest.
+r"""Recorded game in one file, with random access to frames, sound and RAM by frame number.
 
-    "NEARFAR GAMES 1\\n" | length, header (JSON) | blocks … | index (JSON) | place and length of the index, hash of header and index, end
+    "NEARFAR GAMES 1\n" | length, header (JSON) | blocks … | index (JSON) | offset and length of the index,
+    hash of header and index, end marker
 
-A block holds 64 consecutive frames as three zlib streams: pixels, of which each frame is stored as its difference (exclusive or) from
-the one before it in the block; sound; RAM. The index has the place, the length and the checksum of every stream and the lengths of
-the episodes, so that any frame is one seek and one block away, and every byte of the file is covered by a checksum.
+A block holds 64 consecutive frames as three zlib streams: pixels, sound and RAM. Each frame of pixels is
+stored as its difference (exclusive or) from the previous frame of the block. The index holds the offset,
+length and checksum of every stream, and the lengths of the episodes. Reading a frame therefore takes one seek
+and one block, and checksums cover every byte of the file.
 """
 
 from __future__ import annotations
@@ -28,14 +30,17 @@ from nearfar.core.files import atomic_write
 
 START_MARKER, END_MARKER = b"NEARFAR GAMES 1\n", b"\nEND OF GAMES\n"
 FRAMES_PER_BLOCK = 64
-"""Frames of a block: more of them compress better, fewer are read faster one at a time."""
+"""Frames per block. Larger blocks compress better, smaller blocks make single frames faster to read."""
 STREAM_NAMES = ("pixels", "sound", "ram")
 _LENGTH, _TRAILER = struct.Struct("<I"), struct.Struct(f"<QQ16s{len(END_MARKER)}s")
 _LARGEST_HEADER = 1 << 20
 
 
 class RecordingWriter:
-    """Takes frames one by one and writes a block whenever it is full."""
+    """Writer of recordings.
+
+    It collects frames and writes each block when the block is full.
+    """
 
     def __init__(self, file: BinaryIO, header: dict[str, Any]):
         self.file, self.header = file, json.dumps(header, sort_keys=True).encode()
@@ -45,13 +50,14 @@ class RecordingWriter:
         self.offset = file.write(START_MARKER) + file.write(_LENGTH.pack(len(self.header))) + file.write(self.header)
 
     def add_frame(self, pixels: UInt8[np.ndarray, "h w"], sound: UInt8[np.ndarray, " s"], ram: UInt8[np.ndarray, " r"]) -> None:
-        """The next frame of the episode that was begun last."""
+        """Append a frame to the current episode."""
         self.pending_frames.append((pixels, sound, ram))
         self.episode_lengths[-1] += 1
         if len(self.pending_frames) == FRAMES_PER_BLOCK:
             self._flush()
 
     def begin_episode(self) -> None:
+        """Begin a new episode."""
         self.episode_lengths.append(0)
 
     def _flush(self) -> None:
@@ -66,6 +72,7 @@ class RecordingWriter:
         self.pending_frames = []
 
     def finish(self) -> None:
+        """Write the last block, the index and the end marker."""
         if self.pending_frames:
             self._flush()
         index = json.dumps({"episodes": self.episode_lengths, "blocks": self.block_index}).encode()
@@ -75,7 +82,14 @@ class RecordingWriter:
 
 @contextlib.contextmanager
 def create_recording(path: str | os.PathLike, header: dict[str, Any]) -> Iterator[RecordingWriter]:
-    """A recording that appears under its name when it is whole, or not at all. The header says at least "height" and "width"."""
+    """Open a new recording for writing.
+
+    The file appears only when it is complete.
+
+    Args:
+        path: file to write.
+        header: JSON-serializable fields, at least "height" and "width".
+    """
     with atomic_write(path) as file:
         writer = RecordingWriter(file, header)
         yield writer
@@ -84,31 +98,41 @@ def create_recording(path: str | os.PathLike, header: dict[str, Any]) -> Iterato
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """A file to read frames from, in any order. It is opened for every read: worker processes may share it."""
+    """Recording file with random access to its frames.
+
+    Every read opens the file again, so worker processes may share the object.
+    """
 
     path: Path
     header: dict[str, Any]
     episode_lengths: Int64[np.ndarray, " e"]
-    """Their lengths, in order."""
+    """Number of frames of each episode, in order."""
     block_index: Int64[np.ndarray, "b 7"]
+    """Offset of each block, then length and checksum of each of its streams."""
     fingerprint: str
-    """Of header and index, and with the checksums in the index of everything."""
+    """Hash of header and index.
+
+    The index holds the checksums of the blocks, so the hash covers the whole file.
+    """
 
     def __len__(self) -> int:
         return int(self.episode_lengths.sum())
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of a frame."""
+        """Return height and width of a frame."""
         return self.header["height"], self.header["width"]
 
     def read_pixels(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n h w"]:
+        """Read the pixels of the given frames."""
         return self._read("pixels", rows, self.shape)
 
     def read_sound(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n s"]:
+        """Read the sound of the given frames."""
         return self._read("sound", rows, (self.header["samples"],))
 
     def read_ram(self, rows: Int64[np.ndarray, " n"]) -> UInt8[np.ndarray, "n r"]:
+        """Read the RAM of the given frames."""
         return self._read("ram", rows, (self.header["ram"],))
 
     def _read(self, part: str, rows: Int64[np.ndarray, " n"], shape: tuple[int, ...]) -> UInt8[np.ndarray, "n ..."]:
@@ -136,7 +160,13 @@ class Recording:
 
 
 def open_recording(path: str | os.PathLike) -> Recording:
-    """The header and the index, checked; no frame is read yet."""
+    """Open a recording and check its header and index.
+
+    No frame is read yet.
+
+    Raises:
+        UsageError: the file is not a recording, or it is damaged.
+    """
     path = Path(path)
     with _open_file(path) as file:
         header, index, digest = _read_header_and_index(file, path)
@@ -152,7 +182,7 @@ def open_recording(path: str | os.PathLike) -> Recording:
 
 
 def _read_header_and_index(file: BinaryIO, path: Path) -> tuple[bytes, bytes, bytes]:
-    """Header, index and the hash of both."""
+    """Read header, index and the hash of both."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if file.read(len(START_MARKER)) != START_MARKER:

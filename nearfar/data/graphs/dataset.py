@@ -1,11 +1,13 @@
-r"""Graphs as arrays: one whole graph, whose nodes are the samples, or many small ones, each a sample.
+r"""Graphs as arrays: the nodes of one whole graph, or many small graphs, are the samples.
 
-Both are kept alike. The nodes of all graphs stand end to end, and their links are one block-diagonal matrix A + I (every node is
-its own neighbour too) in compressed rows. What a graph convolution multiplies by is made once, when the data are first read:
+Both cases have the same layout. The nodes of all graphs are concatenated. Their links form one block-diagonal
+matrix A + I in compressed sparse rows (CSR), in which every node is also its own neighbor. The matrix of a
+graph convolution is computed once, when the data are loaded:
 
 \[ \hat A = D^{-1/2} (A + I) D^{-1/2}, \qquad D_{ii} = \sum_j (A + I)_{ij} \]
 
-Graphs are undirected and unweighted: a link in one direction counts in both, a link given twice counts once.
+Graphs are undirected and unweighted. A link in one direction counts in both directions, and a repeated link
+counts once.
 """
 
 from __future__ import annotations
@@ -26,55 +28,70 @@ from nearfar.data.common.dataset import Ids, Samples, as_index_array
 from nearfar.data.common.image_stores import hash_bytes
 
 MAX_SPARSE_DENSITY = 0.1
-"""Features of which a smaller share is not 0 are multiplied as a sparse matrix."""
+"""Upper limit of the share of nonzero features for multiplication as a sparse matrix."""
 
 CSRTensors = tuple[Tensor, ...]
-"""A sparse matrix by rows: where each begins, columns, values. Plain tensors, which any worker or device can take."""
+"""Sparse matrix in compressed rows: row offsets, columns and values.
+
+The entries are plain tensors, so worker processes and devices can receive them.
+"""
 GraphBatch = dict[str, Any]
-"""Some graphs as an encoder takes them: "x" (nodes, f), or a sparse matrix and its transpose; "links", \\(\\hat A\\); "size" (n,), how
-many nodes each graph has; "graph" (nodes,), which of them a node is of."""
+r"""Batch of graphs as an encoder takes it.
+
+"x" holds the features (nodes, f), dense or as a sparse matrix followed by its transpose. "links" is
+\(\hat A\). "size" (n,) is the number of nodes of each graph. "graph" (nodes,) is the index of the graph of
+each node.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class GraphStore:
-    """All graphs of a source, in its order."""
+    """All graphs of a source, in the order of the source."""
 
     x: Float32[np.ndarray, "nodes f"] | csr_matrix
-    """What is known of each node."""
+    """Features of the nodes."""
     adjacency: csr_matrix
-    r"""\(\hat A\), block-diagonal."""
+    r"""Normalized adjacency matrix \(\hat A\), block-diagonal."""
     node_offsets: Int64[np.ndarray, " graphs_and_one"]
-    """Graph i has the nodes `first[i]` to before `first[i + 1]`."""
+    """Offsets of the graphs.
+
+    Graph i has the nodes `node_offsets[i]` up to, not including, `node_offsets[i + 1]`.
+    """
     names: Sequence[str] = ()
-    """Of the nodes of a whole graph; of small graphs, of the graphs; empty: they have numbers only."""
+    """Names of the nodes of a whole graph, or names of small graphs.
+
+    Empty if there are only numbers.
+    """
     node_label_values: tuple[int, ...] = ()
-    """What the columns of x stand for, where they are a node's label one-hot."""
+    """Node labels that the columns of x stand for, if x is a one-hot encoding of node labels."""
 
     def __len__(self) -> int:
         return len(self.node_offsets) - 1
 
     @property
     def num_nodes(self) -> int:
+        """Return the number of nodes of all graphs."""
         return int(self.node_offsets[-1])
 
     @property
     def num_features(self) -> int:
+        """Return the number of features of a node."""
         return int(self.x.shape[1])  # type: ignore[index]
 
     @cached_property
     def degrees(self) -> Int64[np.ndarray, " num_nodes"]:
-        """How many neighbours each node has, itself not counted."""
+        """Return the number of neighbors of each node, without the node itself."""
         return np.diff(self.adjacency.indptr).astype(np.int64) - 1
 
     @cached_property
     def full_batch(self) -> GraphBatch:
-        """All nodes at once."""
+        """Return all nodes as one batch."""
         size = np.diff(self.node_offsets)
         x: Any = _to_csr_tensors(self.x) + _to_csr_tensors(self.x.T.tocsr()) if isinstance(self.x, csr_matrix) else torch.from_numpy(self.x)
         return _build_graph_batch(x, _to_csr_tensors(self.adjacency), size)
 
     def build_batch(self, graph_ids: Int64[np.ndarray, " n"]) -> GraphBatch:
-        """Some graphs, end to end."""
+        """Build a batch of the given graphs, concatenated in this order."""
         size = np.diff(self.node_offsets)[graph_ids]
         begins = np.cumsum(size) - size
         nodes = np.arange(size.sum()) + np.repeat(self.node_offsets[graph_ids] - begins, size)
@@ -88,6 +105,7 @@ class GraphStore:
 
     @cached_property
     def fingerprint(self) -> str:
+        """Return a hash of features, links and node offsets."""
         x = (self.x.data, self.x.indices, self.x.indptr) if isinstance(self.x, csr_matrix) else (self.x,)
         shape = np.array([self.num_nodes, self.num_features, len(self)])
         return hash_bytes(
@@ -102,7 +120,15 @@ def build_graph_store(
     names: Sequence[str] = (),
     node_label_values: tuple[int, ...] = (),
 ) -> GraphStore:
-    """A store from features and from links by the numbers of their nodes, counted over all graphs."""
+    """Build a store from node features and links.
+
+    Args:
+        x: features, one row per node, dense or CSR.
+        edge_index: `(2, links)` node numbers, counted over all graphs.
+        node_offsets: `(graphs + 1,)` number of the first node of each graph, and the number of all nodes.
+        names: names of the nodes or graphs.
+        node_label_values: node labels that the columns of `x` stand for, if they are one-hot.
+    """
     n = int(node_offsets[-1])
     ends = np.concatenate([edge_index[0], edge_index[1], np.arange(n)]), np.concatenate([edge_index[1], edge_index[0], np.arange(n)])
     either: Any = csr_matrix((np.ones(len(ends[0]), dtype=np.float32), ends), shape=(n, n))
@@ -114,7 +140,7 @@ def build_graph_store(
 
 @dataclass(frozen=True, eq=False)
 class _GraphSamples(Samples):
-    """Some samples of a store of graphs: nodes, or whole ones."""
+    """Samples of a graph store: single nodes or whole graphs."""
 
     store: GraphStore
 
@@ -130,17 +156,21 @@ class _GraphSamples(Samples):
 
 
 class Nodes(_GraphSamples):
-    """Some nodes of one graph. Whoever reads any of them sees the whole graph around them."""
+    """Subset of the nodes of one graph.
+
+    Reading any of them returns the whole graph around them.
+    """
 
     sample_noun = "node"
     encode_in_one_batch = True
-    """To read some costs as much as to read all: they are encoded in one go."""
+    """Flag to encode all nodes in one batch, because reading some costs as much as reading all."""
 
     def read(self, ids: Ids) -> GraphBatch:
-        """The graph, and which of its nodes are asked for."""
+        """Return the whole graph, with the requested nodes under "node"."""
         return {**self.store.full_batch, "node": torch.from_numpy(self.ids[as_index_array(ids)])}
 
     def read_features(self) -> Float32[np.ndarray, "n f"]:
+        """Read the features of the nodes as a dense array."""
         rows: Any = self.store.x[self.ids]
         return rows.toarray() if isinstance(rows, csr_matrix) else rows
 
@@ -149,7 +179,7 @@ class Nodes(_GraphSamples):
 
 
 class Graphs(_GraphSamples):
-    """Some small graphs."""
+    """Subset of the small graphs of a store."""
 
     sample_noun = "graph"
 
@@ -161,7 +191,18 @@ class Graphs(_GraphSamples):
 
 
 def as_node_features(x: Any, num_nodes: int, description: str) -> Float32[np.ndarray, "n f"] | csr_matrix:
-    """A table of numbers, one row a node, as float32; sparse where most of it is 0."""
+    """Check a table of features and convert it to float32.
+
+    A CSR matrix stays sparse. One-dimensional features become one column.
+
+    Args:
+        x: `(n, f)` or `(n,)` numbers: array, tensor or CSR matrix.
+        num_nodes: expected number of rows.
+        description: name of the graph in error messages.
+
+    Raises:
+        UsageError: wrong shape or data type, or a value that is not finite.
+    """
     if isinstance(x, csr_matrix):
         table: Any = x.astype(np.float32)
     else:
@@ -180,7 +221,16 @@ def as_node_features(x: Any, num_nodes: int, description: str) -> Float32[np.nda
 
 
 def as_edge_index(edges: Any, num_nodes: int, description: str) -> Int64[np.ndarray, "2 links"]:
-    """Pairs of node numbers, as two rows; each must be one of `n` nodes."""
+    """Check links and convert them to two rows of node numbers.
+
+    Args:
+        edges: `(2, links)` integers.
+        num_nodes: number of nodes; each node number must be smaller.
+        description: name of the graph in error messages.
+
+    Raises:
+        UsageError: wrong shape or data type, or a node number out of range.
+    """
     found = np.asarray(edges.detach().cpu() if isinstance(edges, Tensor) else edges)
     if found.size == 0:
         return np.zeros((2, 0), dtype=np.int64)

@@ -1,12 +1,13 @@
-"""A graph as text files: who is linked to whom, and what is known of each.
+"""Reader for graphs as text files: links, node labels and node features.
 
-A file of links has two node names a line, and between them one separator: a tab if the line has one, else a comma if it has one, else
-spaces. A line that begins with # or % is a comment, as is what follows a # between spaces where spaces separate the names; any other
-# is part of a name. A first line 'source,target' (or from,to, src,dst, head,tail) is a heading. In a folder the file is called
-links.txt or edges.txt (or .tsv, .csv), and beside it may stand
+A file of links has two node names per line, with one separator between them: a tab if the line has one, else
+a comma if it has one, else spaces. A line that begins with # or % is a comment. If spaces separate the names,
+the text after a # between spaces is also a comment. Any other # is part of a name. A first line
+'source,target' (or from,to, src,dst, head,tail) is a heading. In a folder the file is called links.txt or
+edges.txt (or .tsv, .csv). The folder may also contain
 
-    labels.txt      a node and its label a line; nodes that are not named have none
-    features.txt    a node and its numbers a line, as many for every node
+    labels.txt      a node and its label per line; nodes that are not listed have no label
+    features.txt    a node and its numbers per line, the same count for every node
 """
 
 from __future__ import annotations
@@ -27,11 +28,22 @@ HEADER_ROWS = (["source", "target"], ["from", "to"], ["src", "dst"], ["head", "t
 COMMENT_PREFIXES = ("#", "%")
 INLINE_COMMENT = re.compile(r"\s+#(?:\s|$)")
 NumberedFields = tuple[int, list[str]]
-"""The number of a line, and its fields."""
+"""Number of a line, and the fields of the line."""
 
 
 def read_edge_list(file: Path, on_error: str = "stop") -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The fields of a graph, its nodes in the order in which they are first met, and the lines that were left out."""
+    """Read a graph from a file of links.
+
+    Labels and features are read from the same folder if the file has one of the names in `EDGE_FILE_NAMES`.
+
+    Args:
+        file: file of links.
+        on_error: "stop" to raise at a broken line, "skip" to omit it.
+
+    Returns:
+        The fields of the graph, with nodes in order of first occurrence, and descriptions of the skipped
+        lines.
+    """
     number: dict[str, int] = {}
     rows = RowCollector(on_error)
     links = [[number.setdefault(name, len(number)) for name in pair] for _, pair in _read_pairs(read_edge_rows(file, rows), rows)]
@@ -48,7 +60,10 @@ def read_edge_list(file: Path, on_error: str = "stop") -> tuple[dict[str, Any], 
 
 
 def read_edge_rows(path: Path, collector: RowCollector) -> Iterator[NumberedFields]:
-    """The lines of a file of links, without its heading. Whether they have a weight too is for the caller to say."""
+    """Read the lines of a file of links, without the heading.
+
+    A line may hold a weight as a third field. The caller checks the number of fields.
+    """
     for i, (number, fields) in enumerate(_read_named_rows(path, collector)):
         lower = [field.lower() for field in fields]
         if i > 0 or lower[:2] not in HEADER_ROWS or lower[2:] not in ([], ["weight"]):
@@ -56,7 +71,10 @@ def read_edge_rows(path: Path, collector: RowCollector) -> Iterator[NumberedFiel
 
 
 def read_table_rows(path: Path) -> Iterator[NumberedFields]:
-    """The lines of a UTF-8 table of numbers, cut at commas, tabs and spaces alike; empty ones and comments are left out."""
+    """Read the lines of a UTF-8 table of numbers.
+
+    Commas, tabs and spaces all separate fields. Empty lines and comments are skipped.
+    """
     for number, whole in read_numbered_lines(path):
         line = whole.strip()
         if line and not line.startswith(COMMENT_PREFIXES):
@@ -64,7 +82,10 @@ def read_table_rows(path: Path) -> Iterator[NumberedFields]:
 
 
 def _read_named_rows(path: Path, collector: RowCollector) -> Iterator[NumberedFields]:
-    """The lines of a UTF-8 file whose fields may be names; `rows` are told of those that are no text."""
+    """Read the lines of a UTF-8 file whose fields may be names.
+
+    Lines that are not text are reported to `collector`.
+    """
     collector.start_file(str(path))
     for number, line in iterate_lines(path, collector):
         if "\0" in line:
@@ -74,7 +95,11 @@ def _read_named_rows(path: Path, collector: RowCollector) -> Iterator[NumberedFi
 
 
 def _split_fields(line: str) -> list[str]:
-    """The fields of a line, none of an empty one or a comment. An empty field is kept, except at the end of a line of tabs."""
+    """Split a line into fields.
+
+    Return an empty list for an empty line or a comment. An empty field is kept, except at the end of a line
+    with tabs.
+    """
     line = line.rstrip()
     if not line or line.lstrip().startswith(COMMENT_PREFIXES):
         return []
@@ -107,9 +132,8 @@ def _read_features(path: Path, node_ids: dict[str, int], collector: RowCollector
     width = None
     for line, (name, *values) in _read_named_rows(path, collector):
         try:
-            row = [
-                float(value) for value in (_split_fields(values[0]) if len(values) == 1 else values)
-            ]  # a tab, then numbers between spaces
+            # one field means a tab after the name and spaces between the numbers
+            row = [float(value) for value in (_split_fields(values[0]) if len(values) == 1 else values)]
         except ValueError as e:
             collector.reject_row(line, str(e))
             continue

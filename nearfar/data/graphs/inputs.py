@@ -1,4 +1,4 @@
-"""Nodes of one graph, and small graphs, with as many features as a net was trained with."""
+"""Loading of nodes and small graphs with the number of features of a trained model."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ NodesOrGraphsT = TypeVar("NodesOrGraphsT", Nodes, Graphs)
 
 @dataclass(frozen=True)
 class NodeInputs(Inputs):
+    """Input loader for the nodes of one graph."""
+
     sizes: Sizes | None = None
     tokenizer: None = None
 
@@ -38,6 +40,8 @@ class NodeInputs(Inputs):
 
 @dataclass(frozen=True)
 class GraphInputs(Inputs):
+    """Input loader for small graphs."""
+
     sizes: Sizes | None = None
     tokenizer: None = None
 

@@ -1,10 +1,11 @@
-"""Many small graphs, from whatever a user has them in: text files of graph benchmarks, or objects in memory.
+"""Loading of many small graphs from text files of graph benchmarks or from objects in memory.
 
-Nodes are described by a whole number each, a label such as the kind of an atom, which becomes one-hot; by numbers of their own
-(attributes); by both; or, where all labels are the same and there are no attributes, by a 1.
+Node features come from these sources: an integer label of each node, such as the kind of an atom, becomes a
+one-hot vector; attributes are used as numbers; a graph may have both. If all labels are the same and there
+are no attributes, every node has the feature 1.
 
-Two kinds of text are read (nearfar/data/graphs/readers.py): one file for all graphs, as the authors of GIN hand them out, and the folders
-of TUDataset (NAME_A.txt, NAME_graph_indicator.txt, …).
+Two text formats are supported (see nearfar/data/graphs/readers.py): one file for all graphs, as distributed
+by the authors of GIN, and TUDataset folders (NAME_A.txt, NAME_graph_indicator.txt, …).
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ from nearfar.data.graphs.readers import GraphArrays, read_gin_file, read_tudatas
 def load_graphs(
     spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = None, node_label_values: tuple[int, ...] | None = None
 ) -> Splits:
-    """Open small graphs as a training and a test split.
+    """Load small graphs as a training and a test split.
 
-    spec   'atlas'; a file or folder of text; a list of torch-geometric `Data` objects, of dicts of arrays or of networkx graphs
-    seed   names the split: one in five of each class
-    split  test rows stored by an earlier run
-    tags   the labels of nodes that a net knows
+    Args:
+        spec: 'atlas'; a text file or folder; or a list of torch-geometric `Data` objects, dicts of arrays or
+            networkx graphs.
+        seed: random seed of the split, which holds out one in five graphs of each class.
+        test_ids: test rows stored by an earlier run.
+        node_label_values: node labels that a trained model knows.
+
+    Raises:
+        UsageError: there are fewer than two graphs.
     """
     data = load_all_graphs(spec, node_label_values)
     if len(data) < 2:
@@ -44,7 +50,7 @@ def load_graphs(
 
 
 def load_all_graphs(spec: Any, node_label_values: tuple[int, ...] | None = None) -> Graphs:
-    """All graphs there are, in the order of the source."""
+    """Load all graphs of a source, in the order of the source."""
     if isinstance(spec, (str, os.PathLike)):
         text = os.fspath(spec)
         return _load_atlas() if text == "atlas" else build_graphs(_read_path(text), text, node_label_values)
@@ -55,10 +61,15 @@ def load_all_graphs(spec: Any, node_label_values: tuple[int, ...] | None = None)
 
 
 def build_graphs(arrays: GraphArrays, source: str, node_label_values: tuple[int, ...] | None = None) -> Graphs:
-    """The data set; an empty graph is an error."""
+    """Build a dataset from the arrays of small graphs.
+
+    Raises:
+        UsageError: there are no graphs, or a graph has no nodes.
+    """
     if not len(arrays.graph_sizes) or not arrays.graph_sizes.all():
         raise UsageError(
-            f"{source}: {'there are no graphs' if not len(arrays.graph_sizes) else f'graph {int(arrays.graph_sizes.argmin())} has no nodes'}"
+            f"{source}: "
+            f"{'there are no graphs' if not len(arrays.graph_sizes) else f'graph {int(arrays.graph_sizes.argmin())} has no nodes'}"
         )
     n = int(arrays.graph_sizes.sum())
     parts, known = [], node_label_values
@@ -131,7 +142,10 @@ def _read_graph_label(y: Any, what: str) -> int | str:
 
 
 def _load_atlas() -> Graphs:
-    """All connected graphs of 3 to 7 nodes, by their diameter: how far the two nodes that are farthest apart are."""
+    """Load all connected graphs of 3 to 7 nodes, labeled by diameter.
+
+    The diameter is the distance between the two nodes that are farthest apart.
+    """
     import networkx as nx
 
     graphs: list[Any] = [g for g in nx.graph_atlas_g() if len(g) > 2 and nx.is_connected(g)]

@@ -1,18 +1,22 @@
-"""One whole graph, from whatever a user has it in: a file of arrays, a list of links, an object in memory.
+"""Loading of one whole graph from a file or an object in memory.
 
-A `.npz` file, a dict or a torch-geometric `Data` object has these fields:
+A file holds arrays or a list of links. A `.npz` file, a dict or a torch-geometric `Data` object has these
+fields:
 
-    edge_index    (2, m) node numbers; `links` is another name for it
-    x             (n, f) features of the nodes; or x_indptr, x_indices, x_data, x_shape, the same by compressed rows; or none
-    y             (n,) labels, -1 where one is not known; `labels` is another name; or none
-    names         (n,) texts, what the nodes are called; or none: their numbers
-    weights       (m,) numbers greater than 0, for walks (see `nearfar.data.walks.dataset`); `edge_weight` is another name; or none
-    train, test   (n,) booleans: a split of its own, without a node in both; `train_mask` and `test_mask` are other names; or none
+    edge_index    (2, m) node numbers; also called `links`
+    x             (n, f) node features; or x_indptr, x_indices, x_data, x_shape (the same as a CSR
+                  matrix); optional
+    y             (n,) labels, -1 if unknown; also called `labels`; optional
+    names         (n,) texts, the names of the nodes; optional, default: their numbers
+    weights       (m,) numbers greater than 0, for walks (see `nearfar.data.walks.dataset`); also called
+                  `edge_weight`; optional
+    train, test   (n,) booleans: a predefined split, without a node in both; also called `train_mask` and
+                  `test_mask`; optional
 
 A list of links is a text file (see `nearfar.data.graphs.edge_lists`).
 
-Features that are nowhere negative (words, counts) are divided by their sum, node by node. Nodes without features are told apart by
-their number: one-hot.
+Features without negative values (words, counts) are divided by their sum, node by node. Nodes without
+features get their number as a one-hot vector.
 """
 
 from __future__ import annotations
@@ -40,23 +44,34 @@ _FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y",
 
 @dataclass(frozen=True)
 class NodeGraph:
-    """All nodes of a graph, with labels where every node has one; those that have one; and the split that the data bring."""
+    """One graph with labels and an optional predefined split.
+
+    `nodes` has labels if every node has a label.
+    """
 
     nodes: Nodes
     labeled: Nodes
-    """All nodes, where none has a label."""
+    """Nodes with a label. If no node has a label, all nodes."""
     train_ids: np.ndarray | None = None
+    """Training positions in `labeled`, if the data have a split."""
     test_ids: np.ndarray | None = None
-    """Positions in `labelled`."""
+    """Test positions in `labeled`, if the data have a split."""
 
 
 def load_nodes(spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = None, on_error: str = "stop") -> Splits:
-    """Open a graph as a training and a test split of its labelled nodes. Both see the whole graph, whose other nodes have no label.
+    """Load a graph and split its labeled nodes.
 
-    spec      'karate'; a .npz; a file of links; a folder with either; a dict of arrays; a torch-geometric `Data`; a networkx graph
-    seed      names the split, where the data bring none: one in five of each class
-    split     test rows stored by an earlier run
-    on_error  "stop" at a broken line of a text file and name it, or "skip" it
+    Both splits see the whole graph, including nodes without a label.
+
+    Args:
+        spec: 'karate'; a .npz; a file of links; a folder with either; a dict of arrays; a torch-geometric
+            `Data`; or a networkx graph.
+        seed: random seed of the split if the data have none; it holds out one in five nodes of each class.
+        test_ids: test rows stored by an earlier run.
+        on_error: "stop" to raise at a broken line of a text file, "skip" to omit it.
+
+    Raises:
+        UsageError: too few nodes, or a predefined split that is empty or overlaps.
     """
     found = load_node_graph(spec, on_error)
     if len(found.labeled) < 2:
@@ -76,14 +91,20 @@ def load_nodes(spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = Non
 
 
 def load_node_graph(spec: Any, on_error: str = "stop") -> NodeGraph:
-    """A graph with all its nodes."""
+    """Load a graph with all its nodes."""
     if isinstance(spec, (str, os.PathLike)):
         return _load_karate() if os.fspath(spec) == "karate" else _read_path(os.fspath(spec), on_error)
     return build_node_graph(read_graph_fields(spec), f"{type(spec).__name__} of nodes")
 
 
 def read_graph_fields(graph: Any) -> dict[str, Any]:
-    """The fields of a graph that is held in memory: a mapping, an object that has them as attributes, a networkx graph."""
+    """Read the fields of a graph in memory.
+
+    The graph is a mapping, an object with the fields as attributes, or a networkx graph.
+
+    Raises:
+        UsageError: there is no edge_index.
+    """
     if hasattr(graph, "adjacency") and hasattr(graph, "nodes"):
         import networkx as nx
 
@@ -103,8 +124,14 @@ def read_graph_fields(graph: Any) -> dict[str, Any]:
 
 
 def build_node_graph(fields: Mapping[str, Any], description: str, source: str = "", skipped: tuple[str, ...] = ()) -> NodeGraph:
-    """The graph that some fields describe (see above). `what`: where they are from, for messages; `source`: what the user asked for;
-    `skipped`: what was left out of it."""
+    """Build a graph from its fields (see the module docstring).
+
+    Args:
+        fields: arrays by field name.
+        description: origin of the fields, for error messages.
+        source: source that the user requested.
+        skipped: descriptions of the skipped lines.
+    """
     n = count_nodes(fields, description)
     links = as_edge_index(fields["edge_index"], n, description)
     store = build_graph_store(_build_features(fields, n, description), links, np.array([0, n]), read_node_names(fields, n, description))
@@ -118,11 +145,16 @@ def build_node_graph(fields: Mapping[str, Any], description: str, source: str = 
 
 
 def read_node_labels(fields: Mapping[str, Any], num_nodes: int, description: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """The nodes that have a label, the position of each one's class, and the classes."""
+    """Read node labels from the fields of a graph.
+
+    Returns:
+        The labeled nodes, the class index of each, and the class names.
+    """
     y = np.full(num_nodes, -1) if fields.get("y") is None else np.asarray(fields["y"])
     if y.shape not in ((num_nodes,), (num_nodes, 1)) or y.dtype.kind not in "biuU":
         raise UsageError(
-            f"{description}: labels are one whole number or text for each of {num_nodes:,} nodes; these are {y.dtype} of the shape {y.shape}"
+            f"{description}: labels are one whole number or text for each of {num_nodes:,} nodes; "
+            f"these are {y.dtype} of the shape {y.shape}"
         )
     y = y.reshape(num_nodes)
     known = np.nonzero(y != "" if y.dtype.kind == "U" else y.astype(np.int64) >= 0)[0]
@@ -132,7 +164,10 @@ def read_node_labels(fields: Mapping[str, Any], num_nodes: int, description: str
 
 
 def read_node_names(fields: Mapping[str, Any], num_nodes: int, description: str) -> tuple[str, ...]:
-    """What the nodes are called; empty where they have numbers only."""
+    """Read node names.
+
+    Return an empty tuple if nodes have only numbers.
+    """
     if fields.get("names") is None:
         return ()
     names = fields["names"].tolist() if isinstance(fields["names"], np.ndarray) else list(fields["names"])
@@ -142,7 +177,11 @@ def read_node_names(fields: Mapping[str, Any], num_nodes: int, description: str)
 
 
 def count_nodes(fields: Mapping[str, Any], description: str) -> int:
-    """As many as there are features or labels of; without either, as the links name."""
+    """Count the nodes of a graph.
+
+    The count comes from the features or labels. Without both, the highest node number in the links determines
+    it.
+    """
     for name in ("num_nodes", "x_shape", "x", "y"):
         value = fields.get(name)
         if value is not None:
@@ -172,7 +211,10 @@ def _build_features(fields: Mapping[str, Any], num_nodes: int, description: str)
 
 
 def _normalize_rows(x: Any) -> Any:
-    """Rows divided by their sum, where nothing is negative; a row of zeros stays one."""
+    """Divide each row by its sum if no value is negative.
+
+    Rows of zeros stay zero.
+    """
     if (x.data if isinstance(x, csr_matrix) else x).min(initial=0) < 0:
         return x
     scale = 1 / np.maximum(np.asarray(x.sum(1), dtype=np.float32).ravel(), np.finfo(np.float32).tiny)
@@ -209,7 +251,12 @@ def _read_npz(path: Path, text: str) -> NodeGraph:
 
 
 def read_graph_npz(path: Path) -> dict[str, Any]:
-    """The fields of a graph in a .npz file, edge_index among them."""
+    """Read the fields of a graph from a .npz file.
+
+    Raises:
+        NearfarError: the file is not a valid archive of arrays.
+        UsageError: the file has no edge_index.
+    """
     try:
         with np.load(path, allow_pickle=False) as archive:
             fields: dict[str, Any] = {str(_OTHER_NAMES.get(name, name)): archive[name] for name in archive.files}
@@ -226,7 +273,11 @@ def _read_edge_file(file: Path, text: str, on_error: str) -> NodeGraph:
 
 
 def _load_karate() -> NodeGraph:
-    """Zachary's karate club: 34 members, who of them met outside of it, and which half each joined when it split."""
+    """Load Zachary's karate club.
+
+    The graph has 34 members and links between members who met outside the club. The label of a member is the
+    faction that the member joined when the club split.
+    """
     import networkx as nx
 
     club: Any = nx.karate_club_graph()

@@ -1,15 +1,16 @@
-"""Sets of small graphs as text: in one file, or in a folder of TUDataset; and the folds that come with them.
+"""Readers for sets of small graphs in text files, and for their folds.
 
-One file, as the authors of GIN hand them out: the number of graphs, then for each graph a line
+One file, as distributed by the authors of GIN. It holds the number of graphs, then for each graph a line
 
-    n l                     its number of nodes, its label
+    n l                     number of nodes, label of the graph
 
 and for each of its nodes, counted from 0, a line
 
-    t m j1 … jm [a1 … af]   its label, how many neighbours it has, which ones, and its attributes, if any
+    t m j1 … jm [a1 … af]   label, number of neighbors, the neighbors, and optional attributes of the node
 
-A folder of TUDataset: NAME_A.txt (two nodes a line, counted from 1 over all graphs), NAME_graph_indicator.txt (the graph of each
-node), and NAME_graph_labels.txt, NAME_node_labels.txt, NAME_node_attributes.txt where there are such.
+A TUDataset folder holds NAME_A.txt (two nodes per line, counted from 1 over all graphs),
+NAME_graph_indicator.txt (the graph of each node), and optionally NAME_graph_labels.txt, NAME_node_labels.txt
+and NAME_node_attributes.txt.
 """
 
 from __future__ import annotations
@@ -27,21 +28,26 @@ from nearfar.data.graphs.edge_lists import read_table_rows
 
 @dataclass(frozen=True)
 class GraphArrays:
-    """What a reader of small graphs gives: nodes of all graphs end to end."""
+    """Arrays of small graphs, with the nodes of all graphs concatenated."""
 
     edge_index: np.ndarray
     """(2, m) node numbers, counted over all graphs."""
     graph_sizes: np.ndarray
-    """How many nodes each graph has."""
+    """Number of nodes of each graph."""
     node_labels: np.ndarray | None = None
-    """A whole number for each node."""
+    """Integer label of each node."""
     node_attributes: np.ndarray | None = None
     """(nodes, f) numbers."""
     graph_labels: np.ndarray | None = None
-    """A class for each graph."""
+    """Class of each graph."""
 
 
 def read_gin_file(path: Path) -> GraphArrays:
+    """Read small graphs from one file in the GIN format.
+
+    Raises:
+        NearfarError: the file is not in this format. The message names the line.
+    """
     lines = read_table_rows(path)
     (count,) = _parse_integers(path, *_next_line(lines, path), 1)
     size, labels, tags, ends, attributes = [], [], [], [], []
@@ -53,7 +59,7 @@ def read_gin_file(path: Path) -> GraphArrays:
             tag, degree = _parse_integers(path, number, row[:2], 2)
             neighbours = _parse_integers(path, number, row[2 : 2 + degree], degree)
             if any(not 0 <= j < n for j in neighbours):
-                raise NearfarError(f"{path}, line {number}: a neighbour is none of the graph's nodes 0 … {n - 1}")
+                raise NearfarError(f"{path}, line {number}: a neighbor is none of the graph's nodes 0 … {n - 1}")
             tags.append(tag)
             ends += [(first + i, first + j) for j in neighbours]
             attributes.append(_parse_floats(path, number, row[2 + degree :], len(attributes[0]) if attributes else None))
@@ -66,6 +72,15 @@ def read_gin_file(path: Path) -> GraphArrays:
 
 
 def read_tudataset_folder(folder: Path, name: str) -> GraphArrays:
+    """Read small graphs from a TUDataset folder.
+
+    Args:
+        folder: folder of the files.
+        name: common prefix of the file names.
+
+    Raises:
+        NearfarError: a file is missing or inconsistent.
+    """
     graph = _read_column(folder / f"{name}_graph_indicator.txt")
     if (np.diff(graph) < 0).any() or not len(graph) or graph[0] < 1:
         raise NearfarError(f"{folder / f'{name}_graph_indicator.txt'}: graphs are counted from 1, and their nodes stand together")
@@ -86,7 +101,10 @@ def read_tudataset_folder(folder: Path, name: str) -> GraphArrays:
 
 
 def read_gin_folds(folder: Path) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(training, test) graphs of each fold: 10fold_idx/train_idx-1.txt, test_idx-1.txt, …"""
+    """Read the (training, test) graph numbers of each fold.
+
+    The files are 10fold_idx/train_idx-1.txt, 10fold_idx/test_idx-1.txt, …
+    """
     tests = sorted((folder / "10fold_idx").glob("test_idx-*.txt"), key=lambda p: int(re.findall(r"\d+", p.name)[-1]))
     if not tests:
         raise NearfarError(f"{folder} has no folds: 10fold_idx/test_idx-1.txt, …")

@@ -1,10 +1,13 @@
-"""Tables of images and captions: CSV, TSV, JSON lines or Parquet, one caption a row or a list of them.
+"""Readers of tables of images and captions: CSV, TSV, JSON lines or Parquet.
+
+A row holds one caption, or a list of captions:
 
     image,caption
     beach/1.jpg,two dogs run along the water
     beach/1.jpg,dogs at the sea
 
-Paths are relative to the table. Rows of the same image are its captions. A column `label` names classes, for zero-shot tests.
+Paths are relative to the table. Rows of the same image are its captions. A column `label` names classes, for
+zero-shot tests.
 """
 
 from __future__ import annotations
@@ -32,17 +35,28 @@ CAPTION_COLUMNS = ("caption", "captions", "text", "title", "sentence")
 
 @dataclass
 class CaptionCollector:
-    """Images and captions as they are found in a table; `folder` is what paths are relative to."""
+    """Collector of the images and captions of a table.
+
+    Paths are relative to `folder`.
+    """
 
     folder: Path
     row_collector: RowCollector
     image_numbers: dict[str, int] = field(default_factory=dict)
-    """The images, by path, in the order of their first rows."""
+    """Number of each image by path, in the order of the images' first rows."""
     labels: dict[str, str] = field(default_factory=dict)
     object_ids: list[int] = field(default_factory=list)
-    """For each image the number of the thing that it shows, where that is not the image itself."""
+    """Object number of each image. Empty if each image is its own object."""
 
     def add(self, line: int, image: str, captions: Iterable[str], label: str | None = None) -> None:
+        """Add captions of an image, or reject the row.
+
+        Args:
+            line: Line of the row in the table.
+            image: Path of the image, relative to `folder`.
+            captions: Captions of the image in this row.
+            label: Class of the image, if it has one.
+        """
         path = posixpath.normpath(image)
         captions = list(captions)
         if problem := self._problem(path, captions, label):
@@ -64,7 +78,10 @@ class CaptionCollector:
         return None
 
     def to_captioned_images(self, source: str, options: ImageReadOptions) -> CaptionedImages:
-        """With the images that can be read; what was said of the others is left out."""
+        """Build a dataset of the images that can be read.
+
+        Captions of the other images are left out.
+        """
         texts = self.row_collector.to_texts(source)
         images = read_image_paths(self.folder, [list(self.image_numbers)], None, options, source).train
         numbers = np.array([self.image_numbers[images.name(i)] for i in range(len(images))], dtype=np.int64)
@@ -85,6 +102,7 @@ class CaptionCollector:
 
 
 def read_caption_table(path: Path, options: ImageReadOptions, source: str, columns: str | None) -> CaptionedImages:
+    """Read one table of images and captions."""
     listed = CaptionCollector(path.absolute().parent, RowCollector(options.on_error))
     listed.row_collector.start_file(path.name)
     collect_captions(TABLE_READERS[path.suffix.lower()](path, listed.row_collector), listed, path.name, columns)
@@ -92,6 +110,7 @@ def read_caption_table(path: Path, options: ImageReadOptions, source: str, colum
 
 
 def collect_captions(rows: Iterable[NumberedRow], collector: CaptionCollector, name: str, columns: str | None) -> None:
+    """Add the rows of a table to the collector, and reject broken rows."""
     chosen: ColumnRoles | None = None
     for line, row in rows:
         chosen = chosen or resolve_caption_columns(columns, list(row), name)
@@ -109,7 +128,16 @@ def collect_captions(rows: Iterable[NumberedRow], collector: CaptionCollector, n
 
 
 def resolve_caption_columns(columns: str | None, available: list[str], source: str) -> ColumnRoles:
-    """Which column is the path of the image, and which the caption: as --columns image,caption says, or by their usual names."""
+    """Decide which column holds the image paths and which the captions.
+
+    Args:
+        columns: Value of --columns, such as image,caption; None looks for the usual names.
+        available: Names of all columns.
+        source: Name of the table in error messages.
+
+    Raises:
+        UsageError: The two columns are not named, or cannot be found.
+    """
     if columns is not None:
         found = resolve_column_roles(columns, available, source)
         if len(found.texts) != 2:
@@ -118,13 +146,17 @@ def resolve_caption_columns(columns: str | None, available: list[str], source: s
     image, caption = (next((name for name in usual if name in available), None) for usual in (IMAGE_COLUMNS, CAPTION_COLUMNS))
     if image is None or caption is None:
         raise UsageError(
-            f"{source} has the columns {', '.join(available)}: name the column of images and that of captions, as in --columns image,caption"
+            f"{source} has the columns {', '.join(available)}: name the column of images and that of captions, "
+            "as in --columns image,caption"
         )
     return ColumnRoles((image, caption), next((name for name in LABEL_COLUMNS if name in available), None))
 
 
 def read_caption_folder(folder: Path, options: ImageReadOptions, source: str, columns: str | None) -> Splits:
-    """train.* and test.* where there are such tables (test images must be others); else the only table there is."""
+    """Read train.* and test.* if such tables exist, else the only table.
+
+    No test image may be a training image.
+    """
     tables = sorted(f for f in folder.iterdir() if f.is_file() and f.suffix.lower() in TABLE_READERS and not f.name.startswith("."))
     by_name = {f.stem.lower(): f for f in tables}
     if "train" in by_name:
@@ -140,7 +172,11 @@ def read_caption_folder(folder: Path, options: ImageReadOptions, source: str, co
 
 
 def _same_classes(train: CaptionedImages, test: CaptionedImages) -> Splits:
-    """Both parts with one numbering of the classes and as many channels; none of the test images may be one of the training's."""
+    """Give both splits the same numbering of the classes.
+
+    Raises:
+        UsageError: An image is in both splits, or the images of the splits differ in size or channels.
+    """
     seen = {train.name(i) for i in range(len(train))}
     if both := next((test.name(i) for i in range(len(test)) if test.name(i) in seen), None):
         raise UsageError(f"{train.source}: {both} is in the training table and in the test table")

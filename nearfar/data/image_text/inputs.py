@@ -1,4 +1,7 @@
-"""Images with captions: to learn from both; to a trained net, images or texts alone are handed too."""
+"""Inputs of the image-text modality.
+
+Training uses images with captions. A trained model also takes images or texts alone.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,21 @@ from nearfar.data.text.dataset import Texts
 
 @dataclass(frozen=True)
 class ImageTextInputs(Inputs):
+    """Inputs of the image-text modality."""
+
     used_settings = ("image_size", "columns", "tokenizer", "vocab_size", "max_length")
 
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
-    """None: the one that the run names, or one trained on the captions of the training split."""
+    """Tokenizer of a trained model.
+
+    None uses the tokenizer that the run's settings name, or trains one on the captions of the training split.
+    """
 
     def load_splits(
         self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
     ) -> Splits:
+        """Load captioned images as a training and a test split."""
         size = config.image_size if self.sizes is None else self.sizes["size"]
         found = load_captions(
             spec, ImageReadOptions(size, config.on_error, progress), seed=config.seed, columns=config.columns, test_ids=test_ids
@@ -40,7 +49,7 @@ class ImageTextInputs(Inputs):
         return Splits(train, test, found.test_ids)
 
     def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
-        """The images, with captions or without."""
+        """Load all images, with or without captions."""
         assert self.sizes is not None
         if is_captioned(spec):
             found = load_all_captions(spec, ImageReadOptions(self.sizes["size"], config.on_error, progress), config.columns)
@@ -49,7 +58,10 @@ class ImageTextInputs(Inputs):
         return [part for part in (found.train, found.test) if part is not None]
 
     def adapt(self, samples: Any) -> list[Any]:
-        """Captioned images are their images; a list of strings that name no image files are texts."""
+        """Convert images or texts to the form that the model takes.
+
+        Captioned images become their images. A list of strings that name no image files becomes texts.
+        """
         assert self.sizes is not None
         if isinstance(samples, CaptionedImages):
             return [adapt_images(samples.images, self.sizes["channels"], self.sizes["size"])]

@@ -1,4 +1,4 @@
-"""From what a user names to a training and a test split of captioned images."""
+"""Loader of captioned images as a training and a test split."""
 
 from __future__ import annotations
 
@@ -28,13 +28,21 @@ _FOLDERS = ((is_flickr8k_folder, read_flickr8k), (is_emoji_folder, read_emoji_fo
 def load_captions(
     spec: Any, options: ImageReadOptions, *, seed: int = 0, columns: str | None = None, test_ids: Sequence[int] | np.ndarray | None = None
 ) -> Splits:
-    """Open captioned images as a training and a test split; no image (nor thing) of the one is in the other.
+    """Load captioned images as a training and a test split.
 
-    spec        'digits-captions'; a .csv, .tsv, .jsonl or .parquet with the columns image and caption, or a folder with one (or with
-                train.* and test.*); Flickr8k's folder; a folder of emojis; a pair (images, captions), a text or a list of texts an image
-    seed        names the split, where the data bring none: one thing in five
-    columns     the column of images and that of captions, and `label=NAME`
-    split       test rows stored by an earlier run; an empty list: no test split
+    No image or object is in both splits.
+
+    Args:
+        spec: Source of the images: 'digits-captions'; a .csv, .tsv, .jsonl or .parquet with the columns image
+            and caption, or a folder with one (or with train.* and test.*); Flickr8k's folder; a folder of
+            emojis; a pair (images, captions), with a text or a list of texts for each image.
+        options: Options of the image readers.
+        seed: Random seed of the split if the data bring none. The test split is one object in five.
+        columns: Column of images and column of captions, and `label=NAME`.
+        test_ids: Test rows stored by an earlier run. An empty list means no test split.
+
+    Raises:
+        UsageError: The data cannot be read, or have fewer than two training images.
     """
     found = load_all_captions(spec, options, columns)
     if len(found.train) < 2:
@@ -43,7 +51,7 @@ def load_captions(
 
 
 def is_captioned(spec: Any) -> bool:
-    """Whether this names images with captions, and not images alone."""
+    """Return True if the data are images with captions, not images alone."""
     if isinstance(spec, CaptionedImages) or (isinstance(spec, str) and spec in BUILTIN_CAPTIONS):
         return True
     if not isinstance(spec, (str, os.PathLike)):
@@ -55,7 +63,7 @@ def is_captioned(spec: Any) -> bool:
 
 
 def load_all_captions(spec: Any, options: ImageReadOptions, columns: str | None = None) -> Splits:
-    """Everything there is; a test split only where the data bring one."""
+    """Load all captioned images, with a test split only if the data bring one."""
     if isinstance(spec, CaptionedImages):
         return Splits(spec, None)
     if isinstance(spec, str) and spec in BUILTIN_CAPTIONS:
@@ -93,5 +101,5 @@ def _paired(images: Any, captions: Any, options: ImageReadOptions) -> CaptionedI
 
 
 def adapt_captioned_images(data: CaptionedImages, channels: int, size: int) -> CaptionedImages:
-    """The same with images of this size and as many channels."""
+    """Return the dataset with images of this size and number of channels."""
     return replace(data, images=adapt_images(data.images, channels, size))

@@ -1,4 +1,4 @@
-"""Captioned images in layouts of their own: Flickr8k, emojis of several vendors, and digits with their names."""
+"""Readers of captioned images: Flickr8k, emojis of several vendors, and digits with their names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ EMOJI_TABLE = "emoji.tsv"
 
 
 def make_digits_captions(options: ImageReadOptions) -> Splits:
-    """scikit-learn's handwritten digits, each with four sentences that say which it is."""
+    """Build captioned images from scikit-learn's handwritten digits.
+
+    Each digit has four sentences that name it.
+    """
     images: Images = load_image_source("digits", options).train
     assert images.labels is not None
     named = Images(images.store, images.ids, images.labels, DIGIT_NAMES, "digits-captions")
@@ -35,13 +38,17 @@ def make_digits_captions(options: ImageReadOptions) -> Splits:
 
 
 def is_flickr8k_folder(folder: Path) -> bool:
+    """Return True if the folder holds Flickr8k."""
     return (folder / FLICKR8K_CAPTION_FILE).is_file()
 
 
 def read_flickr8k(folder: Path, options: ImageReadOptions, source: str, test_split: Literal["test", "dev"] = "test") -> Splits:
-    """Hodosh, Young & Hockenmaier (2013): five captions an image; 6,000 images to learn from, 1,000 to test on, as published.
+    """Read Flickr8k, with five captions for each image.
 
-    `test="dev"`: tested on the 1,000 images for choosing settings instead. The others are not opened.
+    The splits are the published ones: 6,000 training images and 1,000 test images. With `test_split="dev"`
+    the test images are the 1,000 images for choosing settings. All other images are not opened.
+
+    Reference: Hodosh, Young & Hockenmaier (2013).
     """
     names = [_names(folder / FLICKR8K_SPLIT_FILE.format(part), options) for part in ("train", test_split)]
     rows = RowCollector(options.on_error)
@@ -77,14 +84,18 @@ def _names(path: Path, options: ImageReadOptions) -> list[str]:
 
 
 def is_emoji_folder(folder: Path) -> bool:
+    """Return True if the folder holds a table of emojis."""
     return (folder / EMOJI_TABLE).is_file()
 
 
 def read_emoji_folder(folder: Path, options: ImageReadOptions, source: str) -> Splits:
-    """emoji.tsv (image, name, short_names, category) beside one folder of drawings a vendor.
+    """Read emoji drawings of several vendors.
 
-    An emoji is one thing with a drawing of each vendor's; its captions are its Unicode name and its short names, its class the
-    category. A vendor need not have drawn them all.
+    The folder holds emoji.tsv (image, name, short_names, category) and one folder of drawings for each
+    vendor.
+
+    An emoji is one object with one drawing from each vendor. Its captions are its Unicode name and its short
+    names. Its class is the category. A vendor may lack some drawings.
     """
     vendors = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not vendors:
@@ -107,10 +118,10 @@ def read_emoji_folder(folder: Path, options: ImageReadOptions, source: str) -> S
 
 
 def _plain(name: str) -> str:
-    """UP-POINTING_TRIANGLE as words."""
+    """Convert a name such as UP-POINTING_TRIANGLE to words."""
     return " ".join(re.sub(r"[_\-]", " ", name.lower()).split())
 
 
 def get_vendors(data: CaptionedImages) -> np.ndarray:
-    """For each drawing of an emoji, the folder that it lies in."""
+    """Return the folder of each emoji drawing, which names the vendor."""
     return np.array([data.name(i).split("/")[0] for i in range(len(data))])

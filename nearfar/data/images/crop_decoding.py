@@ -1,8 +1,8 @@
-"""Windows cut out of an image file: for views that begin with a crop.
+"""Decoder of crops of image files, for views that begin with a crop.
 
-A view scaled from the file itself is sharper than one scaled from a picture that was brought to the size of a view
-before, and it sees what lies outside the central square. It costs no more: the file is decoded once for all its
-views, and only what lies in the windows is scaled.
+A view scaled from the file itself is sharper than a view scaled from an image that was already resized to
+the size of a view. It also covers the area outside the central square. The cost is the same: the file is
+decoded once for all its views, and only the windows are scaled.
 """
 
 from __future__ import annotations
@@ -24,7 +24,19 @@ CropBoxes = Float[np.ndarray, "v 4"]
 
 
 def decode_crops(path: Path, channels: int, boxes: CropBoxes, sizes: Sequence[int]) -> list[UInt8[Tensor, "c _s _s"]]:
-    """One file, upright and flat, seen through each window, view i at `sizes[i]` pixels a side."""
+    """Decode one file and return the crop of each view.
+
+    The image is upright and without transparency.
+
+    Args:
+        path: Image file.
+        channels: 1 for gray, 3 for RGB.
+        boxes: Windows of the v views, shape (v, 4).
+        sizes: Pixels a side of each view.
+
+    Returns:
+        One tensor of shape (c, size, size) for each view.
+    """
     with open_image(path) as image:
         set_jpeg_scale(image, boxes, sizes)
         pixels = torch.from_numpy(np.array(convert_channels(rotate_upright(image), channels)))
@@ -33,9 +45,10 @@ def decode_crops(path: Path, channels: int, boxes: CropBoxes, sizes: Sequence[in
 
 
 def set_jpeg_scale(image: Image.Image, boxes: CropBoxes, sizes: Sequence[int]) -> None:
-    """Let a JPEG be decoded at the smallest of 1/8, 1/4, 1/2 that leaves every window twice the pixels it is scaled to.
+    """Set the smallest decoding scale without visible loss.
 
-    At half of that margin the decoder's own scaling would be seen: 35 instead of 41 dB on photographs.
+    The scale of a JPEG is 1/8, 1/4 or 1/2. It leaves every window at least twice the pixels of its view. With
+    half of that margin the decoder's own scaling would be visible: 35 instead of 41 dB on photographs.
     """
     height, width = read_upright_size(image)
     sides = (boxes[:, 2:] - boxes[:, :2]) * (width, height)
@@ -45,9 +58,10 @@ def set_jpeg_scale(image: Image.Image, boxes: CropBoxes, sizes: Sequence[int]) -
 
 
 def resize_crop(pixels: UInt8[Tensor, "c h w"], box: Float[np.ndarray, "4"], size: int) -> UInt8[Tensor, "c s s"]:
-    """What the window shows, its edges at the nearest whole pixels, by bilinear interpolation with a low-pass filter where it shrinks.
+    """Cut out a window and resize it to a square.
 
-    torch's filter gives what Pillow's does, in a quarter of the time.
+    The edges of the window are rounded to whole pixels. The interpolation is bilinear, with a low-pass filter
+    if the window shrinks. torch's filter gives the same result as Pillow's in a quarter of the time.
     """
     height, width = pixels.shape[1:]
     left, top, right, bottom = box.tolist()
@@ -56,6 +70,9 @@ def resize_crop(pixels: UInt8[Tensor, "c h w"], box: Float[np.ndarray, "4"], siz
 
 
 def to_pixel_slice(low: float, high: float, length: int) -> slice:
-    """The whole pixels from `low` to `high`, at least one, within the image."""
+    """Return the whole pixels from `low` to `high` as a slice.
+
+    `low` and `high` are shares of `length`. The slice lies within the image and holds at least one pixel.
+    """
     start = min(max(round(low * length), 0), length - 1)
     return slice(start, min(max(round(high * length), start + 1), length))

@@ -1,4 +1,4 @@
-"""From image files of any kind to square uint8 arrays, through Pillow."""
+"""Decoder of image files to square uint8 arrays, based on Pillow."""
 
 from __future__ import annotations
 
@@ -31,25 +31,32 @@ _TO_UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""By EXIF's number of the orientation. Pillow's own `exif_transpose` also rewrites the EXIF block, and stumbles over damaged ones."""
+"""Transposition for each EXIF orientation.
+
+Pillow's own `exif_transpose` also rewrites the EXIF block, and fails on damaged blocks.
+"""
 
 ItemT = TypeVar("ItemT")
 _Result = TypeVar("_Result")
 
 
 class BrokenImage(Exception):
-    """A file that Pillow cannot decode; the text is the reason."""
+    """Error for a file that Pillow cannot decode. Its text is the reason."""
 
     def to_usage_error(self, path: Path) -> UsageError:
+        """Return a `UsageError` with the file, the reason and a remedy."""
         return UsageError(f"cannot read the image {path}: {self}. Repair or remove it, or leave such files out with --on-error skip")
 
 
 @contextlib.contextmanager
 def open_image(path: Path) -> Iterator[Image.Image]:
-    """The file as a Pillow image, its pixels not yet decoded. Whatever is wrong with it becomes a BrokenImage.
+    """Open the file as a Pillow image without decoding its pixels.
 
-    Only the formats looked for are tried, whatever the extension says: some of Pillow's other readers start programs.
-    Pillow's readers raise many kinds of exceptions on damaged bytes, hence the wide net.
+    Every fault of the file becomes a `BrokenImage`.
+
+    Only the supported formats are tried, regardless of the extension: some of Pillow's other readers start
+    programs. Pillow's readers raise many kinds of exceptions on damaged bytes, so every exception except
+    `MemoryError` is caught.
     """
     try:
         with Image.open(path, formats=_FORMATS) as image:
@@ -64,12 +71,15 @@ def open_image(path: Path) -> Iterator[Image.Image]:
 
 
 def is_gray(image: Image.Image) -> bool:
-    """Whether the mode has one colour channel: black and white, 8 or 16 bit grey, with or without alpha. Palettes count as colour."""
+    """Return True if the mode of the image has one color channel.
+
+    Such modes are black and white, and 8 or 16 bit gray, with or without alpha. Palettes count as color.
+    """
     return image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I")
 
 
 def read_exif_orientation(image: Image.Image) -> int:
-    """As EXIF numbers them, 1 to 8; 1 is upright."""
+    """Return the EXIF orientation, 1 to 8, where 1 is upright."""
     try:
         found = image.getexif().get(ExifTags.Base.Orientation)
     except Exception:  # an unreadable EXIF block says nothing about the orientation, and the pixels are fine
@@ -78,9 +88,10 @@ def read_exif_orientation(image: Image.Image) -> int:
 
 
 def read_upright_size(image: Image.Image) -> tuple[int, int]:
-    """Height and width of the image once it is upright, from its header: nothing is decoded.
+    """Return the height and width of the upright image, from its header.
 
-    A PNG may state its orientation behind its pixels; its frame is then the stored one.
+    No pixels are decoded. A PNG may state its orientation after its pixels. The result is then the stored
+    size.
     """
     width, height = image.size
     lying = "exif" in image.info and read_exif_orientation(image) >= 5
@@ -88,13 +99,16 @@ def read_upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def rotate_upright(image: Image.Image) -> Image.Image:
-    """Turned as its EXIF orientation says."""
+    """Turn the image upright, as its EXIF orientation says."""
     image.load()
     return image.transpose(_TO_UPRIGHT[turned]) if (turned := read_exif_orientation(image)) > 1 else image
 
 
 def convert_channels(image: Image.Image, channels: int) -> Image.Image:
-    """Grey or RGB: 16 bits lose their lower half, transparency shows white, palettes and inks become colours."""
+    """Convert the image to gray or RGB (1 or 3 channels).
+
+    16 bit values lose their lower half. Transparent areas become white. Palettes and inks become colors.
+    """
     if image.mode.startswith("I"):
         image = Image.fromarray((np.asarray(image).clip(0, 65535) >> 8).astype(np.uint8))
     if image.has_transparency_data:
@@ -105,7 +119,10 @@ def convert_channels(image: Image.Image, channels: int) -> Image.Image:
 
 
 def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
-    """The largest central square, scaled to `size` pixels a side (the shorter side becomes `size`, the rest is cropped)."""
+    """Crop the largest central square and resize it to `size` pixels a side.
+
+    The shorter side becomes `size`, and the rest is cropped.
+    """
     width, height = image.size
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
@@ -114,19 +131,23 @@ def crop_and_resize(image: Image.Image, size: int) -> Image.Image:
 
 
 def to_pixel_array(image: Image.Image) -> UInt8[np.ndarray, "c h w"]:
+    """Return the pixels as a uint8 array of shape (c, h, w)."""
     values = np.asarray(image)
     return values[None] if values.ndim == 2 else values.transpose(2, 0, 1)
 
 
 def decode_image(path: Path, channels: int, size: int) -> UInt8[np.ndarray, "c h w"]:
-    """One file, upright, flat and square. JPEGs are decoded at the smallest of 1/8, 1/4, 1/2 that leaves twice the size."""
+    """Decode one file to an upright square image without transparency.
+
+    JPEGs are decoded at the smallest scale of 1/8, 1/4 and 1/2 that leaves twice the size.
+    """
     with open_image(path) as image:
         image.draft(None, (2 * size, 2 * size))
         return to_pixel_array(crop_and_resize(convert_channels(rotate_upright(image), channels), size))
 
 
 def resize_images(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, "n c s s"]:
-    """Arrays go through the same crop and filter as files."""
+    """Resize images with the same crop and filter as files."""
     channels = pixels.shape[1]
     out = torch.empty(len(pixels), channels, size, size, dtype=torch.uint8)
 
@@ -144,15 +165,21 @@ def resize_images(pixels: UInt8[Tensor, "n c h w"], size: int) -> UInt8[Tensor, 
 def map_in_threads(
     function: Callable[[ItemT], _Result], items: Sequence[ItemT], progress: ProgressCallback | None = None
 ) -> Iterator[_Result]:
-    """`map`, in order, on all cores: Pillow decodes without holding Python's lock.
+    """Apply a function to items in threads, in order.
 
-    The threads end with the iteration, so that processes forked later find none. A loader's worker process has its
-    core already and works alone.
+    All cores are used, because Pillow decodes without holding Python's lock. The threads end with the
+    iteration, so that processes forked later contain none. A worker process of a data loader already has its
+    own core and uses no threads.
+
+    Args:
+        function: Function of one item.
+        items: Items in the order of the results.
+        progress: Called as progress(done, total) after each item.
     """
     alone = get_worker_info() is not None or len(items) < 2
     with contextlib.nullcontext() if alone else ThreadPoolExecutor(_cores()) as pool:
         spread = pool.map if pool else map
-        for start in range(0, len(items), _BLOCK):  # by blocks: a million waiting tasks would fill the memory
+        for start in range(0, len(items), _BLOCK):  # in blocks: a million waiting tasks would fill the memory
             for done, result in enumerate(spread(function, items[start : start + _BLOCK]), start + 1):
                 yield result
                 if progress:

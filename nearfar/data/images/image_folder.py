@@ -1,12 +1,15 @@
-"""A folder of image files of any size and kind, or image files by name.
+"""Reader of image folders and lists of image files, of any size and kind.
 
-Labels: where every image lies in a sub-folder, and there are at least two of them, the first level of sub-folders
-names the classes; otherwise there are no labels. Splits: `train/` beside one of `test/`, `val/`, `valid/`,
-`validation/` (the first of these), or `train/` alone; further folders beside them are then left aside. Hidden
-files and folders are not looked at; links are followed.
+Labels: the first level of sub-folders names the classes if every image lies in a sub-folder and there are
+at least two sub-folders. Otherwise there are no labels.
 
-Channels: one if every file's header says grey (black and white, 8 or 16 bit), else three. Size: the one asked for,
-else the images' own if all share one square size, else 64.
+Splits: `train/` and the first of `test/`, `val/`, `valid/`, `validation/`. Other folders next to these two
+are then left out. `train/` alone is a training split. Hidden files and folders are ignored, and links are
+followed.
+
+Channels: one if every file's header says gray (black and white, 8 or 16 bit), else three.
+
+Size: the requested size, else the images' own size if all share one square size, else 64.
 """
 
 from __future__ import annotations
@@ -27,15 +30,18 @@ from nearfar.data.images.dataset import Images
 from nearfar.data.images.decode import IMAGE_EXTENSIONS, BrokenImage, is_gray, map_in_threads, open_image, read_upright_size
 
 MAX_BYTES_IN_MEMORY = 1 << 30
-"""Up to this many bytes of pixels are decoded once, into memory; more are read from the files, batch by batch, and views are cut
-out of the files themselves, at their own size (see `read_crops`)."""
+"""Largest number of bytes of pixels that are decoded once and kept in memory.
+
+Larger data are read from the files, batch by batch. Views are then cut out of the files themselves, at
+their original size (see `read_crops`).
+"""
 DEFAULT_IMAGE_SIZE = 64
 _TEST_NAMES = ("test", "val", "valid", "validation")
 
 
 @dataclass(frozen=True)
 class ImageHeader:
-    """What is known of a file without keeping its pixels."""
+    """Facts about an image file that are kept without its pixels."""
 
     size: tuple[int, int]
     is_gray: bool
@@ -43,22 +49,38 @@ class ImageHeader:
 
 
 def read_image_folder(folder: Path, options: ImageReadOptions, source: str) -> Splits:
-    """Look at every file, decide on channels and size, decode what fits into memory.
+    """Read a folder of images as a training split and an optional test split.
 
-    `how.progress` counts the files of each pass: the look, then the decoding of each split. With on_error "skip"
-    the look decodes every file to find the broken ones; with "stop" it reads headers only.
+    Every file is inspected, channels and size are chosen, and images that fit into memory are decoded.
+    `options.progress` counts the files of each pass: the inspection, then the decoding of each split. With
+    on_error "skip" the inspection decodes every file to find the broken ones. With "stop" it reads headers
+    only.
     """
     parts, depth = _parts(_image_paths(folder))
     return read_image_paths(folder, parts, depth, options, source)
 
 
 def read_image_files(paths: Sequence[str | os.PathLike], options: ImageReadOptions, source: str) -> Splits:
-    """Image files in the order given, by the rules of folders; without labels."""
+    """Read image files in the given order.
+
+    The rules of folders apply, but the images have no labels.
+    """
     return read_image_paths(Path(), [[os.path.expanduser(os.fspath(path)) for path in paths]], None, options, source)
 
 
 def read_image_paths(folder: Path, split_paths: list[list[str]], class_depth: int | None, options: ImageReadOptions, source: str) -> Splits:
-    """Paths relative to `folder`, for training and perhaps for testing; the folders at `depth` name classes."""
+    """Read image files as a training split and, if given, a test split.
+
+    Args:
+        folder: Folder to which the paths are relative.
+        split_paths: Paths of the training split, and of the test split if there is one.
+        class_depth: Depth of the folders that name classes; None means no labels.
+        options: Options of the readers.
+        source: Name of the data for the user.
+
+    Raises:
+        UsageError: No file of a split can be read, or a file is broken and `options.on_error` is "stop".
+    """
     headers, skipped = _look(folder, [path for part in split_paths for path in part], options)
     kept = [[path for path in part if path in headers] for part in split_paths]
     for part, left in zip(split_paths, kept, strict=True):
@@ -82,14 +104,14 @@ def read_image_paths(folder: Path, split_paths: list[list[str]], class_depth: in
 
 
 def find_common_size(sizes: Iterable[tuple[int, int]]) -> int:
-    """The side of the square that all images share, else 64."""
+    """Return the side of the images' common square, else 64."""
     found = set(sizes)
     width, height = next(iter(found))
     return width if len(found) == 1 and width == height else DEFAULT_IMAGE_SIZE
 
 
 def _image_paths(folder: Path) -> list[str]:
-    """Paths of image files relative to `folder`, sorted."""
+    """Return sorted paths of the image files, relative to `folder`."""
     files = [p.relative_to(folder).as_posix() for p in _walk(folder, ())]
     images = sorted(f for f in files if Path(f).suffix.lower() in IMAGE_EXTENSIONS)
     if not images:
@@ -100,7 +122,10 @@ def _image_paths(folder: Path) -> list[str]:
 
 
 def _walk(folder: Path, above: tuple[str, ...]) -> Iterable[Path]:
-    """Regular files below `folder`. Links to folders are followed, except into a folder that contains them."""
+    """Yield the regular files below `folder`.
+
+    Links to folders are followed, except into a folder that contains them.
+    """
     real = os.path.realpath(folder)
     if real in above:
         return
@@ -118,7 +143,11 @@ def _walk(folder: Path, above: tuple[str, ...]) -> Iterable[Path]:
 
 
 def _parts(paths: list[str]) -> tuple[list[list[str]], int]:
-    """Paths for training and, where folders say so, for testing; and the depth at which folders name classes."""
+    """Divide the paths into splits and find the depth of class folders.
+
+    Returns:
+        Paths for training and, if the folders say so, for testing; the depth at which folders name classes.
+    """
     heads = [path.split("/")[0].lower() if "/" in path else "" for path in paths]
     test = next((name for name in _TEST_NAMES if name in heads), None)
     if "train" in heads and test:
@@ -127,7 +156,10 @@ def _parts(paths: list[str]) -> tuple[list[list[str]], int]:
 
 
 def _labels(parts: list[list[str]], depth: int) -> tuple[list[np.ndarray | None], tuple[str, ...]]:
-    """The folder at `depth` that holds each file names its class; a part with a file outside such folders has no labels."""
+    """Read the labels from the folders at `depth`.
+
+    A part with a file outside such folders has no labels.
+    """
     names = [[path.split("/")[depth] for path in part if path.count("/") > depth] for part in parts]
     complete = [np.array(n) if len(n) == len(part) else None for n, part in zip(names, parts, strict=True)]
     labels, classes = encode_labels(*complete)
@@ -135,7 +167,7 @@ def _labels(parts: list[list[str]], depth: int) -> tuple[list[np.ndarray | None]
 
 
 def _look(folder: Path, paths: list[str], options: ImageReadOptions) -> tuple[dict[str, ImageHeader], tuple[str, ...]]:
-    """Headers of the files that can be read, and the paths of the others."""
+    """Return the headers of readable files and the other paths."""
 
     def look(name: str) -> ImageHeader | BrokenImage:
         path = folder / name

@@ -1,6 +1,7 @@
-"""From what a user names to a training and a test split.
+"""Loader of images as a training and a test split.
 
-A new kind of data on disk is one more row of `_FOLDERS` or `_FILES`, a new built-in name one more of `_NAMES`.
+A new kind of data on disk is one more row of `_FOLDERS` or `_FILES`. A new built-in name is one more row
+of `_NAMES`.
 """
 
 from __future__ import annotations
@@ -34,15 +35,21 @@ def load_images(
     test_ids: Sequence[int] | np.ndarray | None = None,
     progress: ProgressCallback | None = None,
 ) -> Splits:
-    """Open images as a training and a test split.
+    """Load images as a training and a test split.
 
-    spec        'digits'; a folder of images, of CIFAR-10's binary files or of MNIST's idx files; a .npy or .npz;
-                a list of image files; an array or tensor of images; a pair (images, labels); a torch dataset
-    seed        names the split, where the data bring none: one in five of each class
-    image_size  scale and crop to this many pixels a side
-    on_error    "stop" at a broken image and name it, or "skip" it and count it in `Images.skipped`
-    split       test rows stored by an earlier run (`Splits.test_ids`); an empty list: no test split
-    progress    called as progress(done, total) while files are read
+    Args:
+        spec: Source of the images: 'digits'; a folder of images, of CIFAR-10's binary files or of MNIST's idx
+            files; a .npy or .npz file; a list of image files; an array or tensor of images; a pair
+            (images, labels); a torch dataset.
+        seed: Random seed of the split if the data bring none. The test split is one in five of each class.
+        image_size: Pixels a side to which images are cropped and scaled.
+        on_error: "stop" at a broken image with an error that names it, or "skip" it and list it in
+            `Images.skipped`.
+        test_ids: Test rows stored by an earlier run (`Splits.test_ids`). An empty list means no test split.
+        progress: Called as progress(done, total) while files are read.
+
+    Raises:
+        UsageError: The data cannot be read, or have fewer than two training images.
     """
     if image_size is not None and image_size < 1:
         raise UsageError(f"--image-size must be at least 1, got {image_size}")
@@ -56,7 +63,10 @@ def load_images(
 
 
 def load_image_source(spec: Any, options: ImageReadOptions) -> Splits:
-    """Everything there is; a test split only where the data bring one."""
+    """Load all images.
+
+    The result has a test split only if the data bring one.
+    """
     if isinstance(spec, str) and spec in _NAMES:
         return _NAMES[spec](options)
     if isinstance(spec, (str, os.PathLike)):
@@ -102,8 +112,11 @@ def _read_arrays(images: np.ndarray | Tensor, labels: Any, options: ImageReadOpt
 
 
 def _digits(options: ImageReadOptions) -> Splits:
-    """scikit-learn's 1,797 handwritten digits, 8 x 8, 17 levels of grey spread over 0 … 255."""
-    from sklearn.datasets import load_digits  # a second of imports that only this name needs
+    """Load scikit-learn's 1,797 handwritten digits of 8 x 8 pixels.
+
+    Their 17 levels of gray are spread over 0 … 255.
+    """
+    from sklearn.datasets import load_digits  # slow import (one second) that only this name needs
 
     digits: Any = load_digits()
     pixels = torch.from_numpy((digits.images * (255 / 16)).round().astype(np.uint8))[:, None]

@@ -1,4 +1,4 @@
-"""Published layouts of image data: CIFAR-10's binary files, MNIST's idx files, numpy's .npy and .npz."""
+"""Readers of CIFAR-10's binary files, MNIST's idx files, and NumPy's .npy and .npz."""
 
 from __future__ import annotations
 
@@ -25,7 +25,13 @@ _NPZ_LABELS = {"train": ("y", "labels", "y_train", "train_labels"), "test": ("y_
 
 
 def find_cifar_folder(folder: Path) -> Path | None:
-    """Where CIFAR-10's binary files lie: here, or in the folder that its archive unpacks to."""
+    """Return the folder of CIFAR-10's binary files, or None.
+
+    The files lie in `folder`, or in the sub-folder to which the archive unpacks.
+
+    Raises:
+        UsageError: The folder holds CIFAR-10 as Python pickles, which are never opened.
+    """
     pickles = next((f for f in (folder, folder / "cifar-10-batches-py") if (f / "data_batch_1").is_file()), None)
     if pickles:
         raise UsageError(
@@ -35,9 +41,12 @@ def find_cifar_folder(folder: Path) -> Path | None:
 
 
 def read_cifar(folder: Path, options: ImageReadOptions, source: str) -> Splits:
-    """CIFAR-10's binary version: five training files and `test_batch.bin` of records (label, 3 x 32 x 32 bytes).
+    """Read the binary version of CIFAR-10.
 
-    `batches.meta.txt` names the classes, one a line. Krizhevsky, Learning multiple layers of features from tiny images, 2009.
+    Five training files and `test_batch.bin` hold records (label, 3 x 32 x 32 bytes). `batches.meta.txt` names
+    the classes, one on each line.
+
+    Reference: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
     """
     names = folder / "batches.meta.txt"
     classes = tuple(_bytes(names).decode().split()) if names.is_file() else tuple(str(i) for i in range(10))
@@ -67,14 +76,17 @@ def _cifar_records(path: Path, classes: int) -> UInt8[np.ndarray, "n record"]:
 
 
 def find_idx_folder(folder: Path) -> Path | None:
+    """Return the folder if it holds idx files, else None."""
     return folder if _idx_file(folder, "train", "images") else None
 
 
 def read_idx(folder: Path, options: ImageReadOptions, source: str) -> Splits:
-    """MNIST's layout, Fashion-MNIST's too: `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-…`.
+    """Read idx files, the format of MNIST and Fashion-MNIST.
 
-    A dot may stand for the second hyphen, and each file may end in .gz. Labels and test files may be missing.
-    LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, 1998.
+    The files are `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and `t10k-…`. A dot may replace the
+    second hyphen, and each file may end in .gz. Labels and test files may be missing.
+
+    Reference: LeCun, Bottou, Bengio, Haffner, Gradient-based learning applied to document recognition, 1998.
     """
     images, labels = {}, {}
     for part in ("train", "t10k"):
@@ -94,7 +106,11 @@ def _idx_file(folder: Path, part: str, kind: str) -> Path | None:
 
 
 def _idx_values(path: Path, axes: int) -> UInt8[np.ndarray, "..."]:
-    """An idx file: 0, 0, 8 (unsigned bytes), the number of axes, their lengths as big-endian 32 bit integers, the values."""
+    """Read the values of an idx file with this number of axes.
+
+    The file holds 0, 0, 8 (unsigned bytes), the number of axes, their lengths as big-endian 32 bit integers,
+    and the values.
+    """
     data, start = _bytes(path), 4 + 4 * axes
     magic = bytes((0, 0, 8, axes))
     if data[:4] != magic:
@@ -117,14 +133,16 @@ def _bytes(path: Path) -> bytes:
 
 
 def read_numpy(path: Path, options: ImageReadOptions, source: str) -> Splits:
-    """A .npy of images, or an .npz with the keys (in any case; the first that is there)
+    """Read images from a .npy or .npz file.
+
+    A .npy holds images. An .npz has these keys (in any case; the first that exists is used):
 
         x, images, x_train, train_images               images
         y, labels, y_train, train_labels               their labels, if any
         x_test, test_images, x_val, val_images         images of the test split, if any
         y_test, test_labels, y_val, val_labels         their labels, if any
 
-    Arrays of Python objects are refused, for reading them would run code from the file.
+    Arrays of Python objects are rejected, because reading them would run code from the file.
     """
     arrays = read_numpy_arrays(path)
     keys = {name.lower(): name for name in reversed(arrays)}
@@ -146,6 +164,10 @@ def read_numpy(path: Path, options: ImageReadOptions, source: str) -> Splits:
 
 
 def read_numpy_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a .npy or .npz file by name.
+
+    The array of a .npy is named x.
+    """
     archive = path.suffix.lower() == ".npz"
     try:
         with path.open("rb") as f:

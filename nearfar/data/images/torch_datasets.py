@@ -1,4 +1,7 @@
-"""Torch datasets, and other sequences of images: read once into memory."""
+"""Reader of torch datasets and other sequences of images.
+
+All samples are read once into memory.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,19 @@ from nearfar.data.images.image_folder import find_common_size
 
 
 def read_torch_dataset(dataset: Any, options: ImageReadOptions, source: str) -> Splits:
-    """Items are an image (Pillow, array or tensor) or a pair (image, label).
+    """Read a torch dataset, or another sequence of images, into memory.
 
-    Sizes may differ: the rules of folders apply. Each item is read once; a random augmentation in the dataset is
-    therefore frozen. `dataset.classes` names the classes where labels are positions in it.
+    A sample is an image (Pillow, array or tensor) or a pair (image, label). Sizes may differ: the rules of
+    folders apply. Each sample is read once, so a random augmentation in the dataset is applied only once.
+    `dataset.classes` names the classes if labels are positions in it.
+
+    Args:
+        dataset: Object with a length and an index.
+        options: Options of the readers.
+        source: Name of the data for the user.
+
+    Raises:
+        UsageError: A sample cannot be read and `options.on_error` is "stop", or no sample can be read.
     """
     images, labels, rows = _collect(dataset, options, source)
     if not images:
@@ -44,7 +56,7 @@ def _collect(dataset: Any, options: ImageReadOptions, source: str) -> tuple[list
             item = dataset[i]
             image, label = item if isinstance(item, (tuple, list)) and len(item) == 2 else (item, None)
             image = _pixels(image)
-        except Exception as e:  # a stranger's dataset may raise anything
+        except Exception as e:  # a user's dataset may raise any exception
             if options.on_error == "stop":
                 raise UsageError(f"item {i} of {source}: {e}. Leave such items out with --on-error skip") from e
             continue

@@ -1,10 +1,13 @@
-"""Questions with the passages that answer them: SQuAD's JSON, TREC-QA's CSV, tables of a user's own, and docstrings.
+"""Questions with the passages that answer them.
 
-    read_questions("xquad.en.json")     articles, paragraphs, answers with their places
-    read_questions("train.csv")         qtext,label,atext: sentences, each labelled for its question
-    read_questions("mine.jsonl")        question, passage (or passages), answer (or answers), negative
+Supported sources are SQuAD's JSON, TREC-QA's CSV, custom tables and docstrings:
 
-What comes back is one corpus of passages, each text once, and for each question the rows of the corpus that answer it.
+    load_questions("xquad.en.json")     articles, paragraphs, answers with their positions
+    load_questions("train.csv")         qtext,label,atext: sentences, each labeled for its question
+    load_questions("mine.jsonl")        question, passage (or passages), answer (or answers), negative
+
+`load_questions` returns one corpus of passages, with each text once. For each question it returns the rows of
+the corpus that answer the question.
 """
 
 from __future__ import annotations
@@ -37,40 +40,55 @@ class Questions:
     questions: tuple[str, ...]
     passages: tuple[str, ...]
     gold: tuple[PassageIds, ...]
-    """For each question the passages that answer it."""
+    """Passages that answer each question."""
     answers: tuple[tuple[str, ...], ...]
-    """For each question the accepted answers; empty where only passages are known."""
+    """Accepted answers of each question. Empty if only passages are known."""
     candidates: tuple[PassageIds, ...]
-    """For each question the passages that were judged for it (its gold ones among them); empty where none were."""
+    """Judged passages of each question, including its gold passages. Empty if no passage was judged."""
     passage_documents: Int64[np.ndarray, " p"]
-    """For each passage its article: a fair split keeps articles whole."""
+    """Article of each passage. A fair split keeps articles whole."""
     source: str = ""
     skipped: tuple[str, ...] = ()
-    """Rows that were left out because they could not be read."""
+    """Descriptions of rows that were skipped because they could not be read."""
 
     def __len__(self) -> int:
         return len(self.questions)
 
     @cached_property
     def question_documents(self) -> Int64[np.ndarray, " q"]:
-        """For each question the article of its first gold passage; -1 where it has none."""
+        """Return the article of each question.
+
+        It is the article of the first gold passage, or -1 if there is none.
+        """
         return np.array([self.passage_documents[rows[0]] if rows else -1 for rows in self.gold], dtype=np.int64)
 
     def subset(self, ids: Sequence[int] | np.ndarray) -> Questions:
+        """Return the chosen questions over the same corpus."""
         chosen = [int(i) for i in ids]
         fields = ("questions", "gold", "answers", "candidates")
         return replace(self, **{name: tuple(getattr(self, name)[i] for i in chosen) for name in fields})
 
     def is_gold(self, passage_ids: Int64[np.ndarray, "q k"]) -> Bool[np.ndarray, "q k"]:
-        """Which of the rows that a search gave for each question answer it."""
+        """Mark retrieved passages that answer their question.
+
+        Args:
+            passage_ids: `(q, k)` passages that a search returned for each question.
+        """
         right = [np.isin(row, np.array(gold, dtype=np.int64)) for row, gold in zip(passage_ids, self.gold, strict=True)]
         return np.array(right, dtype=bool).reshape(passage_ids.shape)
 
     def to_training_texts(self, negatives: Sequence[PassageIds] | None = None) -> Texts:
-        """Rows to train on: passage, question and, where there are such, answer and negative, one for each gold passage.
+        """Build training rows, one for each gold passage.
 
-        `negatives`: for each question passages that look right and are wrong; its gold passages take turns with them. The
-        passage stands first: a row is represented by it.
+        A row has the columns passage and question, and also answer and negative if these are known. The
+        passage is the first column because a row is represented by its first column.
+
+        Args:
+            negatives: for each question, passages that seem right but are wrong. The gold passages of a
+                question take turns with them.
+
+        Raises:
+            UsageError: no question has a passage (and a negative).
         """
         rows = [(i, p, n) for i, gold in enumerate(self.gold) for n, p in enumerate(gold)]
         if negatives is not None:
@@ -88,12 +106,15 @@ class Questions:
 
 @dataclass
 class _QuestionsBuilder:
-    """Questions as a reader finds them: equal passages are one."""
+    """Builder that collects questions from a reader.
+
+    Equal passages are stored once.
+    """
 
     question_ids: dict[str, int] = field(default_factory=dict)
-    """Questions of which several rows speak, by their text."""
+    """Number of each question by its text, if several rows can have the same question."""
     document_ids: dict[str, int] = field(default_factory=dict)
-    """Documents by their name."""
+    """Number of each document by its name."""
     passages: dict[str, int] = field(default_factory=dict)
     documents: list[int] = field(default_factory=list)
     questions: list[str] = field(default_factory=list)
@@ -102,24 +123,30 @@ class _QuestionsBuilder:
     candidates: list[dict[int, None]] = field(default_factory=list)
 
     def add_passage(self, text: str, document: int) -> int:
+        """Return the number of a passage. Add the passage if it is new."""
         if text not in self.passages:
             self.passages[text] = len(self.passages)
             self.documents.append(document)
         return self.passages[text]
 
     def add_question(self, text: str) -> int:
+        """Add a question and return its number."""
         self.questions.append(text)
         for column in (self.gold, self.answers, self.candidates):
             column.append({})
         return len(self.questions) - 1
 
     def find_or_add_question(self, text: str) -> int:
-        """The question of this text, a new one the first time."""
+        """Return the number of the question with this text.
+
+        Add the question if it is new.
+        """
         if text not in self.question_ids:
             self.question_ids[text] = self.add_question(text)
         return self.question_ids[text]
 
     def build(self, source: str, skipped: Sequence[str]) -> Questions:
+        """Build the questions. Raise `UsageError` if there are none."""
         if not self.questions:
             raise UsageError(f"there is no question in {source}")
         rows = {name: tuple(tuple(row) for row in getattr(self, name)) for name in ("gold", "answers", "candidates")}
@@ -130,8 +157,17 @@ class _QuestionsBuilder:
 
 
 def load_questions(path: str | os.PathLike, on_error: str = "stop") -> Questions:
-    """A file of questions, by its layout. A broken row is named by file and line (in SQuAD's JSON: by its place); with
-    `on_error="skip"` it is left out and listed in `skipped`."""
+    """Load a file of questions in any supported layout.
+
+    An error names the file and the line of a broken row, or its position in SQuAD's JSON.
+
+    Args:
+        path: .json file in the SQuAD layout, or a table.
+        on_error: "stop" to raise at a broken row, "skip" to omit it and list it in `skipped`.
+
+    Raises:
+        UsageError: the file is missing, has an unknown layout, or a row is broken.
+    """
     file = Path(path).expanduser()
     if not file.is_file():
         raise UsageError(f"no questions {os.fspath(path)!r}: there is no such file")
@@ -148,7 +184,7 @@ def load_questions(path: str | os.PathLike, on_error: str = "stop") -> Questions
 
 
 class _BrokenEntry(Exception):
-    """What is wrong with one entry."""
+    """Error for a broken entry. Its message states the reason."""
 
 
 def _get_field(entry: Any, name: str, value_type: type) -> Any:
@@ -184,7 +220,10 @@ def _read_squad(file: Path, found: _QuestionsBuilder, collected: RowCollector) -
 
 
 def _add_squad_question(entry: Any, context: str, row: int, found: _QuestionsBuilder) -> None:
-    """A question with its answers; SQuAD 2's questions without an answer have no passage."""
+    """Add a question with its answers.
+
+    A SQuAD 2 question without an answer gets no passage.
+    """
     question, answers = _get_field(entry, "question", str), _get_field(entry, "answers", list)
     texts = []
     for answer in answers:
@@ -198,14 +237,17 @@ def _add_squad_question(entry: Any, context: str, row: int, found: _QuestionsBui
 
 
 def _report_broken(collected: RowCollector, place: str, why: str) -> None:
-    """As `Collected.broken`, for entries that have a place and no line."""
+    """Report a broken entry that has a position but no line number.
+
+    This function corresponds to `RowCollector.reject_row`.
+    """
     if collected.on_error == "stop":
         raise UsageError(f"{collected.files[-1]}, {place}: {why}. Repair it, or leave such rows out with --on-error skip")
     collected.skipped.append(f"{collected.files[-1]}, {place}: {why}")
 
 
 def _read_rows(file: Path, found: _QuestionsBuilder, collected: RowCollector) -> None:
-    """A table: of judged sentences, or of questions with their passages."""
+    """Read a table of judged sentences, or of questions with their passages."""
     for line, row in TABLE_READERS[file.suffix.lower()](file, collected):
         try:
             (_add_judged_row if {"qtext", "label", "atext"} <= row.keys() else _add_question_row)(row, found)
@@ -239,7 +281,10 @@ def _add_question_row(row: dict[str, Any], found: _QuestionsBuilder) -> None:
 
 
 def _texts(row: dict[str, Any], one: str) -> list[str]:
-    """One text or a list of them, under the name of one or of many; an empty cell of a table is none."""
+    """Read one text or a list of texts from a row.
+
+    The column name may be singular or plural. An empty cell gives an empty list.
+    """
     name = f"{one}s" if f"{one}s" in row else one
     value = row.get(name) or []
     values = [value] if isinstance(value, str) else value
@@ -249,8 +294,12 @@ def _texts(row: dict[str, Any], one: str) -> list[str]:
 
 
 def make_docstring_questions() -> Texts:
-    """The first sentence of each docstring as the question, the others as its passage, those of another docstring of the same module as
-    the negative; the answer is the sentence of the passage that has most of its words in common with the question."""
+    """Build a question dataset from Python docstrings.
+
+    The first sentence of a docstring is the question, and its other sentences are the passage. The negative
+    is the passage of another docstring of the same module. The answer is the sentence of the passage that
+    shares the most words with the question, relative to its length.
+    """
     columns: dict[str, list[str]] = {name: [] for name in ("passage", "question", "answer", "negative")}
     for module, told in _docstrings_by_module().items():
         further = RandomKey(0)("docstring-questions", module).integers(np.arange(len(told)), max(len(told) - 1, 1))
@@ -263,7 +312,10 @@ def make_docstring_questions() -> Texts:
 
 
 def _docstrings_by_module() -> dict[int, list[list[str]]]:
-    """The sentences of every docstring that has at least two."""
+    """Return the sentences of docstrings by module.
+
+    Docstrings with fewer than two sentences are omitted.
+    """
     found = make_docstrings()
     assert found.document_ids is not None
     assert found.labels is not None

@@ -1,4 +1,4 @@
-"""A question and a passage as one row of tokens, and the way back from tokens to the passage's letters."""
+"""Question-passage pairs as token rows, with the character offsets of passage tokens."""
 
 from __future__ import annotations
 
@@ -12,28 +12,35 @@ from torch import Tensor
 from nearfar.data.common.tokenizer import PADDED_WIDTH_MULTIPLE, Tokenizer
 
 MAX_QUESTION_SHARE = 0.5
-"""A question may take this share of a row; the rest of it is cut off."""
+"""Largest share of a row that a question may fill. Longer questions are truncated."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenizedPairs:
-    """Rows of [CLS] question [SEP] passage [SEP]."""
+    """Token rows of the form [CLS] question [SEP] passage [SEP]."""
 
     ids: Int64[Tensor, "n t"]
     passage_mask: Bool[Tensor, "n t"]
-    """Where a token of the passage stands."""
+    """True at tokens of the passage."""
     passage_offsets: Int64[Tensor, "n t 2"]
-    """The first letter of each passage's token, and the one after its last; elsewhere 0, 0."""
+    """Offset of the first character of each passage token, and the offset after its last one.
+
+    Other tokens have 0, 0.
+    """
 
 
 def tokenize_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Sequence[str], max_length: int) -> TokenizedPairs:
-    """Both of each row with the special tokens around them, cut off after `length` tokens, padded on the right to a common width."""
+    """Tokenize each question and its passage as one row with special tokens.
+
+    Rows are truncated to `max_length` tokens and padded on the right to a common width.
+    """
     engine = tokenizer.engine
     engine.no_truncation()
     asked, told = engine.encode_batch(list(questions)), engine.encode_batch(list(passages))
     rows, most = [], int(max_length * MAX_QUESTION_SHARE)
     for question, passage in zip(asked, told, strict=True):
-        first = 1 if passage.special_tokens_mask[:1] == [1] else 0  # the passage needs no beginning of its own
+        # drop the [CLS] token of the passage
+        first = 1 if passage.special_tokens_mask[:1] == [1] else 0
         asked_ids = question.ids if len(question.ids) <= most else [*question.ids[: most - 1], question.ids[-1]]
         rows.append(([*asked_ids, *passage.ids[first:]][:max_length], len(asked_ids) - first, passage))
     width = -(-max(len(ids) for ids, _, _ in rows) // PADDED_WIDTH_MULTIPLE) * PADDED_WIDTH_MULTIPLE
@@ -51,7 +58,13 @@ def tokenize_pairs(tokenizer: Tokenizer, questions: Sequence[str], passages: Seq
 
 
 def mark_answers(pairs: TokenizedPairs, passages: Sequence[str], answers: Sequence[str]) -> tuple[Bool[Tensor, "n t"], Bool[Tensor, "n t"]]:
-    """Where an answer begins and where it ends, for all its occurrences in the passage; nowhere, if it was cut off."""
+    """Mark the first and last tokens of answers.
+
+    All occurrences in the passage are marked, except truncated ones.
+
+    Returns:
+        Two boolean tensors `(n, t)`: beginnings and ends.
+    """
     begin, end = torch.zeros_like(pairs.passage_mask), torch.zeros_like(pairs.passage_mask)
     for i, (passage, answer) in enumerate(zip(passages, answers, strict=True)):
         first, after = pairs.passage_offsets[i].unbind(1)

@@ -1,6 +1,7 @@
-"""A game that is always there: a ball bounces between walls, a bat wanders below it. The same on every machine.
+"""Built-in game: a ball bounces between walls, and a bat moves at random below the ball.
 
-Variables: the cell of the ball, across and down, and of the bat. What tells them are the few pixels that move, before a wall.
+The game is the same on every machine. The variables are the cell of the ball, across and down, and the cell
+of the bat. Only the few pixels that move in front of a wall show these variables.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ VARIABLES = ("ball_x", "ball_y", "player_x")
 
 @lru_cache(maxsize=1)
 def make_bounce() -> Frames:
+    """Generate the frames of the game with their variables."""
     rng_key, rows = RandomKey(0)("bounce"), np.arange(NUM_EPISODES)
     lowest = HEIGHT - BALL_SIZE - 4
     start, speed = rng_key("start").uniform(rows, 3), rng_key("speed").integers(rows, 2, 2) + 1
@@ -42,5 +44,5 @@ def make_bounce() -> Frames:
 
 
 def _reflected(at: np.ndarray, end: int) -> np.ndarray:
-    """Whole places between 0 and `end`, of something that turns back there."""
+    """Return whole positions between 0 and `end` of an object that turns back there."""
     return (end - np.abs(at % (2 * end) - end)).round().astype(np.int64)

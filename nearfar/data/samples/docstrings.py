@@ -1,10 +1,12 @@
-"""Texts that are always there: the sentences of the docstrings of Python's own standard library.
+"""Built-in texts: the sentences of the docstrings of Python's standard library.
 
-    docstrings          one sentence a row, its module as the label, each docstring a document
-    docstring-triples   (anchor, positive, negative): a sentence, the next one of its docstring, one of another docstring of the module
-    docstring-pairs     two sentences, labelled "same" or "other": of one docstring or not; scored 1 or 0
+    docstrings          one sentence in each row, its module as the label, each docstring a document
+    docstring-triples   (anchor, positive, negative): a sentence, the next sentence of its docstring,
+                        a sentence of another docstring of the module
+    docstring-pairs     two sentences, labeled "same" or "other": of one docstring or not; scored 1 or 0
 
-The same on every machine with the same Python. Nothing is imported or run: the files are parsed.
+The texts are the same on every machine with the same Python. Nothing is imported or run: the files are
+parsed.
 """
 
 from __future__ import annotations
@@ -27,10 +29,11 @@ DOCSTRING_MODULES = (
     "multiprocessing", "pathlib", "shutil", "statistics", "tarfile", "threading", "typing", "unittest", "urllib", "xml",
 )  # fmt: skip
 MIN_WORDS, MAX_WORDS = 4, 40
-"""Words of a sentence; shorter ones say little, longer ones are lists."""
+"""Range of words in a sentence. Shorter sentences say little, and longer ones are lists."""
 
 
 def make_docstrings() -> Texts:
+    """Build the dataset of sentences, labeled by module."""
     sentences, modules, passages = _sentences()
     classes = tuple(sorted(set(modules)))
     labels = np.searchsorted(np.array(classes), np.array(modules)).astype(np.int64)
@@ -39,12 +42,14 @@ def make_docstrings() -> Texts:
 
 
 def make_docstring_triples() -> Texts:
+    """Build the dataset of triples (anchor, positive, negative)."""
     anchors, positives, negatives = zip(*_triples(), strict=True)
     store = TextStore({"anchor": anchors, "positive": positives, "negative": negatives})
     return Texts(store, np.arange(len(store)), source="docstring-triples")
 
 
 def make_docstring_pairs() -> Texts:
+    """Build the dataset of sentence pairs, labeled same or other."""
     pairs = [pair for a, p, n in _triples() for pair in ((a, p), (a, n))]
     store = TextStore({"sentence1": [a for a, _ in pairs], "sentence2": [b for _, b in pairs]})
     same = np.arange(len(pairs)) % 2
@@ -54,7 +59,7 @@ def make_docstring_pairs() -> Texts:
 
 @lru_cache(maxsize=1)
 def _sentences() -> tuple[list[str], list[str], list[int]]:
-    """Every sentence once, with its module and the number of its docstring."""
+    """Return every sentence once, with its module and the number of its docstring."""
     found: dict[str, tuple[str, int]] = {}
     passage = 0
     for module in DOCSTRING_MODULES:
@@ -69,7 +74,10 @@ def _sentences() -> tuple[list[str], list[str], list[int]]:
 
 
 def _docstrings_of(module: str) -> Iterator[str]:
-    """All docstrings of a module or package, without its tests, in the order of names and lines."""
+    """Yield all docstrings of a module or package, without its tests.
+
+    The order is that of file names, and of lines within a file.
+    """
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         return
@@ -83,7 +91,10 @@ def _docstrings_of(module: str) -> Iterator[str]:
 
 
 def split_sentences(docstring: str) -> list[str]:
-    """The sentences of the paragraphs that are prose: no examples, tables or indented code."""
+    """Split the prose paragraphs of a docstring into sentences.
+
+    Examples, tables and indented code are left out.
+    """
     sentences = []
     for paragraph in re.split(r"\n\s*\n", docstring):
         lines = paragraph.splitlines()

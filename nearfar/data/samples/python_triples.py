@@ -1,8 +1,10 @@
-"""A knowledge graph that is always there: what Python's standard library says of its own classes.
+"""Built-in knowledge graph: relations between the classes of Python's standard library.
 
-    (logging.StreamHandler, inherits, logging.Handler)    (logging.Handler, defined in, logging)    (emit(), of, logging.Handler)
+    (logging.StreamHandler, inherits, logging.Handler)
+    (logging.Handler, defined in, logging)
+    (emit(), of, logging.Handler)
 
-The same on every machine with the same Python. Nothing is imported or run: the files are parsed.
+The graph is the same on every machine with the same Python. Nothing is imported or run: the files are parsed.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ TRIPLE_MODULES = (
 
 @lru_cache(maxsize=1)
 def make_python_triples() -> list[tuple[str, str, str]]:
-    """All of them, each once; methods that only one class has are left out, for nothing could be learnt about them."""
+    """Return all triples, each once.
+
+    Methods that only one class has are left out, because nothing could be learned about them.
+    """
     found = list(dict.fromkeys(triple for module in TRIPLE_MODULES for triple in _of_module(module)))
     classes = Counter(head for head, relation, _ in found if relation == "of")
     return [triple for triple in found if triple[1] != "of" or classes[triple[0]] > 1]

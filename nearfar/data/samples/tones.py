@@ -1,6 +1,7 @@
-"""Sounds that are always there: short tunes, played by five instruments, in any key, with noise. The same on every machine.
+"""Built-in sounds: short tunes of five instruments, in any key, with noise.
 
-Labels are the tunes, groups the instruments: what a tune is must be told from how it moves, not from pitch, tempo or timbre.
+The sounds are the same on every machine. Labels are the tunes, and groups are the instruments. A tune must
+be recognized by its sequence of notes, not by pitch, tempo or timbre.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TUNES = {
     "rise": (0, 4, 7, 12), "fall": (12, 7, 4, 0), "arch": (0, 7, 12, 7), "dip": (12, 5, 0, 5),
     "trill": (0, 2, 0, 2), "leap": (0, 12, 0, 12), "stay": (0, 0, 0, 0), "turn": (5, 7, 5, 0),
 }  # fmt: skip
-"""Semitones above the first note's key."""
+"""Semitones of each note above the key of the clip."""
 INSTRUMENTS = {
     "flute": (1.0, 0.15, 0.05, 0.0, 0.0, 0.0), "reed": (1.0, 0.0, 0.7, 0.0, 0.5, 0.0), "string": (1.0, 0.8, 0.6, 0.45, 0.3, 0.2),
     "horn": (0.5, 1.0, 0.8, 0.4, 0.1, 0.0), "bell": (1.0, 0.1, 0.0, 0.6, 0.0, 0.5),
@@ -28,6 +29,7 @@ INSTRUMENTS = {
 
 @lru_cache(maxsize=1)
 def make_tones() -> Sounds:
+    """Generate the clips, labeled by tune and grouped by instrument."""
     n = CLIPS_PER_TUNE * len(TUNES)
     rows, rng_key = np.arange(n), RandomKey(0)("tones")
     tune, instrument = rows % len(TUNES), rows // len(TUNES) % len(INSTRUMENTS)

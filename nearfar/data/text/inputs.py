@@ -1,4 +1,7 @@
-"""Texts, as token ids of a tokenizer that a run brings or trains."""
+"""Inputs of the text modality.
+
+Texts become token ids of a tokenizer that a run brings or trains.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,21 @@ from nearfar.data.text.load import load_all_texts, load_texts
 
 @dataclass(frozen=True)
 class TextInputs(Inputs):
+    """Inputs of the text modality."""
+
     used_settings = ("columns", "tokenizer", "vocab_size", "max_length")
 
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
-    """None: the one that the run asks for, trained on the training split if need be."""
+    """Tokenizer of a trained model.
+
+    None uses the tokenizer that the run's settings name, or trains one on the training split.
+    """
 
     def load_splits(
         self, spec: Any, config: TrainConfig, test_ids: Sequence[int] | None = None, progress: ProgressCallback | None = None
     ) -> Splits:
+        """Load texts as a training and a test split of token ids."""
         found = load_texts(spec, seed=config.seed, columns=config.columns, on_error=config.on_error, test_ids=test_ids)
         tokenizer = self.tokenizer or build_tokenizer(config, found.train)
         train = found.train.tokenize(tokenizer, config.max_length)
@@ -34,10 +43,12 @@ class TextInputs(Inputs):
         return Splits(train, _alike(found.test, train, config.max_length), found.test_ids)
 
     def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
+        """Load all texts as token ids, in the order of the source."""
         found = load_all_texts(spec, config.columns, config.on_error)
         return [self._coded(part) for part in (found.train, found.test) if part is not None]
 
     def adapt(self, samples: Any) -> list[Any]:
+        """Convert texts to token ids of the model's tokenizer."""
         if isinstance(samples, Texts) and samples.tokens is not None and samples.tokenizer is self.tokenizer:
             return [samples]
         found = load_all_texts(samples)
@@ -50,12 +61,19 @@ class TextInputs(Inputs):
 
 
 def _alike(test: Texts, train: Texts, length: int) -> Texts:
-    """The test split with token ids: the training split's own where both are rows of one store."""
+    """Return the test split with token ids.
+
+    The token ids are those of the training split if both splits are rows of one store.
+    """
     return replace(test, tokens=train.tokens) if test.store is train.store else test.tokenize(train.tokenizer, length)
 
 
 def build_tokenizer(config: TrainConfig, train: Texts) -> Tokenizer:
-    """The tokenizer a run asks for: named, the pre-trained encoder's own, or trained on every column of the training split."""
+    """Load or train the tokenizer for a run.
+
+    It is the named tokenizer, or the pre-trained encoder's own, or one trained on every column of the
+    training split.
+    """
     if config.tokenizer != "auto":
         return load_pretrained_tokenizer(config.tokenizer)
     if config.encoder.startswith("hf:"):

@@ -1,4 +1,4 @@
-"""From what a user names to a training and a test split of texts."""
+"""Loader of texts as a training and a test split."""
 
 from __future__ import annotations
 
@@ -34,16 +34,22 @@ TRAIN_FILE_NAMES, TEST_FILE_NAMES = ("train", "training"), ("test",)
 def load_texts(
     spec: Any, *, seed: int = 0, columns: str | None = None, on_error: str = "stop", test_ids: Sequence[int] | np.ndarray | None = None
 ) -> Splits:
-    """Open texts as a training and a test split.
+    """Load texts as a training and a test split.
 
-    spec        'docstrings', 'docstring-triples', 'docstring-pairs', 'docstring-questions'; SQuAD's .json; a .txt of one sentence a
-                line, a .csv, .tsv, .jsonl or .parquet
-                with named columns, a folder of such files (train.* and test.*; or one folder a class), a folder of Hugging Face
-                datasets; a list of strings; a mapping of columns to lists of strings (and label); a pair (texts, labels)
-    seed        names the split, where the data bring none: one in five of each class, or whole documents where there are at least five
-    columns     which columns are texts, in order, and `label=NAME`, `score=NAME`
-    on_error    "stop" at a broken row and name it, or "skip" it
-    split       test rows stored by an earlier run; an empty list: no test split
+    Args:
+        spec: Source of the texts: 'docstrings', 'docstring-triples', 'docstring-pairs' or
+            'docstring-questions'; SQuAD's .json; a .txt with one sentence on each line; a .csv, .tsv,
+            .jsonl or .parquet with named columns; a folder of such files (train.* and test.*, or one folder
+            for each class); a folder of Hugging Face datasets; a list of strings; a mapping of columns to
+            lists of strings (and label); a pair (texts, labels).
+        seed: Random seed of the split if the data bring none. The test split is one in five of each class, or
+            one in five documents if there are at least five.
+        columns: Columns of texts, in order, and `label=NAME`, `score=NAME`.
+        on_error: "stop" at a broken row with an error that names it, or "skip" it.
+        test_ids: Test rows stored by an earlier run. An empty list means no test split.
+
+    Raises:
+        UsageError: The data cannot be read, or have fewer than two training texts.
     """
     if on_error not in ("stop", "skip"):
         raise UsageError(f"--on-error is 'stop' or 'skip', got {on_error!r}")
@@ -57,7 +63,11 @@ def load_texts(
 
 
 def _test_documents(data: Any, seed: int) -> np.ndarray | None:
-    """The rows of one document in five: neighbours in a text are not torn apart, and a test document was never seen."""
+    """Draw the rows of one document in five for testing.
+
+    Neighboring rows of a document stay together, and training never sees a test document. The result is None
+    if there are fewer than five documents.
+    """
     passages = data.document_ids
     if passages is None or len(documents := np.unique(passages)) < 5:
         return None
@@ -66,7 +76,7 @@ def _test_documents(data: Any, seed: int) -> np.ndarray | None:
 
 
 def load_all_texts(spec: Any, columns: str | None = None, on_error: str = "stop") -> Splits:
-    """Everything there is; a test split only where the data bring one."""
+    """Load all texts, with a test split only if the data bring one."""
     if isinstance(spec, Texts):
         return Splits(spec, None)
     if isinstance(spec, str) and spec in BUILTIN_TEXTS:
@@ -109,7 +119,10 @@ def _read_path(spec: str | os.PathLike, columns: str | None, on_error: str) -> S
 
 
 def _read_folder(path: Path, source: str, columns: str | None, on_error: str) -> Splits:
-    """train.* and test.* where there are such files; else all files, labelled by their folders if none lies at the top."""
+    """Read train.* and test.* if such files exist, else all files.
+
+    All files are labeled by their folders if they are .txt files and none lies at the top.
+    """
     files = sorted(f for f in path.rglob("*") if f.is_file() and f.suffix.lower() in TEXT_FILE_SUFFIXES and not f.name.startswith("."))
     if not files:
         raise UsageError(f"there is no file in {source} that ends in {' or '.join(TEXT_FILE_SUFFIXES)}")
@@ -152,7 +165,7 @@ def _read_dataset(path: Path, source: str, columns: str | None, on_error: str) -
 
 
 def _same_classes(train: Texts, test: Texts) -> Splits:
-    """Both parts with one numbering of the classes."""
+    """Give both splits the same numbering of the classes."""
     classes = tuple(sorted({*train.classes, *test.classes}))
     parts = []
     for part in (train, test):

@@ -1,10 +1,14 @@
-"""SentEval's folder of sentence tasks: graded pairs (STS12 to STS16, STS-B, SICK), classified sentences and classified pairs.
+"""Readers of SentEval's folder of sentence tasks.
 
-    STS/STS12-en-test/STS.input.MSRpar.txt  STS.gs.MSRpar.txt  …  STS/STSBenchmark/sts-train.csv  …  SICK/SICK_train.txt  …
-    MR/rt-polarity.pos  CR/custrev.pos  SUBJ/subj.subjective  MPQA/mpqa.pos  SST/binary/sentiment-train  SST/fine/…
-    TREC/train_5500.label  MRPC/msr_paraphrase_train.txt (or msr-para-train.tsv)  SNLI/s1.dev  s2.dev  labels.dev
+The tasks are scored pairs (STS12 to STS16, STS-B, SICK), classified sentences and classified pairs:
 
-Every reader takes the folder that holds these. A row that does not fit is an error that names its file and line.
+    STS/STS12-en-test/STS.input.MSRpar.txt  STS.gs.MSRpar.txt  …
+    STS/STSBenchmark/sts-train.csv  …    SICK/SICK_train.txt  …
+    MR/rt-polarity.pos  CR/custrev.pos  SUBJ/subj.subjective  MPQA/mpqa.pos
+    SST/binary/sentiment-train  SST/fine/…    TREC/train_5500.label
+    MRPC/msr_paraphrase_train.txt (or msr-para-train.tsv)    SNLI/s1.dev  s2.dev  labels.dev
+
+Every reader takes the folder that holds these. A malformed row raises an error that names its file and line.
 
 Reference: Conneau & Kiela, SentEval: An Evaluation Toolkit for Universal Sentence Representations, LREC 2018.
 """
@@ -25,13 +29,13 @@ SplitName = Literal["train", "dev", "test"]
 
 STS_PARTS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
-    "STS13": ("FNWN", "headlines", "OnWN"),  # "SMT" is not free: its sentences are in no public copy
+    "STS13": ("FNWN", "headlines", "OnWN"),  # "SMT" is not free: no public copy holds its sentences
     "STS14": ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
     "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
 STS_SETS = (*STS_PARTS, "STS-B", "SICK-R")
-"""The seven sets that papers average over; of the last two the test split."""
+"""The seven sets that papers average over. STS-B and SICK-R are represented by their test split."""
 
 _POLAR = {
     "MR": ("rt-polarity.neg", "rt-polarity.pos"),
@@ -46,7 +50,7 @@ _SNLI_CLASSES = ("contradiction", "entailment", "neutral")
 
 @dataclass(frozen=True)
 class GradedPairs:
-    """Pairs of sentences and how alike people found them, from 0 to 5 (SICK: from 1)."""
+    """Sentence pairs with human similarity scores from 0 to 5 (SICK: from 1)."""
 
     first: list[str]
     second: list[str]
@@ -58,7 +62,10 @@ class GradedPairs:
 
 @dataclass(frozen=True)
 class LabeledSentences:
-    """Sentences with their classes; `labels` are positions in `classes`."""
+    """Sentences with their classes.
+
+    `labels` holds positions in `classes`.
+    """
 
     texts: list[str]
     labels: Int[np.ndarray, " n"]
@@ -70,7 +77,10 @@ class LabeledSentences:
 
 @dataclass(frozen=True)
 class LabeledPairs:
-    """Pairs of sentences with their classes; `labels` are positions in `classes`."""
+    """Sentence pairs with their classes.
+
+    `labels` holds positions in `classes`.
+    """
 
     first: list[str]
     second: list[str]
@@ -81,11 +91,15 @@ class LabeledPairs:
         return len(self.first)
 
 
-# --- graded pairs -----------------------------------------------------------------------------------------------
+# --- scored pairs -----------------------------------------------------------------------------------------------
 
 
 def read_sts(folder: str | Path, name: str) -> dict[str, GradedPairs]:
-    """One of the seven sets, by sub-file: five or so for a year, "test" alone for STS-B and SICK-R."""
+    """Read one of the seven sets of `STS_SETS`.
+
+    Returns:
+        Scored pairs by sub-file: about five sub-files for a year, "test" alone for STS-B and SICK-R.
+    """
     if name not in STS_SETS:
         raise UsageError(f"there is no set {name!r} of sentence similarity: use one of {', '.join(STS_SETS)}")
     if name == "STS-B":
@@ -96,7 +110,11 @@ def read_sts(folder: str | Path, name: str) -> dict[str, GradedPairs]:
 
 
 def _sts_part(folder: Path, part: str) -> GradedPairs:
-    """Sentences and grades are in two files, line by line; pairs without a grade were never part of the scoring."""
+    """Read the sentence pairs and scores of one sub-file.
+
+    Sentences and scores are in two files, line by line. Pairs without a score are left out, because they were
+    never part of the evaluation.
+    """
     texts, grades = folder / f"STS.input.{part}.txt", folder / f"STS.gs.{part}.txt"
     pairs, scores = _lines(texts), _lines(grades)
     if len(pairs) != len(scores):
@@ -110,7 +128,10 @@ def _sts_part(folder: Path, part: str) -> GradedPairs:
 
 
 def read_sts_benchmark(folder: str | Path, split: SplitName) -> GradedPairs:
-    """Columns without a header: genre, file, year, number, score, two sentences (and sometimes their sources)."""
+    """Read one split of STS-B.
+
+    The columns have no header: genre, file, year, number, score, two sentences (and sometimes their sources).
+    """
     path = Path(folder) / "STS" / "STSBenchmark" / f"sts-{split}.csv"
     rows = []
     for number, line in enumerate(_lines(path), 1):
@@ -120,7 +141,10 @@ def read_sts_benchmark(folder: str | Path, split: SplitName) -> GradedPairs:
 
 
 def read_sick(folder: str | Path, split: SplitName) -> GradedPairs:
-    """SICK's relatedness: columns pair_ID, sentence_A, sentence_B, relatedness_score, entailment_judgment, under a header."""
+    """Read the relatedness scores of one split of SICK.
+
+    The columns have a header: pair_ID, sentence_A, sentence_B, relatedness_score, entailment_judgment.
+    """
     path = Path(folder) / "SICK" / _SICK[split]
     rows = []
     for number, line in enumerate(_under_header(path, "pair_ID"), 2):
@@ -139,9 +163,11 @@ def _graded(path: Path, rows: Sequence[tuple[str, str, float]]) -> GradedPairs:
 
 
 def read_binary_task(folder: str | Path, task: str) -> LabeledSentences:
-    """Sentences of two opposite kinds, a file each: reviews (MR, CR), opinions (MPQA), subjective or not (SUBJ).
+    """Read sentences of two opposite classes, one file for each class.
 
-    There is no official split. A line of CR and one of MPQA are empty: they count in every published number, as a full stop.
+    The tasks are reviews (MR, CR), opinions (MPQA), and subjective or objective sentences (SUBJ). There is no
+    official split. One line of CR and one of MPQA are empty. Every published number counts them, so they are
+    read as a full stop.
     """
     if task not in _POLAR:
         raise UsageError(f"there is no task {task!r} of two opposite kinds: use one of {', '.join(_POLAR)}")
@@ -152,7 +178,10 @@ def read_binary_task(folder: str | Path, task: str) -> LabeledSentences:
 
 
 def read_sst(folder: str | Path, split: SplitName, fine_grained: bool = False) -> LabeledSentences:
-    """Stanford's sentiment treebank: negative or positive (`sentence TAB label`), or five grades (`label sentence`)."""
+    """Read one split of Stanford's sentiment treebank.
+
+    The classes are negative and positive (`sentence TAB label`), or five grades (`label sentence`).
+    """
     path = Path(folder) / "SST" / ("fine" if fine_grained else "binary") / f"sentiment-{split}"
     classes = tuple("01234") if fine_grained else tuple("01")
     texts, labels = [], []
@@ -164,7 +193,10 @@ def read_sst(folder: str | Path, split: SplitName, fine_grained: bool = False) -
 
 
 def read_trec(folder: str | Path, split: Literal["train", "test"]) -> LabeledSentences:
-    """Questions by the kind of their answer: `COARSE:fine question`; the six coarse kinds count."""
+    """Read questions with the kind of their answer as the class.
+
+    Lines have the form `COARSE:fine question`. The six coarse kinds are the classes.
+    """
     path = Path(folder) / "TREC" / {"train": "train_5500.label", "test": "TREC_10.label"}[split]
     texts, labels = [], []
     for number, line in enumerate(_lines(path, "latin-1"), 1):
@@ -178,9 +210,10 @@ def read_trec(folder: str | Path, split: Literal["train", "test"]) -> LabeledSen
 
 
 def read_mrpc(folder: str | Path, split: Literal["train", "test"]) -> LabeledPairs:
-    """Microsoft's paraphrases: columns Quality, two ids, two sentences, under a header.
+    """Read Microsoft's paraphrase pairs.
 
-    Copies that keep the last 500 training pairs apart (`msr-para-val.tsv`) are joined again: 4,076 and 1,725 pairs.
+    The columns have a header: Quality, two ids, two sentences. Some copies keep the last 500 training pairs
+    in `msr-para-val.tsv`. These pairs are joined again: the splits have 4,076 and 1,725 pairs.
     """
     home, classes = Path(folder) / "MRPC", tuple("01")
     paths = [home / f"msr_paraphrase_{split}.txt"]
@@ -198,7 +231,10 @@ def read_mrpc(folder: str | Path, split: Literal["train", "test"]) -> LabeledPai
 
 
 def read_snli(folder: str | Path, split: SplitName) -> LabeledPairs:
-    """Stanford's inference pairs (premise, hypothesis, label) in three files, line by line."""
+    """Read Stanford's inference pairs (premise, hypothesis, label).
+
+    They are in three files, line by line.
+    """
     paths = [Path(folder) / "SNLI" / f"{name}.{split}" for name in ("s1", "s2", "labels")]
     first, second, labels = (_lines(path) for path in paths)
     if not len(first) == len(second) == len(labels):
@@ -218,7 +254,10 @@ def read_snli(folder: str | Path, split: SplitName) -> LabeledPairs:
 
 
 def _lines(path: Path, encoding: Literal["utf-8", "latin-1"] = "utf-8") -> list[str]:
-    """The lines of a file, without byte order mark and line ends. Only line feeds end a line: some sentences hold rarer breaks."""
+    """Return the lines of a file, without byte order mark and line ends.
+
+    Only line feeds end a line, because some sentences contain rarer line breaks.
+    """
     try:
         lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     except FileNotFoundError as e:

@@ -1,4 +1,4 @@
-"""Synonyms, from the dictionary files of WordNet 3.0 (data.noun, data.verb, data.adj, data.adv)."""
+"""Synonyms from WordNet 3.0's dictionary files (data.noun, data.verb, data.adj, data.adv)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,24 @@ DICTIONARY_FILES = ("data.noun", "data.verb", "data.adj", "data.adv")
 
 @lru_cache(maxsize=2)
 def read_synonyms(folder: str | os.PathLike) -> dict[str, tuple[str, ...]]:
-    """For each word, in lower case, all words that share a sense with it, in alphabetical order; words without any are left out."""
+    """Return the synonyms of each word, in lower case and alphabetical order.
+
+    Synonyms of a word are all words that share a sense with it. Words without synonyms are left out.
+
+    Args:
+        folder: Folder of WordNet's dictionary files.
+
+    Raises:
+        UsageError: A dictionary file is missing.
+        NearfarError: A line is not a line of WordNet.
+    """
     found: dict[str, set[str]] = {}
     for part in DICTIONARY_FILES:
         path = Path(folder).expanduser() / part
         if not path.is_file():
             raise UsageError(f"{folder} is no folder of WordNet: it has no {part}")
         for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), 1):
-            if line.startswith("  "):  # the licence, at the head of each file
+            if line.startswith("  "):  # the license at the head of each file
                 continue
             words = _words(line, path, number)
             for word in words:
@@ -29,7 +39,10 @@ def read_synonyms(folder: str | os.PathLike) -> dict[str, tuple[str, ...]]:
 
 
 def _words(line: str, path: Path, number: int) -> list[str]:
-    """The words of a sense: offset, file, kind, count (hexadecimal), then word and number by turns."""
+    """Return the words of a sense.
+
+    A line holds offset, file, kind, count (hexadecimal), then words and numbers in turn.
+    """
     fields = line.split(" ")
     try:
         count = int(fields[3], 16)

@@ -1,9 +1,10 @@
-"""Knowledge as triples (head, relation, tail): one a line, its three names separated by tabs.
+"""Knowledge graphs as triples (head, relation, tail), one per line, with tabs between the three names.
 
-a folder        train.txt and test.txt, valid.txt if there is one; entities and relations are those of train.txt, and no triple of it
-                stands in the others
-a file          all triples; a part is set aside for testing, of which every name also occurs in what is left
-'python'        what Python's standard library says of its own classes
+a folder        train.txt, test.txt and optionally valid.txt; train.txt defines the entities and relations,
+                and the other files contain none of its triples
+a file          all triples; some are held out for testing, and every name in them also occurs in the
+                remaining triples
+'python'        statements about the classes of Python's standard library
 in Python       a list of (head, relation, tail)
 """
 
@@ -30,26 +31,29 @@ from nearfar.data.samples.python_triples import make_python_triples
 TripleIds = Int64[np.ndarray, "_ 3"]
 Triple = tuple[str, str, str]
 NumberedTriple = tuple[int, Triple]
-"""The number of a line, and what it says."""
+"""Line number and triple."""
 SPLITS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, eq=False)
 class Triples(NamedSamples):
-    """Some true triples. Its samples are the *entities* (what such a method represents): `len`, `read` and `name` speak of them. What
-    is drawn from for training are the rows of `triples`."""
+    """True triples.
+
+    The samples are the entities, which such a method represents. `len`, `read` and `name` refer to entities.
+    Training draws rows of `triples`.
+    """
 
     entities: tuple[str, ...]
     relations: tuple[str, ...]
     triples: TripleIds
     """Numbers of head, relation and tail."""
     valid_triples: TripleIds
-    """Triples to choose settings by; none where the data bring none."""
+    """Triples for choosing settings. Empty if the source has none."""
     known_triples: TripleIds
-    """Everything that is known to be true, of all splits: what a filtered rank leaves out."""
+    """All true triples of all splits. A filtered rank ignores them."""
     source: str = ""
     skipped: tuple[str, ...] = ()
-    """What was left out because it could not be read."""
+    """Descriptions of triples that were skipped because they could not be read."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,12 +75,17 @@ def load_triples(
     names: tuple[Sequence[str], Sequence[str]] | None = None,
     on_error: str = "stop",
 ) -> Splits:
-    """A training and a test split of triples.
+    """Load triples as a training and a test split.
 
-    spec       a folder, a file, 'python', a list of (head, relation, tail), or `Triples`
-    split      the rows for testing that an earlier run stored, where the data bring no split of their own
-    names      entities and relations of a trained net: others are an error
-    on_error   "stop" at a triple that cannot be read or has an unknown name, and say where it is, or "skip" it
+    Args:
+        spec: a folder, a file, 'python', a list of (head, relation, tail), or `Triples`.
+        seed: random seed of the split if the source has none.
+        test_ids: test rows stored by an earlier run, if the source has no split.
+        names: entities and relations of a trained model. Other names are errors.
+        on_error: "stop" to raise at a triple that cannot be read or has an unknown name, "skip" to omit it.
+
+    Raises:
+        UsageError: the source is missing or too small, or a triple is broken. The message names its position.
     """
     if isinstance(spec, Triples):
         return Splits(spec, None)
@@ -96,7 +105,10 @@ def load_triples(
 
 
 def read_triples(path: Path, collector: RowCollector) -> Iterator[NumberedTriple]:
-    """Numbered triples of a file; `rows` are told of a line that is none."""
+    """Read numbered triples from a file.
+
+    Broken lines are reported to `collector`.
+    """
     collector.start_file(str(path))
     for number, line in iterate_lines(path, collector):
         if not line.strip():
@@ -145,7 +157,10 @@ def _from_folder(path: Path, source: str, names: tuple[Sequence[str], Sequence[s
 def _drop_training_triples(
     lines: list[NumberedTriple], train_triples: set[Triple], file: Path, collector: RowCollector
 ) -> list[NumberedTriple]:
-    """Without training triples: a rank of one measures memory. `rows` are told of each."""
+    """Remove training triples, because ranking them measures memory.
+
+    Each removed triple is reported to `collector`.
+    """
     collector.start_file(str(file))
     known = [number for number, triple in lines if triple in train_triples]
     for number in known:
@@ -163,7 +178,10 @@ def _split_list(
     names: tuple[Sequence[str], Sequence[str]] | None,
     collector: RowCollector,
 ) -> Splits:
-    """One list, each triple once, of which rows are set aside: the stored ones, or one in five of those that can be spared."""
+    """Split one list of triples, each counted once.
+
+    The test rows are the stored ones, or one in five of the rows that can be held out.
+    """
     line: dict[Triple, int] = {}
     for number, triple in numbered:
         line.setdefault(triple, number)
@@ -182,7 +200,7 @@ def _split_list(
 
 @dataclass(frozen=True, eq=False)
 class _TripleRows:
-    """Triples as samples, to be divided."""
+    """Triples as samples, for splitting."""
 
     triples: TripleIds
     source: str
@@ -192,11 +210,15 @@ class _TripleRows:
         return len(self.triples)
 
     def subset(self, ids: np.ndarray) -> _TripleRows:
+        """Return the chosen rows."""
         return replace(self, triples=self.triples[ids])
 
 
 def _keep_answerable(known: TripleIds, drawn: Int64[np.ndarray, " m"]) -> Int64[np.ndarray, " k"]:
-    """Of the rows drawn those whose entities and relation occur in other rows too: nobody can rank what was never seen."""
+    """Keep drawn rows whose entities and relation also occur in other rows.
+
+    A method cannot rank names that it never saw.
+    """
     left = np.delete(known, drawn, axis=0)
     entities, relations = np.unique(left[:, [0, 2]]), np.unique(left[:, 1])
     test = known[drawn]
@@ -204,7 +226,7 @@ def _keep_answerable(known: TripleIds, drawn: Int64[np.ndarray, " m"]) -> Int64[
 
 
 def _collect_names(triples: Iterable[Triple]) -> tuple[list[str], list[str]]:
-    """Entities and relations in alphabetical order."""
+    """Collect entities and relations in alphabetical order."""
     entities: set[str] = set()
     relations: set[str] = set()
     for head, relation, tail in triples:
@@ -220,7 +242,10 @@ def _number_names(names: Sequence[str]) -> dict[str, int]:
 def _to_ids(
     lines: Iterable[NumberedTriple], entities: dict[str, int], relations: dict[str, int], source: Any, collector: RowCollector
 ) -> TripleIds:
-    """Names as numbers. `rows` are told of a triple with a name that is not known."""
+    """Convert names to numbers.
+
+    Triples with an unknown name are reported to `collector`.
+    """
     found: list[tuple[int, int, int]] = []
     collector.start_file(str(source))
     for number, (head, relation, tail) in lines:

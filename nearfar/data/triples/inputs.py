@@ -1,4 +1,4 @@
-"""Triples to learn entities from, and entities of a trained table."""
+"""Loading of triples for training, and of entities of a trained model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ from nearfar.data.triples.dataset import Triples, load_triples
 
 @dataclass(frozen=True)
 class TripleInputs(Inputs):
-    """Opened as triples to train on; of a trained net, everything are its entities, and what a user asks for are names of some."""
+    """Input loader for triples.
+
+    Training data are triples. For a trained model, all data are its entities, and queries are names of
+    entities.
+    """
 
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
@@ -33,13 +37,16 @@ class TripleInputs(Inputs):
         return load_triples(spec, seed=config.seed, test_ids=test_ids, names=names, on_error=config.on_error)
 
     def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
-        """The entities that occur in the triples, in the order of the table."""
+        """Load the entities that occur in the triples.
+
+        They are in the order of the vocabulary.
+        """
         found = self.load_splits(spec, config).train
         ids = np.unique(found.known_triples[:, [0, 2]])
         return [VocabularySubset(tuple(found.entities[i] for i in ids), ids, source=found.source)]
 
     def adapt(self, samples: Any) -> list[Any]:
-        """An entity's name, a list of names, or triples of the same entities."""
+        """Convert entity names or triples of the same entities."""
         if isinstance(samples, (Triples, VocabularySubset)):
             return [samples]
         assert self.tokenizer is not None

@@ -1,10 +1,10 @@
-"""Graphs to walk on: edges between named nodes, both ways, with weights where there are any.
+"""Graphs for random walks: undirected edges between named nodes, with optional weights.
 
-a file          two names a line and a weight if there is one, read as `nearfar.data.graphs.edge_lists` says
-a .npz file     edge_index and, if there are any, names, weights and labels (see `nearfar.data.graphs.load_nodes`)
-a .mat file     `network` (a sparse matrix) and, if there is one, `group` (nodes by groups), as BlogCatalog is published
-a folder        with one of these files; one of edges is called links.txt or edges.txt (or .tsv, .csv)
-'miserables'    who meets whom in Les Misérables; 'karate': a club that fell into two (both are networkx's)
+a file          two names and an optional weight per line, as in `nearfar.data.graphs.edge_lists`
+a .npz file     edge_index and optional names, weights and labels (see `nearfar.data.graphs.load_nodes`)
+a .mat file     `network` (a sparse matrix) and optionally `group` (nodes by groups), as for BlogCatalog
+a folder        with one of these files; a file of edges is called links.txt or edges.txt (or .tsv, .csv)
+'miserables'    co-appearances in Les Misérables; 'karate': a club that split into two (both from networkx)
 in Python       a networkx graph, a scipy sparse matrix, or an edge_index tensor of two rows
 """
 
@@ -31,24 +31,28 @@ from nearfar.data.graphs.edge_lists import EDGE_FILE_NAMES, read_edge_rows
 from nearfar.data.graphs.load_nodes import count_nodes, read_graph_npz, read_node_labels, read_node_names
 
 BUILTIN_GRAPHS = {"miserables": "les_miserables_graph", "karate": "karate_club_graph"}
+"""networkx function of each built-in graph."""
 
 
 @dataclass(frozen=True, eq=False)
 class WalkGraph(NamedSamples):
-    """Nodes and, end to end, the neighbours of each in ascending order. Its samples are the nodes."""
+    """Nodes with their neighbors. The samples are the nodes.
+
+    The neighbors of all nodes are concatenated. Those of one node are in ascending order.
+    """
 
     nodes: tuple[str, ...]
     neighbor_offsets: Int64[np.ndarray, " nodes_and_one"]
-    """The neighbours of node i are `neighbours[starts[i] : starts[i + 1]]`."""
+    """Offsets into `neighbors`. Node i has `neighbors[neighbor_offsets[i] : neighbor_offsets[i + 1]]`."""
     neighbors: Int64[np.ndarray, " edges"]
     weights: Float32[np.ndarray, " edges"] | None = None
-    """None: all alike."""
+    """Edge weights. None: all weights are equal."""
     groups: Bool[np.ndarray, "nodes groups"] | None = None
-    """Which groups each node is in, any number of them."""
+    """Group membership of each node. A node may be in any number of groups."""
     group_names: tuple[str, ...] = ()
     source: str = ""
     skipped: tuple[str, ...] = ()
-    """Lines that were left out because they could not be read."""
+    """Descriptions of lines that were skipped because they could not be read."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,7 +60,11 @@ class WalkGraph(NamedSamples):
 
     @cached_property
     def weighted_degrees(self) -> Float64[np.ndarray, " nodes"]:
-        """The number of each node's edges, or the sum of their weights: in proportion to this a long first-order walk visits it."""
+        """Return the weighted degree of each node.
+
+        Without weights, it is the number of edges. A long first-order walk visits nodes in proportion to this
+        value.
+        """
         weights = np.ones(len(self.neighbors)) if self.weights is None else self.weights
         owner = np.repeat(np.arange(len(self)), np.diff(self.neighbor_offsets))
         return np.bincount(owner, weights=weights, minlength=len(self)).astype(np.float64)
@@ -71,7 +79,17 @@ class WalkGraph(NamedSamples):
 
 
 def load_walks(spec: Any, on_error: str = "stop") -> WalkGraph:
-    """A graph from any of the sources above. `on_error`: "stop" at a broken line of a file and name it, or "skip" it."""
+    """Load a graph for random walks.
+
+    The module docstring lists the sources.
+
+    Args:
+        spec: source of the graph, or a loaded `WalkGraph`.
+        on_error: "stop" to raise at a broken line of a file, "skip" to omit it.
+
+    Raises:
+        UsageError: the source is missing or not supported.
+    """
     if isinstance(spec, WalkGraph):
         return spec
     if isinstance(spec, (str, os.PathLike)):
@@ -97,8 +115,22 @@ def build_walk_graph(
     source: str = "",
     **other_fields: Any,
 ) -> WalkGraph:
-    """A graph from the two ends of its edges. Each counts both ways and once; loops are left out; repeated weights add up.
-    `more`: other fields of the graph."""
+    """Build a graph from the two ends of its edges.
+
+    Each edge counts in both directions and once. Loops are dropped. Weights of repeated edges are added.
+
+    Args:
+        names: names of the nodes.
+        first_ends: `(edges,)` node numbers.
+        second_ends: `(edges,)` node numbers.
+        weights: `(edges,)` numbers greater than 0, or None.
+        source: source that the user requested, for messages.
+        **other_fields: further fields of `WalkGraph`.
+
+    Raises:
+        UsageError: there is no edge between different nodes.
+        NearfarError: a weight is not a finite number greater than 0.
+    """
     from scipy.sparse import coo_matrix
 
     n, apart = len(names), first_ends != second_ends
@@ -159,7 +191,7 @@ def _from_matrix(matrix: Any, source: str, **groups: Any) -> WalkGraph:
     if matrix.shape[0] != matrix.shape[1]:
         raise UsageError(f"{source}: a matrix of edges is square, this one is {matrix.shape[0]} by {matrix.shape[1]}")
     found = matrix.tocoo()
-    both = found.maximum(found.T).tocoo()  # a symmetric matrix names every edge twice
+    both = found.maximum(found.T).tocoo()  # a symmetric matrix holds every edge twice
     upper = both.row < both.col
     names = [str(i) for i in range(matrix.shape[0])]
     return build_walk_graph(names, both.row[upper].astype(np.int64), both.col[upper].astype(np.int64), both.data[upper], source, **groups)
@@ -215,7 +247,11 @@ def _from_lines(path: Path, source: str, on_error: str) -> WalkGraph:
 
 
 def _describe_problem(fields: list[str], weighted: bool | None) -> str:
-    """What is wrong with a line, if anything. The first good one says whether all have a weight: until then it is None."""
+    """Describe the error in a line.
+
+    Return an empty string if the line is valid. The first valid line decides if all lines have a weight.
+    Until then `weighted` is None.
+    """
     if len(fields) not in ((2, 3) if weighted is None else (2 + weighted,)) or not all(fields):
         wanted = "two names and a weight" if weighted else "two names"
         return f"{wanted} were expected, found {', '.join(map(repr, fields))[:80]}"

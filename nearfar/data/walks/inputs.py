@@ -1,4 +1,4 @@
-"""A graph to walk on, and nodes of a trained table."""
+"""Loading of graphs for random walks, and of nodes of a trained model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from nearfar.data.walks.dataset import WalkGraph, load_walks
 
 @dataclass(frozen=True)
 class WalkInputs(Inputs):
-    """Opened as a graph to train on; there is no test split. What a user asks a trained net for are names of nodes."""
+    """Input loader for graphs to walk on.
+
+    There is no test split. Training data are a graph. Queries to a trained model are names of nodes.
+    """
 
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
@@ -28,11 +31,14 @@ class WalkInputs(Inputs):
         return Splits(load_walks(spec, config.on_error), None)
 
     def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
-        """The nodes of a graph, all of which the net must know."""
+        """Load the nodes of a graph.
+
+        The model must know all of them.
+        """
         return self.adapt(load_walks(spec, config.on_error).nodes)
 
     def adapt(self, samples: Any) -> list[Any]:
-        """A node's name, a list of names, or a graph of the same nodes."""
+        """Convert node names or a graph of the same nodes."""
         if isinstance(samples, VocabularySubset):
             return [samples]
         assert self.tokenizer is not None

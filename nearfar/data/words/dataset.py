@@ -1,6 +1,6 @@
-"""Running text as numbers: the words of a corpus, end to end, and where its sentences begin.
+"""Running text as word numbers, with the positions where sentences begin.
 
-A line of a text file is a sentence. Two kinds of lines are none: empty ones, and titles ('# …'), as in a file of articles
+Each line of a text file is a sentence, except empty lines and titles ('# …'), as in a file of articles
 
     # Title of an article
     Its first sentence.
@@ -8,8 +8,8 @@ A line of a text file is a sentence. Two kinds of lines are none: empty ones, an
 
     # Title of the next one
 
-A word is a run of letters and digits of any script, in lower case; an apostrophe between two of them belongs to it ("don't").
-Nothing else is kept: punctuation, underscores and symbols separate words.
+A word is a run of letters and digits of any script, in lower case. An apostrophe between two of them belongs
+to the word ("don't"). Punctuation, underscores and symbols separate words and are dropped.
 """
 
 from __future__ import annotations
@@ -35,33 +35,38 @@ from nearfar.data.common.splits import Splits
 from nearfar.data.samples.docstrings import make_docstrings
 
 MIN_COUNT = 5
-"""Words that occur less often say too little about themselves to get a vector."""
+"""Smallest count of a word that gets a vector.
+
+Rarer words occur too seldom to learn from.
+"""
 
 
 def split_words(line: str) -> list[str]:
-    """The words of a line, in lower case."""
+    """Split a line into words in lower case."""
     return VOCABULARY_WORD_PATTERN.findall(line.lower())
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus(NamedSamples):
-    """A text of known words. Its samples are the *words* (what a word method represents), most frequent first: `len`, `read` and
-    `name` speak of them. What is drawn from for training are places of the text: `tokens` and `begins`.
+    """Text of known words.
 
-    Rare words are left out of the text itself: their neighbours move together.
+    The samples are the words, most frequent first. `len`, `read` and `name` refer to words, which a word
+    method represents. Training draws positions of the text (`tokens` and `offsets`).
+
+    Rare words are removed from the text, so their neighbors become adjacent.
     """
 
     words: tuple[str, ...]
     counts: Int64[np.ndarray, " words"]
-    """How often each word occurs."""
+    """Number of occurrences of each word."""
     tokens: Int32[np.ndarray, " tokens"]
-    """The text: for each place the position of its word in `words`."""
+    """Text as the index in `words` of each word."""
     offsets: Int64[np.ndarray, " sentences_and_one"]
-    """Sentence i is `tokens[offsets[i] : offsets[i + 1]]`."""
+    """Offsets of sentences. Sentence i is `tokens[offsets[i] : offsets[i + 1]]`."""
     source_word_count: int = 0
-    """Words of the source, rare ones included."""
+    """Number of words of the source, including rare words."""
     source: str = ""
-    """What the user asked for, as text."""
+    """Source that the user requested, as text."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,18 +74,24 @@ class Corpus(NamedSamples):
 
     @cached_property
     def word_ids(self) -> dict[str, int]:
-        """The position of each word."""
+        """Return the index of each word."""
         return {word: i for i, word in enumerate(self.words)}
 
     @cached_property
     def is_sentence_start(self) -> Bool[np.ndarray, " tokens"]:
-        """Whether a sentence begins at a place: a byte instead of a search."""
+        """Return flags that are True where a sentence begins.
+
+        The flags take one byte per position and replace a search in `offsets`.
+        """
         flags = np.zeros(len(self.tokens), dtype=bool)
         flags[self.offsets[:-1]] = True
         return flags
 
     def iterate_sentences(self) -> Iterator[list[str]]:
-        """The text again, as lists of words: what another program is given to learn from the same."""
+        """Yield sentences as lists of words.
+
+        Other programs can then train on the same text.
+        """
         for start, stop in itertools.pairwise(self.offsets):
             yield [self.words[i] for i in self.tokens[start:stop]]
 
@@ -93,11 +104,22 @@ class Corpus(NamedSamples):
 
 
 def build_corpus(sentences: Iterable[Sequence[str]], min_count: int = MIN_COUNT, source: str = "sentences") -> Corpus:
-    """A corpus from sentences that are cut into words already. Words of equal count stand in alphabetical order."""
+    """Build a corpus from sentences that are already split into words.
+
+    Words with equal counts are in alphabetical order.
+
+    Args:
+        sentences: words of each sentence.
+        min_count: smallest count of a word that is kept.
+        source: name of the source in messages.
+
+    Raises:
+        UsageError: `min_count` is below 1, or fewer than two words are kept.
+    """
     if min_count < 1:
         raise UsageError(f"--min-count must be at least 1, got {min_count}")
     found: dict[str, int] = {}
-    flat, lengths = array("i"), array("i")  # 4 bytes a word: lists of strings would take 60
+    flat, lengths = array("i"), array("i")  # 4 bytes per word; lists of strings take about 60
     for sentence in sentences:
         flat.extend([found.setdefault(word, len(found)) for word in sentence])
         lengths.append(len(sentence))
@@ -115,7 +137,7 @@ def build_corpus(sentences: Iterable[Sequence[str]], min_count: int = MIN_COUNT,
 
 
 def _drop_rare_words(text: np.ndarray, lengths: np.ndarray, words: tuple[str, ...], counts: np.ndarray, source: str) -> Corpus:
-    """Leave out what is no word of the vocabulary (-1), and sentences of which nothing is left."""
+    """Remove words outside the vocabulary (-1) and sentences that become empty."""
     known = text >= 0
     before = np.concatenate([[0], np.cumsum(known)])
     ends = np.cumsum(lengths, dtype=np.int64)
@@ -124,10 +146,17 @@ def _drop_rare_words(text: np.ndarray, lengths: np.ndarray, words: tuple[str, ..
 
 
 def load_words(spec: Any, *, min_count: int = MIN_COUNT) -> Splits:
-    """Open running text. There is no test split: words are measured by what people say about them.
+    """Load running text.
 
-    spec       'docstrings' (of Python's standard library); a text file, or a folder of .txt files; a list of lines
-    min_count  words that occur less often are left out
+    There is no test split, because word similarity ratings by people evaluate words.
+
+    Args:
+        spec: 'docstrings' (of Python's standard library); a text file; a folder of .txt files; or a list of
+            lines.
+        min_count: smallest count of a word that is kept.
+
+    Raises:
+        UsageError: the source is missing, not supported or too small.
     """
     if isinstance(spec, Corpus):
         return Splits(spec, None)
@@ -153,7 +182,10 @@ def _find_files(text: str) -> list[Path]:
 
 
 def read_sentences(path: Path) -> Iterator[str]:
-    """The lines of a UTF-8 file that are sentences. A line that is no text is an error that names it."""
+    """Read the sentences of a UTF-8 file, one per line.
+
+    Raises an error that names the line if a line is not text.
+    """
     for _, line in read_numbered_lines(path):
         sentence = line.strip()
         if sentence and sentence != "#" and not sentence.startswith("# "):

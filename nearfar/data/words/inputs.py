@@ -1,4 +1,4 @@
-"""Running text to learn words from, and words of a trained vocabulary."""
+"""Loading of running text for training, and of words of a trained vocabulary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from nearfar.data.words.dataset import Corpus, load_words
 
 @dataclass(frozen=True)
 class WordInputs(Inputs):
-    """Opened as a corpus to train on; of a trained net, everything is its vocabulary, and what a user asks for are words of it."""
+    """Input loader for words.
+
+    Training data are a corpus. For a trained model, all data are its vocabulary, and queries are words of it.
+    """
 
     used_settings = ("min_count",)
 
@@ -33,12 +36,15 @@ class WordInputs(Inputs):
         return load_words(spec, min_count=config.min_count)
 
     def load_all(self, spec: Any, config: TrainConfig, progress: ProgressCallback | None = None) -> list[Any]:
-        """The words of a text that the net knows, most frequent in its training first."""
+        """Load the words of a text that the model knows.
+
+        The most frequent words of the training come first.
+        """
         found = load_words(spec, min_count=1).train
         return [self._to_words(sorted((w for w in found.words if w in self.word_ids), key=lambda w: self.word_ids[w]))]
 
     def adapt(self, samples: Any) -> list[Any]:
-        """A word, a list of words, or a corpus of the same vocabulary."""
+        """Convert words or a corpus of the same vocabulary."""
         if isinstance(samples, (Corpus, VocabularySubset)):
             return [samples]
         words = [samples] if isinstance(samples, str) else list(samples)
@@ -50,7 +56,7 @@ class WordInputs(Inputs):
 
     @property
     def word_ids(self) -> dict[str, int]:
-        """The position of each word."""
+        """Return the index of each word."""
         assert self.tokenizer is not None
         return get_vocabulary(self.tokenizer)
 

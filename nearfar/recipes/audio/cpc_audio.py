@@ -1,25 +1,30 @@
-r"""CPC on sounds: from what was heard so far, the near future is told from all other moments of the batch.
+r"""CPC on audio: predict future frames from past context, against the other frames of the batch.
 
-Claim: to predict the future in a space that is learned along with the prediction, an encoder must keep what lasts (sounds of speech,
-the speaker) and may drop what does not (the exact samples). What the context holds serves phone and speaker classification.
+Claim: To predict the future in a learned latent space, an encoder must keep slow features (phonemes, the
+speaker) and may drop fast ones (the exact waveform). The context vectors are useful for phone and speaker
+classification.
 
 $$\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{t+k}^\top W_k c_t)}{\sum_{j \in X} \exp(z_j^\top W_k c_t)}\right]$$
 
-Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> context c (n, t, dim); for each step k from `nearest` to `ahead` a table of
-all moments of the batch that are heard and have a future against their futures. The representation of a clip is the mean and the
+Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> context c (n, t, dim). For each step k from
+`min_steps_ahead` to `steps_ahead` the scores are a table: the rows are all frames of the batch that are not
+padding and have a future, the columns are these futures. A clip is represented by the mean and the standard
 deviation of its frames and contexts.
 
-Requirements: frames that see little beyond themselves, or the future is in the present already: steps nearer than a frame's own reach
-(`nearest`) are not asked for. A batch of several clips: negatives of the same clip share its speaker and microphone, so that what is
-said tells them apart; those of other clips make the mean over time say something too. The paper's table 2 compares the two kinds;
-`own_clip` leaves the first out.
+Requirements: frames with a small receptive field. Otherwise the present frame already contains the future
+one: choose `min_steps_ahead` beyond the receptive field of a frame. A batch of several clips: negatives of
+the same clip share its speaker and microphone, so that the encoder must learn the spoken content; negatives
+of other clips make the mean over time informative too. Table 2 of the paper compares the two kinds.
+`same_clip_negatives=False` leaves the first kind out.
 
-Relations: `losses.cpc` with moments as rows. The past is seen in one view and the future in another, with the voice, the microphone
-and the room changed but not the time, after Kharitonov et al.: what the two share by accident predicts nothing. Nandan & Vepa contrast
-clips, here moments are. wav2vec 2.0 looks both ways, hides what it predicts and makes it discrete.
+Relations: `losses.cpc` with frames as rows. The past comes from one view and the future from another view,
+after Kharitonov et al.: voice, microphone and room differ, time does not, so that accidental cues do not help
+the prediction. Nandan & Vepa contrast clips, this recipe contrasts frames. wav2vec 2.0 uses context from both
+directions, masks the frames it predicts and quantizes the targets.
 
-Reference: van den Oord, Li & Vinyals, "Representation Learning with Contrastive Predictive Coding", arXiv:1807.03748; for the views
-Kharitonov et al., "Data Augmenting Contrastive Learning of Speech Representations in the Time Domain", arXiv:2007.00991.
+Reference: van den Oord, Li & Vinyals, "Representation Learning with Contrastive Predictive Coding",
+arXiv:1807.03748; for the views Kharitonov et al., "Data Augmenting Contrastive Learning of Speech
+Representations in the Time Domain", arXiv:2007.00991.
 """
 
 from __future__ import annotations
@@ -41,7 +46,7 @@ from nearfar.similarity.audio import SoundViews, aligned_sound_views
 
 @dataclass(frozen=True)
 class CPCAudio(Recipe):
-    """Contrastive predictive coding of sounds."""
+    """Contrastive predictive coding on audio."""
 
     card = Card(
         title="CPC on sounds",
@@ -60,16 +65,17 @@ class CPCAudio(Recipe):
     )
 
     dim: int = 128
-    """Width of the context."""
+    """Dimension of the context vectors."""
     min_steps_ahead: int = 5
-    """The first step ahead that is predicted. Frames that overlap tell of each other without having learned anything."""
+    """First predicted step. Frames that overlap the present can be predicted without learning."""
     steps_ahead: int = 8
-    """The last step ahead that is predicted."""
+    """Last predicted step."""
     window_share: float = 1.0
-    """How much of a clip a step sees, as a share of its length; less than 1 for long sounds."""
+    """Share of each clip that a training step uses. Choose less than 1 for long clips."""
 
     same_clip_negatives: bool = True
-    """Whether other moments of the same clip are negatives too; not for sounds that go on and on, whose moments are all alike."""
+    """Whether other frames of the same clip are negatives too. Turn off for stationary sounds, whose frames
+    are all alike."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -115,7 +121,8 @@ class CPCAudio(Recipe):
 
 
 paper = CPCAudio(dim=256, min_steps_ahead=1, steps_ahead=12), TrainConfig(
-    data="librispeech-100", encoder="wave-512", sample_rate=16000, seconds=1.28, batch_size=64, steps=300_000, lr=2e-4, weight_decay=0.0, warmup_ratio=0.0,
+    data="librispeech-100", encoder="wave-512", sample_rate=16000, seconds=1.28,
+    batch_size=64, steps=300_000, lr=2e-4, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {

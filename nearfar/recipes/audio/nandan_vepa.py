@@ -1,21 +1,23 @@
-r"""Language-agnostic speech embeddings: two augmented mel spectrograms of a sound find each other among those of all others.
+r"""Language-agnostic speech embeddings: SimCLR on augmented mel spectrograms.
 
-Claim: SimCLR carries over to speech as it is. With SpecAugment's warps and masks as views, one encoder of mel spectrograms learns
-embeddings that serve emotion recognition in languages it never heard a label of.
+Claim: SimCLR works for speech without changes. The views are mel spectrograms with SpecAugment's warps and
+masks. The encoder learns embeddings that serve emotion recognition in languages for which it saw no labels.
 
 $$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}
 {\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}$$
 
-Shapes: clips (n, time) -> views v0, v1 (n, bands, frames) -> representation h (n, encoder.dim) -> z (n, dim); the loss averages all
-2n rows.
+Shapes: clips (n, time) -> views v0, v1 (n, bands, frames) -> representation h (n, encoder.dim) -> z (n, dim).
+The loss is the mean over all 2n rows.
 
-Requirements: an encoder with a log-mel front end (--encoder mel, mel-deep or mel-transformer): the views are spectrograms.
+Requirements: an encoder with a log-mel front end (--encoder mel, mel-deep or mel-transformer), because the
+views are spectrograms.
 
-Relations: SimCLR with views of sounds in place of views of images; CPC and wav2vec 2.0 contrast moments within a clip, this one
-contrasts clips. What the views change is forgotten: here tempo, pitch, loudness, microphone, and parts of time and of the bands.
+Relations: SimCLR with views of audio clips instead of views of images. CPC and wav2vec 2.0 contrast frames
+within a clip, this recipe contrasts clips. The encoder becomes invariant to everything that the views change:
+tempo, pitch, loudness, microphone, and masked parts of time and of the bands.
 
-Reference: Nandan & Vepa, "Language Agnostic Speech Embeddings for Emotion Classification", ICML 2020 workshop on
-Self-supervision in Audio and Speech.
+Reference: Nandan & Vepa, "Language Agnostic Speech Embeddings for Emotion Classification", ICML 2020 workshop
+on Self-supervision in Audio and Speech.
 """
 
 from __future__ import annotations
@@ -54,15 +56,15 @@ class NandanVepa(Recipe):
     )
 
     dim: int = 128
-    """Width of the space where views are compared."""
+    """Dimension of the space where views are compared."""
     temperature: float = 0.2
-    """Temperature: the lower, the more the nearest negatives count."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     min_window_share: float = 0.7
-    """A view is a window of the clip, at least this share of its length; small for long sounds that go on and on."""
+    """Smallest share of a clip that a view covers. Choose a small share for long, stationary sounds."""
     max_window_share: float = 1.3
-    """At most this share; beyond 1 the view is the whole clip, faster."""
+    """Largest share of a clip that a view covers. Beyond 1 the view is the whole clip, sped up."""
     norm: HeadNorm = "batch"
-    """Normalisation in the projection head."""
+    """Normalization in the projection head."""
 
     def similarity(self, net: Net) -> SoundViews:
         return sound_views(net.encoder.front, (self.min_window_share, self.max_window_share))

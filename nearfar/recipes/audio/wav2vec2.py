@@ -1,28 +1,29 @@
-r"""wav2vec 2.0: a hidden moment is told from all other hidden moments of the batch, by the discrete codes of what was there.
+r"""wav2vec 2.0: identify the quantized code of each masked frame among the codes of other frames.
 
-Claim: speech representations that are learned by filling in masked stretches, with targets quantised along the way, need ten
-minutes of transcribed speech where others need a hundred hours.
+Claim: speech representations learned by predicting masked spans with quantized targets need ten minutes of
+transcribed speech where others need a hundred hours.
 
 $$\mathcal{L} = -\log \frac{\exp(\operatorname{sim}(c_t, q_t)/\kappa)}
 {\sum_{\tilde q \in Q_t} \exp(\operatorname{sim}(c_t, \tilde q)/\kappa)}
 + \alpha\, \Bigl(1 - \frac{1}{GV} \sum_g \exp H(\bar p_g)\Bigr)$$
 
-Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> contexts c of z with stretches hidden, and codes q of z as it is, both
-(n, t, dim); the hidden moments of both, packed (h, dim), cross the cut. Q_t are the codes of all hidden moments of the batch. The
-diversity term needs the mean use of the codes over the batch: their sums cross it too. The representation of a clip is the mean and
-the deviation of its frames and contexts: the last layer knows most of what is asked of it here, the first most of the sound.
+Shapes: clips (n, time) -> frames z (n, t, encoder.width) -> contexts c of the masked z and codes q of the
+unmasked z, both (n, t, dim). `embed` returns the masked frames of both, packed (h, dim), and sums over the
+codes for the diversity term. Q_t are the codes of all masked frames of the batch. A clip is represented by
+the mean and standard deviation of its frames (closest to the sound) and contexts (closest to the task).
 
-Requirements: clips of some twenty frames at least, of which something is left when stretches are hidden.
+Requirements: clips of at least about twenty frames, so that some frames stay unmasked.
 
-Relations: BERT's task with contrast in place of a vocabulary, which here is learned; CPC with both directions for context. Three things
-differ from the paper, which has hours of long utterances where a user has short clips. Distractors come from other clips as well (the
-authors' code can do so too): within a word, where a moment stands in it tells it apart, whatever is said. Codes are of another view of
-the clip than the context, with voice, microphone and room changed. Codes do not move the frames they are made of, as in HuBERT: frames
-that may, make themselves easy to guess. Distractors that happen to have the target's own codes stay in, as the paper says (the authors'
-code leaves them out): codes that are all alike would otherwise be the easiest answer.
+Relations: BERT's task with a contrastive loss and a learned vocabulary; CPC with context from both
+directions. Three things differ from the paper, which has hours of long utterances, not short clips.
+Distractors also come from other clips (an option in the authors' code): within a word, the position of a
+frame alone identifies it. Codes come from another view of the clip than the context, with another voice,
+microphone and room. No gradient flows from codes into frames, as in HuBERT: otherwise frames become easy to
+guess. Distractors with the target's codes stay in, as in the paper (the authors' code removes them):
+otherwise equal codes everywhere are the easiest solution.
 
-Reference: Baevski, Zhou, Mohamed & Auli, "wav2vec 2.0: A Framework for Self-Supervised Learning of Speech Representations",
-NeurIPS 2020, arXiv:2006.11477.
+Reference: Baevski, Zhou, Mohamed & Auli, "wav2vec 2.0: A Framework for Self-Supervised Learning of Speech
+Representations", NeurIPS 2020, arXiv:2006.11477.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from nearfar.similarity.audio import SoundViews, aligned_sound_views
 
 @dataclass(frozen=True)
 class Wav2Vec2(Recipe):
-    """Masked prediction of quantised sound, by contrast between moments."""
+    """Masked prediction of quantized speech with a contrastive loss between frames."""
 
     card = Card(
         title="wav2vec 2.0",
@@ -58,7 +59,7 @@ class Wav2Vec2(Recipe):
         positive="the codes of what was there, in another view",
         negative="codes of the other hidden moments of the clip and of the batch's other clips",
         encoder="strided 1-D convolutions (of samples, or of log-mel bands), end to end",
-        head="Gumbel quantiser; masked transformer",
+        head="Gumbel quantizer; masked transformer",
         score="cosine / kappa",
         loss="InfoNCE and diversity of the codes",
         equation=r"\mathcal{L} = -\log \frac{\exp(\operatorname{sim}(c_t, q_t)/\kappa)}"
@@ -67,26 +68,25 @@ class Wav2Vec2(Recipe):
     limits: ClassVar = {"mask_start_share": (0.001, 1.0), "diversity_weight": (0.0, float("inf"))}
 
     dim: int = 128
-    """Width of contexts and codes."""
+    """Dimension of contexts and codes."""
     depth: int = 2
-    """Layers of the transformer."""
+    """Number of transformer layers."""
     codebooks: int = 2
-    """Codebooks."""
+    """Number of codebooks (G in the equation)."""
     codebook_size: int = 32
-    """Entries of each codebook."""
+    """Entries of each codebook (V in the equation)."""
     temperature: float = 0.1
-    """Temperature of the contrast."""
+    """Temperature of the contrastive loss (kappa in the equation)."""
     diversity_weight: float = 0.1
-    """How much the diversity of the codes counts."""
+    """Weight of the diversity loss of the codes (alpha in the equation)."""
     mask_start_share: float = 0.15
-    """Share of the frames at which a hidden stretch begins, rounded up."""
+    """Share of the frames at which a masked span begins, rounded up."""
     mask_length: int = 5
-    """Frames of a hidden stretch."""
+    """Length of a masked span in frames."""
     window_share: float = 1.0
-    """How much of a clip a step sees, as a share of its length; less than 1 for long sounds."""
-
+    """Share of each clip that a training step uses. Choose less than 1 for long clips."""
     same_clip_negatives: bool = True
-    """Whether other moments of the same clip are distractors too; not for sounds that go on and on, whose moments are all alike."""
+    """Whether frames of the same clip are distractors too. Turn off for stationary sounds."""
 
     def similarity(self, net: Net) -> SoundViews:
         return aligned_sound_views(getattr(net.encoder, "front", None), self.window_share)
@@ -129,7 +129,7 @@ class Wav2Vec2(Recipe):
 def draw_mask(
     heard: Bool[Tensor, "n t"], slots: Int[Tensor, " n"], rng_key: RandomKey, mask_start_share: float, mask_length: int
 ) -> Bool[Tensor, "n t"]:
-    """Stretches of `span` frames from random starts, as many as the share says, of which only frames that are heard count."""
+    """Draw masked spans of `mask_length` frames each. Padded frames stay unmasked."""
     u = rng_key("hide").uniform(slots, heard.shape[1]).masked_fill(~heard, 2.0)
     wanted = (heard.sum(1, keepdim=True) * mask_start_share).ceil().long()
     begin = u <= u.sort(1).values.gather(1, wanted - 1)
@@ -138,7 +138,8 @@ def draw_mask(
 
 
 paper = Wav2Vec2(dim=256, depth=12, codebook_size=320, mask_start_share=0.065, mask_length=10), TrainConfig(
-    data="librispeech-960", encoder="wave-512", sample_rate=16000, seconds=15.6, batch_size=256, steps=400_000, lr=5e-4, weight_decay=0.01, warmup_ratio=0.08,
+    data="librispeech-960", encoder="wave-512", sample_rate=16000, seconds=15.6,
+    batch_size=256, steps=400_000, lr=5e-4, weight_decay=0.01, warmup_ratio=0.08,
 )  # fmt: skip
 
 reported = {

@@ -1,7 +1,8 @@
-r"""ST-DIM: from a frame and from each of its places, the same place of the next frame is told from that of other moments.
+r"""ST-DIM: contrast each location of the next frame, given the current frame.
 
-Claim: what is shared by consecutive frames and by the places of a frame is the state of a game, down to its small objects; a linear
-probe reads the variables of the game's memory from it better than from generative models of the frames.
+Claim: the information shared by consecutive frames and by the locations of a frame is the state of a game,
+including its small objects. A linear probe predicts the variables of the game's memory better from these
+features than from generative models of the frames.
 
 $$\mathcal{L}_{GL} = \sum_{m, n} -\log \frac{\exp\big(g_{m,n}(x_t, x_{t+1})\big)}
 {\sum_{x_{t^*} \in X_{next}} \exp\big(g_{m,n}(x_t, x_{t^*})\big)},
@@ -11,20 +12,21 @@ $$\mathcal{L}_{LL} = \sum_{m, n} -\log \frac{\exp\big(f_{m,n}(x_t, x_{t+1})\big)
 {\sum_{x_{t^*} \in X_{next}} \exp\big(f_{m,n}(x_t, x_{t^*})\big)},
 \qquad f_{m,n}(x_t, x_{t+1}) = \phi_{m,n}(x_t)^\top W_l\, \phi_{m,n}(x_{t+1})$$
 
-Here both are means over the places (m, n) and over the batch, as in the authors' code, and are added.
+The local-local and the global-local loss are means over the locations (m, n) and over the batch, as in the
+authors' code. Their sum is the loss.
 
-Shapes: frames (n, c, h, w) -> global feature phi (n, dim), map (n, places, width); two tables (places, n, n). A row's negatives are the
-same place of the other next frames of the batch.
+Shapes: frames (n, c, h, w) -> global feature phi (n, dim), map (n, locations, width); two tables (locations,
+n, n). The negatives of a row are the same location in the other next frames of the batch.
 
-Requirements: frames in the order of time, in episodes. No augmentation; pairs are drawn at random, so that the negatives come from other
-moments. What does not move is the same in all frames and is not learned.
+Requirements: frames in the order of time, in episodes. No augmentation. Pairs are drawn at random, so that
+the negatives come from other time steps. Static content is the same in all frames and is not learned.
 
-Relations: Deep InfoMax across time: `infograph` and `dgi` compare a whole with its parts at one moment. CPC (`cpc-audio`) predicts
-several steps ahead from a recurrent context; here one step, from one frame, at every place. Without the local-local term a few easy
-features suffice and small objects are lost.
+Relations: Deep InfoMax across time: `infograph` and `dgi` compare a whole with its parts at one time. CPC
+(`cpc-audio`) predicts several steps ahead from a recurrent context. ST-DIM predicts one step, from one frame,
+at every location. Without the local-local term a few easy features suffice and small objects are lost.
 
-Reference: Anand, Racah, Ozair, Bengio, Cote & Hjelm, "Unsupervised State Representation Learning in Atari", NeurIPS 2019,
-arXiv:1906.08226.
+Reference: Anand, Racah, Ozair, Bengio, Cote & Hjelm, "Unsupervised State Representation Learning in Atari",
+NeurIPS 2019, arXiv:1906.08226.
 """
 
 from __future__ import annotations
@@ -85,9 +87,13 @@ class STDIM(Recipe):
 
 
 def info_nce_per_place(predicted: Float[Tensor, "p n d"], following: Float[Tensor, "p n d"]) -> Float[Tensor, ""]:
-    """InfoNCE at each of p places: row i finds column i among the n of its place. The mean over places and rows.
+    """Compute InfoNCE at each of p locations and return the mean over locations and rows.
 
-    Relations: the mean over places of `info_nce(pairs(predicted[p], following[p], score=dot))`, in one product of all tables.
+    The positive of row i is column i; the other n - 1 columns of the location are its negatives.
+
+    Relations: the mean over locations of
+    `info_nce(Scores.from_pairs(predicted[p], following[p], score=dot))`, with one batched matrix product for
+    all tables.
     """
     scores = predicted @ following.mT
     target = torch.arange(scores.shape[1], device=scores.device).expand(scores.shape[:2])

@@ -1,25 +1,28 @@
-r"""Deep Graph Infomax: which nodes belong to this graph, told from a summary of it?
+r"""Deep Graph Infomax: contrast the nodes of a graph with corrupted nodes, given a graph summary.
 
-Claim: representations of nodes whose mutual information with a summary of the whole graph is high need no random walks and no
-reconstruction of links; they rival those that are learned with labels.
+Claim: node representations that have high mutual information with a summary of the whole graph need no random
+walks and no link reconstruction. They rival representations that are learned with labels.
 
 $$\mathcal{L} = -\frac{1}{N + M} \Big( \sum_{i=1}^{N} \mathbb{E} \log \mathcal{D}(\vec h_i, \vec s)
 + \sum_{j=1}^{M} \mathbb{E} \log \big(1 - \mathcal{D}(\tilde h_j, \vec s)\big) \Big),
 \qquad \mathcal{D}(\vec h, \vec s) = \sigma(\vec h^\top W \vec s), \quad \vec s = \sigma\Big(\frac1N \sum_i \vec h_i\Big)$$
 
-The corrupted graph, whose nodes are $\tilde h$, has the same links between nodes that have swapped their features.
+The nodes of the corrupted graph are $\tilde h$. It has the same links, but the features are shuffled among
+the nodes.
 
 Shapes: X (N, f), links (N, N), sparse -> H, corrupted H (N, d), s (1, d) -> scores (1, N) and (1, N).
 
-Requirements: one graph that fits into memory; --batch-size 1, since the graph is the one sample. The whole graph is seen in training, the
-nodes for testing too, without their labels (transductive). A summary is as wide as a node: with few dimensions it says nothing, so
-the encoder is wide (512).
+Requirements: one graph that fits into memory. Use --batch-size 1, because the graph is the only sample.
+Training sees the whole graph, including the test nodes, but not their labels (transductive). The summary has
+the same dimension as a node: with few dimensions it carries little information, so the encoder is wide (512).
 
-Relations: Deep InfoMax with a graph in place of an image: global against local, the Jensen-Shannon bound (half of it is this loss).
-`infograph` takes its negatives from other graphs and needs no corruption. The untrained encoder averages neighbours already: on
-citation graphs it is far above raw features, and is what to compare with.
+Relations: Deep InfoMax on a graph instead of an image: global against local, with the Jensen-Shannon bound
+(this loss is half of it). `infograph` takes its negatives from other graphs and needs no corruption. An
+untrained encoder already averages neighbors. On citation graphs it scores far above raw features and is the
+right baseline.
 
-Reference: Velickovic, Fedus, Hamilton, Lio, Bengio & Hjelm, "Deep Graph Infomax", ICLR 2019, arXiv:1809.10341.
+Reference: Velickovic, Fedus, Hamilton, Lio, Bengio & Hjelm, "Deep Graph Infomax", ICLR 2019,
+arXiv:1809.10341.
 """
 
 from __future__ import annotations
@@ -47,7 +50,7 @@ class DGI(Recipe):
         modality="nodes",
         similarity="context-instance",
         query="summary of the graph",
-        positive="every node with its neighbourhood",
+        positive="every node with its neighborhood",
         negative="nodes of the corrupted graph, whose features are shuffled",
         encoder="GCN, end to end",
         head="mean over nodes, sigmoid",

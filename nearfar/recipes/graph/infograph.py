@@ -1,23 +1,25 @@
-r"""InfoGraph: a graph and its own nodes are alike, a graph and other graphs' nodes are not.
+r"""InfoGraph: match each graph with its own nodes, against the nodes of other graphs.
 
-Claim: whole graphs are represented without labels by the mutual information between a graph and its parts of every size, and better
-than by the graph kernels that count such parts.
+Claim: whole graphs are represented without labels by maximizing the mutual information between a graph and
+its substructures of every size. The result is better than graph kernels that count such substructures.
 
 $$\hat I_{\phi, \psi}(h_\phi^u, H_\phi(G)) = \mathbb{E}_{\mathbb P}\big[-\operatorname{sp}(-T_\psi(h_\phi^u(x), H_\phi(x)))\big]
 - \mathbb{E}_{\mathbb P \times \tilde{\mathbb P}}\big[\operatorname{sp}(T_\psi(h_\phi^u(x'), H_\phi(x)))\big],
 \qquad H_\phi(G) = \sum_{u \in G} h_\phi^u, \quad h_\phi^u = [h_u^{(1)}; \dots; h_u^{(K)}]$$
 
-A node u speaks for its neighbourhoods of 1 to K steps, all layers of the encoder, one after another.
+The vector of a node u describes its neighborhoods of 1 to K steps: it concatenates all layers of the encoder.
 
-Shapes: graphs packed end to end -> h (nodes, K width) -> local (nodes, K width), graph (n, K width) -> scores (nodes, n).
+Shapes: packed graphs -> h (nodes, K width) -> local (nodes, K width), graph (n, K width) -> scores (nodes,
+n).
 
-Requirements: many graphs, with labels or attributes of the nodes where there are such. --batch-size counts graphs.
+Requirements: many graphs, with labels or attributes of the nodes if available. --batch-size counts graphs.
 
-Relations: DGI for many graphs: the other graphs of the batch are the negatives, and nothing is corrupted. Deep InfoMax's local
-objective, with a sum in place of its global features; the critic is a dot product of two heads.
+Relations: DGI for many graphs: the other graphs of the batch are the negatives, and no graph is corrupted.
+Deep InfoMax's local objective, with a sum in place of its global features. The critic is a dot product of two
+heads.
 
-Reference: Sun, Hoffmann, Verma & Tang, "InfoGraph: Unsupervised and Semi-supervised Graph-Level Representation Learning via Mutual
-Information Maximization", ICLR 2020, arXiv:1908.01000.
+Reference: Sun, Hoffmann, Verma & Tang, "InfoGraph: Unsupervised and Semi-supervised Graph-Level
+Representation Learning via Mutual Information Maximization", ICLR 2020, arXiv:1908.01000.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from nearfar.similarity.graphs import GraphNodePairs
 
 
 class ResidualHead(nn.Module):
-    """Three layers beside a linear map of the same width."""
+    """Head of three layers with a linear skip connection of the same width."""
 
     def __init__(self, dim: int):
         super().__init__()
@@ -48,7 +50,7 @@ class ResidualHead(nn.Module):
 
 @dataclass(frozen=True)
 class InfoGraph(Recipe):
-    """Unsupervised graph-level representations by maximising mutual information."""
+    """Unsupervised graph-level representations by maximizing mutual information."""
 
     card = Card(
         title="InfoGraph",
@@ -56,7 +58,7 @@ class InfoGraph(Recipe):
         year=2020,
         modality="graphs",
         similarity="context-instance",
-        query="node with its neighbourhoods",
+        query="node with its neighborhoods",
         positive="its own graph",
         negative="the batch's other graphs",
         encoder="GIN, all layers, end to end",

@@ -1,7 +1,8 @@
-r"""MVGRL: a node as its neighbours show it belongs to the graph as diffusion shows it, and the other way round.
+r"""MVGRL: contrast the nodes of each graph view with the summary of the other view.
 
-Claim: a graph has views that need no invention: its links, and how things would spread over them. To tell from the summary of one view
-which nodes of the other belong to it gives better nodes than one view alone; more than two views do not help further.
+Claim: a graph has two natural views: its links and its diffusion. Each view's summary is contrasted with the
+nodes of the other view. This gives better node representations than one view alone. More than two views do
+not help further.
 
 $$\mathcal{L} = -\frac{1}{4N} \sum_{i=1}^{N} \Big( \log \mathcal{D}(\vec h_i^A, \vec s^S) + \log \mathcal{D}(\vec h_i^S, \vec s^A)
 + \log \big(1 - \mathcal{D}(\tilde h_i^A, \vec s^S)\big) + \log \big(1 - \mathcal{D}(\tilde h_i^S, \vec s^A)\big) \Big),
@@ -10,18 +11,22 @@ $$\mathcal{L} = -\frac{1}{4N} \sum_{i=1}^{N} \Big( \log \mathcal{D}(\vec h_i^A, 
 $$H^A = \operatorname{GCN}_A(X, \hat A), \qquad H^S = \operatorname{GCN}_S(X, S),
 \qquad S = \alpha \big(I - (1 - \alpha) \hat A\big)^{-1} \;\text{or}\; e^{t (\hat A - I)}$$
 
-Nodes with a tilde are of the corrupted graph, where nodes have swapped their features. A node is represented by
-$\vec h^A + \vec h^S$.
+Nodes with a tilde belong to the corrupted graph, whose features are shuffled among the nodes. A node is
+represented by $\vec h^A + \vec h^S$.
 
-Shapes: X (N, f), links (N, N), sparse -> of both views H, corrupted H (N, d), s (1, d) -> scores (2, N) and (2, N).
+Shapes: X (N, f), links (N, N), sparse -> for both views: H and corrupted H (N, d), s (1, d) -> scores (2, N)
+and (2, N).
 
-Requirements: as `dgi`: one graph that fits into memory, --batch-size 1; the encoder is a GCN, of which there are two. The paper cuts samples of
-2,000 nodes out of S, which is full; here S is never made (`nearfar.encoders.graph_diffusion`) and each step sees the whole graph.
+Requirements: as `dgi`: one graph that fits into memory, and --batch-size 1. The encoder is a GCN; each view
+has one. The paper cuts samples of 2,000 nodes out of S, which is dense. Here S is never computed
+(`nearfar.encoders.graph_diffusion`), and each step sees the whole graph.
 
-Relations: `dgi` across two views: there summary and nodes are of the same one. The paper puts an MLP between nodes and a dot product; the
-authors' code for nodes, which is followed here, has DGI's bilinear score instead.
+Relations: `dgi` across two views: in `dgi` the summary and the nodes belong to the same view. The paper puts
+an MLP between the nodes and a dot product. This recipe follows the authors' code for nodes, which has DGI's
+bilinear score instead.
 
-Reference: Hassani & Khasahmadi, "Contrastive Multi-View Representation Learning on Graphs", ICML 2020, arXiv:2006.05582.
+Reference: Hassani & Khasahmadi, "Contrastive Multi-View Representation Learning on Graphs", ICML 2020,
+arXiv:2006.05582.
 """
 
 from __future__ import annotations
@@ -63,11 +68,11 @@ class MVGRL(Recipe):
     limits = {"teleport_prob": (1e-3, 1.0)}  # noqa: RUF012
 
     diffusion: Literal["ppr", "heat"] = "ppr"
-    """How things spread over links: personalised PageRank, or heat."""
+    """Diffusion over the links: personalized PageRank (ppr) or heat."""
     teleport_prob: float = 0.2
-    """PageRank: with which probability a walk ends at each node it comes to."""
+    """PageRank: probability that a walk ends at each node (alpha in the equation)."""
     diffusion_time: float = 5.0
-    """Heat: how long it spreads."""
+    """Heat: diffusion time (t in the equation)."""
 
     def similarity(self, net: Net) -> CorruptedGraph:
         return CorruptedGraph()
@@ -99,6 +104,7 @@ class MVGRL(Recipe):
         return (net.encoder(x) + net.diffused({**x, "links": self.diffuse(x["links"])}))[x["node"]]
 
     def diffuse(self, links: Any) -> GraphDiffusion:
+        """Return the diffusion of these links."""
         return GraphDiffusion(
             links,
             compute_pagerank_coefficients(self.teleport_prob)
@@ -107,7 +113,8 @@ class MVGRL(Recipe):
         )
 
 
-# The authors stop when the loss has not fallen for 20 epochs; the length here was chosen on validation nodes (benchmarks/nodes.py).
+# The authors stop when the loss has not fallen for 20 epochs.
+# The number of steps here was chosen on validation nodes (benchmarks/nodes.py).
 paper = (
     MVGRL(),
     TrainConfig(

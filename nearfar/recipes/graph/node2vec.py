@@ -1,22 +1,25 @@
-r"""node2vec: nodes are words, biased random walks over the graph are sentences.
+r"""node2vec: skip-gram on biased random walks, with nodes as words and walks as sentences.
 
-Claim: which nodes count as neighbours is a choice: walks that lean outwards or back, by two numbers, give skip-gram neighbourhoods
-between breadth-first (roles) and depth-first (communities), and the vectors serve classification and link prediction alike.
+Claim: the notion of neighborhood is a choice. Two parameters bias the walks outward or back. They give
+skip-gram neighborhoods between breadth-first (roles) and depth-first (communities). The vectors serve
+classification and link prediction alike.
 
 $$\mathcal{L} = -\frac{1}{|\mathcal{P}|} \sum_{(c, o) \in \mathcal{P}} \Big( \log \sigma(u_o^\top v_c)
 + \sum_{j=1}^{k} \mathbb{E}_{\tilde n_j \sim P_n} \log \sigma(-u_{\tilde n_j}^\top v_c) \Big),
 \qquad \pi(x \mid v, t) \propto w_{vx} \begin{cases} 1/p & x = t \\ 1 & (t, x) \in E \\ 1/q & \text{else} \end{cases}$$
 
-The pairs P are the nodes of walks that stand within a window of each other; $\pi$ is where a walk goes from v, having come from t.
+The pairs P are the nodes of walks that stand within a window of each other. $\pi$ is the probability that a
+walk that came from t to v continues to x.
 
-Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared) for m tiles -> loss, count (n,); tables (nodes, dim).
+Shapes: word, sentence (m, 32 + 2 window), reach (m, 32), noise (m, shared_negatives) for m tiles -> loss,
+count (n,); tables (nodes, dim).
 
-Requirements: a graph whose edges count both ways, weighted or not; `--optimizer adagrad`, which touches the rows of a step only. A row
-of the batch is a walk; an epoch is `walks` of them from each node, drawn anew in each epoch.
+Requirements: an undirected graph, weighted or not. Use `--optimizer adagrad`, which updates only the rows of
+a step. A row of the batch is a walk. An epoch draws `walks_per_node` new walks from each node.
 
-Relations: `word2vec-skipgram-neg` on walks instead of text, the same loss and tiles, without thinning out frequent nodes. With
-p = q = 1 the walks are DeepWalk's (which has a hierarchical softmax instead of negative samples). Walks are drawn by rejection instead
-of by an alias table for each edge, which takes no memory.
+Relations: `word2vec-skipgram-neg` on walks instead of text: the same loss and tiles, without subsampling of
+frequent nodes. With p = q = 1 the walks are DeepWalk's (which has a hierarchical softmax instead of negative
+samples). Walks are drawn by rejection sampling instead of an alias table for each edge, which saves memory.
 
 Reference: Grover & Leskovec, "node2vec: Scalable Feature Learning for Networks", KDD 2016, arXiv:1607.00653.
 """
@@ -36,7 +39,7 @@ from nearfar.similarity.walks import RandomWalks
 
 @dataclass(frozen=True)
 class Node2Vec(Recipe):
-    """node2vec."""
+    """Skip-gram with negative sampling on biased random walks."""
 
     card = Card(
         title="node2vec",
@@ -46,8 +49,8 @@ class Node2Vec(Recipe):
         similarity="sequential coherence",
         query="node of a walk",
         positive="each node of the walk within its window",
-        negative="nodes drawn from degree^(3/4), shared by 32 neighbouring places of a walk",
-        encoder="two look-up tables, one for centres and one for contexts",
+        negative="nodes drawn from degree^(3/4), shared by 32 neighboring places of a walk",
+        encoder="two look-up tables, one for centers and one for contexts",
         head="none",
         score="dot product",
         loss="NEG",
@@ -56,23 +59,24 @@ class Node2Vec(Recipe):
     limits = {"noise_exponent": (0.0, 1.0), "walk_length": (2.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 128
-    """Width of the vectors."""
+    """Dimension of the vectors."""
     walk_length: int = 80
     """Nodes of a walk."""
     walks_per_node: int = 10
-    """Walks from each node that make up an epoch."""
+    """Walks from each node in an epoch."""
     return_parameter: float = 1.0
-    """The smaller, the more walks return to where they come from."""
+    """Return parameter (p in the equation). Smaller values make walks return to the previous node more
+    often."""
     in_out_parameter: float = 1.0
-    """The smaller, the more walks lead away from where they come from."""
+    """In-out parameter (q in the equation). Smaller values lead walks further away from the previous node."""
     window: int = 10
-    """Places of the walk to each side that a window may reach."""
+    """Largest distance within a walk between a node and its context nodes."""
     negatives: int = 5
-    """Drawn nodes that weigh as much as one real pair (k)."""
+    """Weight of the negatives, as a number per positive pair (k in the equation)."""
     noise_exponent: float = 0.75
-    """Noise is drawn in proportion to the degree to this power."""
+    """Exponent of the noise distribution: nodes are drawn in proportion to degree ** exponent."""
     shared_negatives: int = 32
-    """Drawn nodes that 32 neighbouring places share."""
+    """Number of negatives drawn for each tile of 32 consecutive positions."""
 
     def similarity(self, net: Net) -> RandomWalks:
         return RandomWalks(

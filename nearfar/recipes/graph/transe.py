@@ -1,23 +1,27 @@
-r"""TransE: a relation is a translation of the entities it holds between.
+r"""TransE: each relation is a translation from its head entities to its tail entities.
 
-Claim: one vector an entity and one a relation are enough to complete a knowledge graph, where heads plus relation come to lie near
-tails; hierarchies, the most common of relations, are translations of nature.
+Claim: one vector for each entity and one for each relation are enough to complete a knowledge graph: head
+plus relation lies near the tail. Hierarchies, the most common relations, are naturally translations.
 
 $$\mathcal{L} = \sum_{(h, r, t) \in S} \; \sum_{(h', r, t') \in S'_{(h, r, t)}} \big[ \gamma + d(h + r, t) - d(h' + r, t') \big]_+,
 \qquad d(x, y) = \lVert x - y \rVert_{1 \text{ or } 2}, \qquad \lVert e \rVert_2 = 1$$
 
-S' holds true triples of which the head or the tail, not both, was exchanged for a random entity.
+S' holds corrupted triples: true triples in which the head or the tail, but not both, was replaced by a random
+entity.
 
 Shapes: head, relation, tail (n,), other (n, k) -> loss (n,); tables (entities, dim) and (relations, dim).
 
-Requirements: triples of names; `--optimizer adagrad`, which touches the rows of a step only. Entities are brought back to unit length
-after each step, those of the step only: without that, growing would meet any margin.
+Requirements: triples of names. Use `--optimizer adagrad`, which updates only the rows of a step. After each
+step the entities of this step are normalized to unit length. Otherwise growing norms would satisfy any
+margin.
 
-Relations: `lre` learns a matrix for each relation where here is a sum. The loss is `translation_hinge`, of which each corruption costs
-one more vector: h' + r against t is h' against t - r. One-to-many relations crowd their tails together; `--corruption bernoulli`
-(Wang et al. 2014) at least draws fewer false negatives from them.
+Relations: `lre` learns a matrix for each relation, TransE adds a vector. The loss is `translation_hinge`. It
+costs one more vector for each corruption: h' + r against t is h' against t - r. One-to-many relations crowd
+their tails together. `--corruption bernoulli` (Wang et al. 2014) at least draws fewer false negatives from
+them.
 
-Reference: Bordes, Usunier, Garcia-Durán, Weston & Yakhnenko, "Translating Embeddings for Modeling Multi-relational Data", NIPS 2013.
+Reference: Bordes, Usunier, Garcia-Durán, Weston & Yakhnenko, "Translating Embeddings for Modeling
+Multi-relational Data", NIPS 2013.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from nearfar.similarity.triples import CorruptedTriples
 
 @dataclass(frozen=True)
 class TransE(Recipe):
-    """TransE."""
+    """Translating embeddings for knowledge graphs."""
 
     card = Card(
         title="TransE",
@@ -59,15 +63,16 @@ class TransE(Recipe):
     limits = {"margin": (0.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 50
-    """Width of the vectors."""
+    """Dimension of the vectors."""
     margin: float = 2.0
-    """Margin between the distances of true and corrupted triples."""
+    """Margin between the distances of true and corrupted triples (gamma in the equation)."""
     distance: Literal["l1", "l2"] = "l1"
-    """The distance between head plus relation and tail."""
+    """Distance between head plus relation and tail: l1 or l2."""
     negatives: int = 1
     """Corruptions of each triple (k)."""
     corruption: Literal["uniform", "bernoulli"] = "uniform"
-    """Which end is exchanged: either by a coin, or the one of which the relation has fewer for each other one more rarely."""
+    """Choice of the corrupted end: uniform or bernoulli. bernoulli corrupts the end with more alternatives
+    less often."""
 
     def similarity(self, net: Net) -> CorruptedTriples:
         return CorruptedTriples(len(net.encoder.weight), self.negatives, self.corruption)
@@ -96,7 +101,15 @@ class TransE(Recipe):
         return 1 if self.distance == "l1" else 2
 
     def score(self, net: Net, triples: Tensor, side: int) -> Tensor:
-        """How well each entity completes each triple on that side (0: head, 2: tail)."""
+        """Score every entity as the missing end of each triple: minus the distance.
+
+        Args:
+            triples: head, relation and tail ids (m, 3).
+            side: the missing end, 0 for the head, 2 for the tail.
+
+        Returns:
+            Scores (m, entities); higher is better.
+        """
         table, (h, r, t) = net.encoder.weight, triples.T
         given = table[t] - net.relation(r) if side == 0 else table[h] + net.relation(r)
         return -torch.cdist(given, table, p=float(self._norm_order))

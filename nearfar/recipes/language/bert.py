@@ -1,23 +1,24 @@
-r"""BERT: a hidden token is found among all tokens of the vocabulary, by what stands around it.
+r"""BERT: predict masked tokens from their context, against the whole vocabulary.
 
-Claim: to predict hidden words from both sides an encoder must learn the language; what it has learned serves every task. Seen as
-contrastive learning, the token's place in its context is the query, the token's own vector the positive, and the rest of the
-vocabulary the negatives, all of them, every time.
+Claim: to predict masked words from both sides an encoder must learn the language. The learned features serve
+every task. Seen as contrastive learning, the masked position in its context is the query, the embedding of
+its token is the positive, and the rest of the vocabulary is the set of negatives.
 
 $$\mathcal{L} = -\frac{1}{|H|} \sum_{t \in H} \log \frac{\exp(h_t^\top e_{x_t} + b_{x_t})}{\sum_{w \in V} \exp(h_t^\top e_w + b_w)}$$
 
-Shapes: token ids with some hidden v0 (n, t) -> states (n, t, encoder.dim) -> those of the hidden places (n, k, width of e) -> logits
-over the vocabulary (n, k, |V|). No row meets another: sums and counts of the chunk are what crosses the cut.
+Shapes: token ids v0, some of them masked (n, t) -> states (n, t, encoder.dim) -> states of the masked
+positions (n, k, width of e) -> logits over the vocabulary (n, k, |V|). Rows do not interact: `embed` returns
+sums and counts over the chunk.
 
-Requirements: much text, and a tokenizer with a mask token. The vectors of sentences that come out are crowded into a narrow cone and
-compare badly: `simcse-unsup` with --init-from spreads them.
+Requirements: a large corpus, and a tokenizer with a mask token. The resulting sentence vectors lie in a
+narrow cone and compare poorly. `simcse-unsup` with --init-from RUN spreads them.
 
-Relations: the output layer is the table of the input's vectors, hence a contrast between a context and words, as in word2vec, with
-the exact softmax in place of sampled negatives. Only the masked language model: no next-sentence prediction, which later work found
-unnecessary (RoBERTa).
+Relations: the output layer is the input embedding table. The loss is therefore a contrast between a context
+and words, as in word2vec, with the exact softmax instead of sampled negatives. This recipe is only the masked
+language model: it has no next-sentence prediction, which later work found unnecessary (RoBERTa).
 
-Reference: Devlin, Chang, Lee & Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
-NAACL 2019, arXiv:1810.04805.
+Reference: Devlin, Chang, Lee & Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for Language
+Understanding", NAACL 2019, arXiv:1810.04805.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from nearfar.similarity.sentences import MaskedTokens
 
 @dataclass(frozen=True)
 class Bert(Recipe):
-    """Masked language modelling: an encoder that knows a language, before anything is contrasted."""
+    """Masked language modeling: pretraining of a text encoder."""
 
     card = Card(
         title="BERT (masked language model)",
@@ -57,11 +58,11 @@ class Bert(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9), "masked_share": (0.01, 0.9)}
 
     masked_share: float = 0.15
-    """Share of the tokens that are hidden."""
+    """Share of the tokens that are masked."""
     dropout: float = 0.1
-    """Share of values that every dropout layer of the encoder drops."""
+    """Dropout rate of every dropout layer of the encoder."""
     pooling: Pooling = "mean"
-    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+    """Pooling of token vectors: cls, mean, or first-last (the mean of the first and last layers)."""
 
     def similarity(self, net: Net) -> MaskedTokens:
         return MaskedTokens.from_sizes(net.sizes, self.masked_share)

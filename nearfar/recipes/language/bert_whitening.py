@@ -1,21 +1,25 @@
-r"""BERT-whitening: the vectors of a frozen encoder, moved and turned until no direction is preferred.
+r"""BERT-whitening: whiten the sentence vectors of a frozen encoder.
 
-Claim: a language model's sentence vectors lie in a narrow cone, where cosines say little. A linear map that makes their mean
-zero and their covariance the identity, fitted in closed form, does as much for similarity as a trained flow; and keeping the
-first k directions only makes vectors shorter without making them worse.
+Claim: the sentence vectors of a language model lie in a narrow cone, where cosines carry little information.
+A linear map makes their mean zero and their covariance the identity. It is fitted in closed form and improves
+similarity as much as a trained flow. Keeping only the first k directions makes vectors shorter without making
+them worse.
 
 $$\tilde x_i = (x_i - \mu) W, \qquad \Sigma = \operatorname{Cov}(x) = U \Lambda U^\top,
 \qquad W = \big(U \Lambda^{-1/2}\big)_{:,\,1 \ldots k}$$
 
 Shapes: token ids v0 (n, t) -> x (n, encoder.dim) -> z (n, k).
 
-Requirements: an encoder that has learned a language (--init-from RUN of `bert`, or hf:…), more sentences than k. Nothing is trained: the
-run has no steps, its refresh fits mean and W. $\Lambda$ may hold zeros (fewer sentences than dimensions): such directions are left out.
+Requirements: an encoder that is already pretrained on language (--init-from RUN of `bert`, or hf:…), and more
+sentences than k. No weight is trained: the run has no steps, and its refresh fits the mean and W. $\Lambda$
+may contain zeros (fewer sentences than dimensions): such directions are left out.
 
-Relations: W-MSE whitens every batch and lets the gradient through; here it is done once, afterwards. BERT-flow is the same with an
-invertible net for the map, and likelihood for the fit. Any run can be whitened so; SimCSE spreads vectors by training instead.
+Relations: W-MSE whitens every batch and backpropagates through the whitening. BERT-whitening whitens once,
+after training. BERT-flow uses an invertible network as the map and fits it by maximum likelihood. The vectors
+of any run can be whitened this way. SimCSE spreads vectors by training instead.
 
-Reference: Su, Cao, Liu & Ou, "Whitening Sentence Representations for Better Semantics and Faster Retrieval", 2021, arXiv:2103.15316.
+Reference: Su, Cao, Liu & Ou, "Whitening Sentence Representations for Better Semantics and Faster Retrieval",
+2021, arXiv:2103.15316.
 """
 
 from __future__ import annotations
@@ -55,9 +59,9 @@ class BertWhitening(Recipe):
     trains: ClassVar = ()
 
     components: int | None = None
-    """Directions kept, those of the largest variance; all by default."""
+    """Number of directions to keep, largest variance first (k in the equation); all by default."""
     pooling: Pooling = "first-last"
-    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+    """Pooling of token vectors: cls, mean, or first-last (the mean of the first and last layers)."""
 
     def similarity(self, net: Net) -> Similarity:
         return build_sentence_views("dropout", 0.1, net.sizes, net.encoder.token_embeddings.shape[1], "")
@@ -76,7 +80,10 @@ class BertWhitening(Recipe):
         return {"z": net.whiten(net.encoder(x["v0"]))}
 
     def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
-        """What the closed form brings to zero: how far the covariance is from the identity."""
+        """Compute the mean squared difference between the covariance and the identity.
+
+        The closed-form fit brings this value to zero.
+        """
         covariance = torch.cov(z["z"].T)
         return (covariance - torch.eye(len(covariance), device=covariance.device)).square().mean()
 

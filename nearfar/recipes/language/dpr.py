@@ -1,21 +1,25 @@
-r"""Dense Passage Retrieval: a question finds the passage that answers it, without sharing a word with it.
+r"""Dense Passage Retrieval: match each question with a passage that answers it.
 
-Claim: two encoders trained on nothing but questions and their passages retrieve better than BM25, if each question also sees a
-passage that BM25 found and that does not answer it.
+Claim: question and passage need no words in common. Two encoders trained only on questions and their passages
+retrieve better than BM25, if each question also sees a passage that BM25 found and that does not answer it.
 
 $$\ell_i = -\log \frac{e^{\operatorname{sim}(q_i, p_i^+)}}
 {e^{\operatorname{sim}(q_i, p_i^+)} + \sum_{j} e^{\operatorname{sim}(q_i, p_{i,j}^-)}}, \quad
 \operatorname{sim}(q, p) = E_Q(q)^\top E_P(p)$$
 
-Shapes: token ids of questions (n, t), passages (n, u) and mined negatives (n, w) -> E_Q, E_P, E_P (n, encoder.dim).
+Shapes: token ids of questions (n, t), passages (n, u) and mined negatives (n, w) -> E_Q, E_P, E_P (n,
+encoder.dim).
 
-Requirements: columns named question and passage; negative, where mined ones are at hand (`nearfar.index.retrievers.mined` finds them
-by BM25). Others' passages and others' mined negatives are negatives too, unless they are the same text as one's own passage.
+Requirements: columns named question and passage, and negative if mined negatives are available
+(`nearfar.index.retrievers.mine_hard_negatives` finds them by BM25). The passages and the mined negatives of
+other rows are negatives too, unless their text is the same as the row's own passage.
 
-Relations: `simcse-sup` with two encoders instead of one, a dot product and no temperature; the loss is InfoNCE, as `quick-thought` has
-it between neighbours in a text. An index holds passages: `encode` is E_P unless the tower "question" is asked for.
+Relations: `simcse-sup` with two encoders instead of one, a dot product and no temperature. The loss is
+InfoNCE, as in `quick-thought`, which contrasts neighboring sentences of a text. An index holds passages:
+`encode` is E_P unless the tower is "question".
 
-Reference: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020, arXiv:2004.04906.
+Reference: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020,
+arXiv:2004.04906.
 """
 
 from __future__ import annotations
@@ -57,13 +61,13 @@ class DPR(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9)}
 
     score: Literal["dot", "cosine"] = "dot"
-    """How a question and a passage are compared; sentence encoders that were trained with the cosine go on with it."""
+    """Similarity of question and passage: dot, or cosine for sentence encoders that were trained with it."""
     temperature: float = 1.0
-    """Temperature: the paper has none, that is 1; with the cosine 0.05."""
+    """Temperature of the scores. The paper has none, which is 1. Use 0.05 with the cosine."""
     dropout: float = 0.1
-    """Share of values that every dropout layer of the encoders drops."""
+    """Dropout rate of every dropout layer of the encoders."""
     pooling: Pooling = "cls"
-    """How token vectors become a text's: cls, mean, or first-last (the mean of the first and last layers)."""
+    """Pooling of token vectors: cls, mean, or first-last (the mean of the first and last layers)."""
 
     def similarity(self, net: Net) -> QuestionPassagePairs:
         return QuestionPassagePairs()
@@ -85,14 +89,17 @@ class DPR(Recipe):
         return {"loss": loss, "accuracy": (same[first] == z["same"]).float().mean()}
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
-        """`tower` is "question" or "passage"; "encoder" means what an index holds: passages."""
+        """Return vectors of questions (tower "question") or passages (any other tower).
+
+        The default tower, "encoder", means passages, because an index holds passages.
+        """
         vectors = (net.question if tower == "question" else net.passage)(x)
         return F.normalize(vectors, dim=1) if self.score == "cosine" else vectors
 
 
 paper = DPR(), TrainConfig(
-    data="natural_questions.jsonl", encoder="hf:bert-base-uncased", columns="passage,question,negative", max_length=256, batch_size=128, epochs=40,
-    lr=1e-5, weight_decay=0.0, warmup_ratio=0.02,
+    data="natural_questions.jsonl", encoder="hf:bert-base-uncased", columns="passage,question,negative",
+    max_length=256, batch_size=128, epochs=40, lr=1e-5, weight_decay=0.0, warmup_ratio=0.02,
 )  # fmt: skip
 
 reported = {

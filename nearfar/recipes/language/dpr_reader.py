@@ -1,21 +1,24 @@
-r"""The reader of DPR: the span of a passage that answers a question.
+r"""The reader of DPR: extract the span of a passage that answers a question.
 
-Claim: once the passage is found, two vectors are enough to mark the answer in it: one for its first token, one for its last.
+Claim: once the passage is found, two vectors are enough to extract the answer: one scores the first token of
+the span, the other scores the last token.
 
 $$P_{\text{start}}(s) = \operatorname{softmax}(P\, w_{\text{start}})_s, \quad
 P_{\text{end}}(t) = \operatorname{softmax}(P\, w_{\text{end}})_t, \quad
 \ell = -\log \sum_{s \in S} P_{\text{start}}(s) - \log \sum_{t \in T} P_{\text{end}}(t)$$
 
-Shapes: question and passage as one row of token ids (n, t) -> P (n, t, encoder.dim) -> scores of beginning and end (n, t, 2); S and
-T are the places where an occurrence of the answer begins and ends.
+Shapes: question and passage as one row of token ids (n, t) -> P (n, t, encoder.dim) -> start and end scores
+(n, t, 2). S and T are the positions where an occurrence of the answer begins and ends.
 
-Requirements: columns named question, passage and answer, as SQuAD's .json has them. --max-length counts the tokens of both texts. A row
-whose answer was cut off teaches nothing.
+Requirements: columns named question, passage and answer, as in SQuAD's .json files. --max-length counts the
+tokens of both texts. A row whose answer was truncated has no loss.
 
-Relations: InfoNCE within a row: the tokens of the passage are the candidates, those at the answer the positives. Passages are chosen
-by the retriever (`dpr`, BM25 or both), not by a third vector as in the paper.
+Relations: InfoNCE within a row: the tokens of the passage are the candidates, the tokens at the answer are
+the positives. The retriever (`dpr`, BM25 or both) chooses the passages. The paper uses a third vector for
+this.
 
-Reference: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020, arXiv:2004.04906.
+Reference: Karpukhin et al., "Dense Passage Retrieval for Open-Domain Question Answering", EMNLP 2020,
+arXiv:2004.04906.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from nearfar.similarity.questions import AnswerSpans
 
 @dataclass(frozen=True)
 class DPRReader(Recipe):
-    """An extractive reader."""
+    """Extractive reader of DPR."""
 
     card = Card(
         title="DPR's reader",
@@ -53,7 +56,7 @@ class DPRReader(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9)}
 
     dropout: float = 0.1
-    """Share of values that every dropout layer of the encoder drops."""
+    """Dropout rate of every dropout layer of the encoder."""
 
     def similarity(self, net: Net) -> AnswerSpans:
         return AnswerSpans(net.sizes["max_length"])
@@ -73,7 +76,12 @@ class DPRReader(Recipe):
     def score_spans(
         self, net: Net, tokens: Int64[Tensor, "n t"], in_passage: Bool[Tensor, "n t"]
     ) -> tuple[Float[Tensor, "n t"], Float[Tensor, "n t"]]:
-        """Log-probabilities of beginning and end, over the tokens of the passage."""
+        """Return log-probabilities of the start and the end of the answer.
+
+        Args:
+            tokens: ids of question and passage, one row each (n, t).
+            in_passage: True for the tokens of the passage (n, t). Only these can start or end an answer.
+        """
         scores = net.span(net.encoder.encode_tokens(tokens)).float()
         lowest = torch.finfo(scores.dtype).min
         begins, ends = scores.masked_fill(~in_passage[:, :, None], lowest).log_softmax(1).unbind(2)
@@ -81,12 +89,13 @@ class DPRReader(Recipe):
 
 
 def _missing(log_p: Float[Tensor, "n t"], right: Bool[Tensor, "n t"]) -> Float[Tensor, " n"]:
-    """-log of the probability of all right places together."""
+    """Return the negative log-probability that any correct position is chosen."""
     return -log_p.masked_fill(~right, torch.finfo(log_p.dtype).min).logsumexp(1)
 
 
 paper = DPRReader(), TrainConfig(
-    data="natural_questions.json", encoder="hf:bert-base-uncased", max_length=350, batch_size=16, epochs=10, lr=1e-5, weight_decay=0.0, warmup_ratio=0.0,
+    data="natural_questions.json", encoder="hf:bert-base-uncased", max_length=350,
+    batch_size=16, epochs=10, lr=1e-5, weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {

@@ -1,20 +1,24 @@
-r"""Quick-Thought: a sentence finds its neighbours in the text among other sentences.
+r"""Quick-Thought: pick out a sentence's neighbors in the text among other sentences.
 
-Claim: to learn what a sentence means one need not write the next one word by word, as Skip-Thought does; it is enough to pick it out
-of a few candidates, and that is an order of magnitude faster.
+Claim: to learn the meaning of a sentence, an encoder need not generate the next sentence word by word, as
+Skip-Thought does. Choosing the next sentence among a few candidates is enough and an order of magnitude
+faster.
 
 $$\ell_s = -\sum_{c \in C(s)} \log \frac{\exp(f(s)^\top g(c))}{\sum_{s' \neq s} \exp(f(s)^\top g(s'))}$$
 
-Shapes: runs of `span` sentences in the order of the text (n span, t) -> f, g (n span, encoder.dim), two encoders of one shape;
-the candidates are all sentences of the batch.
+Shapes: blocks of `consecutive_sentences` sentences in the order of the text (n consecutive_sentences, t) ->
+f, g (n consecutive_sentences, encoder.dim), two encoders of the same shape. The candidates are all sentences
+of the batch.
 
-Requirements: texts in their order, with the boundaries of documents (a .txt with an empty line between documents). --batch-size counts
-runs of sentences.
+Requirements: texts in their original order, with document boundaries (a .txt file with an empty line between
+documents). --batch-size counts blocks of sentences.
 
-Relations: InfoNCE with two encoders and neighbours in time as positives, as CPC has them; a softmax over candidates, not negative
-sampling. The two encoders keep a sentence from being its own best candidate; a sentence is represented by both, one behind the other.
+Relations: InfoNCE with two encoders and temporal neighbors as positives, as in CPC. The loss is a softmax
+over candidates, not negative sampling. The two encoders keep a sentence from being its own best candidate. A
+sentence is represented by the concatenation of both.
 
-Reference: Logeswaran & Lee, "An efficient framework for learning sentence representations", ICLR 2018, arXiv:1803.02893.
+Reference: Logeswaran & Lee, "An efficient framework for learning sentence representations", ICLR 2018,
+arXiv:1803.02893.
 """
 
 from __future__ import annotations
@@ -53,13 +57,14 @@ class QuickThought(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9), "window": (1.0, 10.0), "consecutive_sentences": (2.0, 10_000.0)}
 
     window: int = 1
-    """How many sentences before and behind are neighbours."""
+    """Number of sentences before and after that count as neighbors."""
     consecutive_sentences: int = 8
-    """How many sentences of a text stand together in a batch."""
+    """Number of consecutive sentences of a text in a block of the batch."""
     dropout: float = 0.1
-    """Share of values that every dropout layer of the encoders drops."""
+    """Dropout rate of every dropout layer of the encoders."""
     pooling: Pooling = "mean"
-    """How a transformer's token vectors become a sentence's; a GRU's are its last state."""
+    """Pooling of a transformer's token vectors: cls, mean, or first-last. A GRU always uses its last
+    state."""
 
     def similarity(self, net: Net) -> ConsecutiveSentences:
         return ConsecutiveSentences(self.consecutive_sentences)

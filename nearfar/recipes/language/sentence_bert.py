@@ -1,19 +1,22 @@
-r"""Sentence-BERT: two sentences through one encoder, and a pooled vector of each that can be compared.
+r"""Sentence-BERT: embed two sentences with one encoder and compare the pooled vectors.
 
-Claim: a cross-encoder that reads both sentences at once compares 10,000 sentences in 65 hours; a siamese encoder trained on pairs
-does it in seconds and loses little.
+Claim: a cross-encoder that reads both sentences at once needs 65 hours to compare 10,000 sentences. A siamese
+encoder trained on pairs needs seconds and loses little.
 
 $$o = \operatorname{softmax}(W_t [u; v; |u - v|]) \quad\text{or}\quad (\cos(u, v) - y)^2
 \quad\text{or}\quad \max(\lVert s_a - s_p \rVert - \lVert s_a - s_n \rVert + \epsilon, 0)$$
 
 Shapes: token ids v0, v1 (and v2 of triplets) (n, t) -> u, v (n, encoder.dim).
 
-Requirements: --loss-type softmax: pairs with labels; regression: pairs with scores from 0 to --max-score; triplet: rows of three texts.
+Requirements: pairs with labels for --loss-type softmax; pairs with scores from 0 to --max-score for
+regression; rows of three texts for triplet.
 
-Relations: none of the three compares with the rest of the batch, as `simcse-sup` does on the same rows. The classifier of the softmax
-is thrown away, and the cosine that is used afterwards was never trained for.
+Relations: none of the three losses compares with the rest of the batch, as `simcse-sup` does on the same
+rows. The classifier of the softmax loss is discarded, and the cosine that is used afterwards was never
+trained.
 
-Reference: Reimers & Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", EMNLP 2019, arXiv:1908.10084.
+Reference: Reimers & Gurevych, "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks", EMNLP 2019,
+arXiv:1908.10084.
 """
 
 from __future__ import annotations
@@ -54,15 +57,15 @@ class SentenceBERT(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9), "margin": (0.0, float("inf"))}
 
     loss_type: Literal["softmax", "regression", "triplet"] = "softmax"
-    """What is learned: the label of a pair, its score, or which of two sentences is nearer."""
+    """Training objective: softmax (label of a pair), regression (score of a pair) or triplet."""
     margin: float = 1.0
-    """Of triplets: how much nearer the positive must be."""
+    """Margin of the triplet loss (epsilon in the equation)."""
     max_score: float = 1.0
-    """Of scores: the one that means the same (5 in STS)."""
+    """Score of two sentences with the same meaning, for regression (5 in STS)."""
     dropout: float = 0.1
-    """Share of values that every dropout layer of the encoder drops."""
+    """Dropout rate of every dropout layer of the encoder."""
     pooling: Pooling = "mean"
-    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+    """Pooling of token vectors: cls, mean, or first-last (the mean of the first and last layers)."""
 
     def similarity(self, net: Net) -> TextColumns:
         if self.loss_type == "triplet":
@@ -93,7 +96,8 @@ class SentenceBERT(Recipe):
 
 
 paper = SentenceBERT(), TrainConfig(
-    data="snli and multinli", encoder="hf:bert-base-uncased", columns="premise,hypothesis,label=label", max_length=128, batch_size=16, epochs=1,
+    data="snli and multinli", encoder="hf:bert-base-uncased", columns="premise,hypothesis,label=label",
+    max_length=128, batch_size=16, epochs=1,
     lr=2e-5, weight_decay=0.01, warmup_ratio=0.1,
 )  # fmt: skip
 

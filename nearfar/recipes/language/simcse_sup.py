@@ -1,20 +1,23 @@
-r"""Supervised SimCSE: a sentence finds what it entails, and keeps away from what contradicts it.
+r"""Supervised SimCSE: pull entailed sentences together and push contradictions apart.
 
-Claim: pairs of natural language inference are better positives than any transformation of a sentence, and the contradiction that
-was written for the same premise is a better negative than any other sentence.
+Claim: entailment pairs from natural language inference are better positives than any augmentation of a
+sentence. The contradiction written for the same premise is a better negative than any other sentence.
 
 $$\ell_i = -\log \frac{e^{\operatorname{sim}(h_i, h_i^+)/\tau}}
 {\sum_{j=1}^{N} \left( e^{\operatorname{sim}(h_i, h_j^+)/\tau} + \alpha^{\mathbb{1}_i^j} e^{\operatorname{sim}(h_i, h_j^-)/\tau} \right)}$$
 
-Shapes: token ids v0 (sentence), v1 (positive), v2 (hard negative) (n, t) -> MLP of the encoder -> h, h+, h- (n, encoder.dim).
+Shapes: token ids v0 (sentence), v1 (positive), v2 (hard negative) (n, t) -> MLP of the encoder -> h, h+, h-
+(n, encoder.dim).
 
-Requirements: rows of three texts (--columns anchor,positive,negative). alpha weighs a sentence's own hard negative; the others'
-hard negatives always have weight 1.
+Requirements: rows of three texts (--columns anchor,positive,negative). alpha weights a sentence's own hard
+negative. The hard negatives of other sentences always have weight 1.
 
-Relations: `simcse-unsup` has the same sentence as its positive and no hard negatives; `sentence-bert` learns to classify the same
-pairs; multiple-negatives ranking with hard negatives is alpha = 1. Here the MLP belongs to the representation.
+Relations: `simcse-unsup` uses the same sentence as the positive and has no hard negatives. `sentence-bert`
+learns to classify the same pairs. Multiple-negatives ranking with hard negatives is the case alpha = 1. In
+this recipe the MLP belongs to the representation.
 
-Reference: Gao, Yao & Chen, "SimCSE: Simple Contrastive Learning of Sentence Embeddings", EMNLP 2021, arXiv:2104.08821.
+Reference: Gao, Yao & Chen, "SimCSE: Simple Contrastive Learning of Sentence Embeddings", EMNLP 2021,
+arXiv:2104.08821.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from nearfar.similarity.sentences import TextColumns
 
 @dataclass(frozen=True)
 class SimCSESupervised(Recipe):
-    """Simple Contrastive Learning of Sentence Embeddings, from triples."""
+    """Simple contrastive learning of sentence embeddings, from triples of sentences."""
 
     card = Card(
         title="SimCSE, supervised",
@@ -54,13 +57,13 @@ class SimCSESupervised(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9)}
 
     temperature: float = 0.05
-    """Temperature: the lower, the more the nearest negatives count."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     hard_negative_weight: float = 1.0
-    """Weight of a sentence's own hard negative."""
+    """Weight of a sentence's own hard negative (alpha in the equation)."""
     dropout: float = 0.1
-    """Share of values that every dropout layer of the encoder drops."""
+    """Dropout rate of every dropout layer of the encoder."""
     pooling: Pooling = "cls"
-    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+    """Pooling of token vectors: cls, mean, or first-last (the mean of the first and last layers)."""
 
     def similarity(self, net: Net) -> TextColumns:
         return TextColumns(3)

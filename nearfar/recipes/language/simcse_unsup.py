@@ -1,21 +1,24 @@
-r"""Unsupervised SimCSE: a sentence finds itself again among the others, seen through another dropout mask.
+r"""Unsupervised SimCSE: match two encodings of a sentence that differ in their dropout masks.
 
-Claim: dropout is the smallest augmentation there is. The same sentence through the same encoder twice, with independent
-dropout, is a positive pair; replacing words, cropping or back-translating is worse. Training spreads an encoder's
-anisotropic vectors over the sphere while it keeps what is alike together.
+Claim: dropout is a minimal augmentation. Two passes of the same sentence through the same encoder, with
+independent dropout, give a positive pair. Word replacement, cropping and back-translation are worse. Training
+spreads an encoder's anisotropic vectors over the sphere and keeps similar sentences close.
 
 $$\ell_i = -\log \frac{\exp(\operatorname{sim}(h_i^{z_i}, h_i^{z_i'})/\tau)}
 {\sum_{j=1}^{N} \exp(\operatorname{sim}(h_i^{z_i}, h_j^{z_j'})/\tau)}$$
 
-Shapes: token ids v0, v1 (n, t), the same -> h (n, encoder.dim) -> MLP -> z0, z1 (n, encoder.dim).
+Shapes: token ids v0, v1 (n, t), identical -> h (n, encoder.dim) -> MLP -> z0, z1 (n, encoder.dim).
 
-Requirements: an encoder that has learned a language before (--init-from RUN of `bert`, or hf:…): dropout alone teaches no words.
-Dropout above 0: without it the positive pair is identical and says nothing.
+Requirements: an encoder that is already pretrained on language (--init-from RUN of `bert`, or hf:…), because
+dropout alone does not teach words. Dropout above 0, because otherwise the two vectors of a positive pair are
+identical.
 
-Relations: SimCLR with dropout for a view, one direction instead of two, and no comparison within a pass. `simcse-sup` takes what a
-sentence entails as the positive and what contradicts it as a hard negative. The MLP is used in training only.
+Relations: SimCLR with dropout as the augmentation, one direction instead of two, and no comparison within a
+view. `simcse-sup` uses an entailed sentence as the positive and a contradiction as a hard negative. The MLP
+is used in training only.
 
-Reference: Gao, Yao & Chen, "SimCSE: Simple Contrastive Learning of Sentence Embeddings", EMNLP 2021, arXiv:2104.08821.
+Reference: Gao, Yao & Chen, "SimCSE: Simple Contrastive Learning of Sentence Embeddings", EMNLP 2021,
+arXiv:2104.08821.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from nearfar.similarity.sentences import build_sentence_views
 
 @dataclass(frozen=True)
 class SimCSEUnsupervised(Recipe):
-    """Simple Contrastive Learning of Sentence Embeddings, from sentences alone."""
+    """Simple contrastive learning of sentence embeddings, from single sentences."""
 
     card = Card(
         title="SimCSE, unsupervised",
@@ -55,19 +58,20 @@ class SimCSEUnsupervised(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9), "changed_share": (0.0, 0.9)}
 
     temperature: float = 0.05
-    """Temperature: the lower, the more the nearest negatives count."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     dropout: float = 0.1
-    """Share of values that every dropout layer of the encoder drops: the strength of the augmentation."""
+    """Dropout rate of every dropout layer of the encoder: the strength of the augmentation."""
     pooling: Pooling = "cls"
-    """How token vectors become a sentence's: cls, mean, or first-last (the mean of the first and last layers)."""
+    """Pooling of token vectors: cls, mean, or first-last (the mean of the first and last layers)."""
 
     augmentation: Literal["dropout", "erase-tokens", "erase-span", "hide-tokens", "cut-features", "eda"] = "dropout"
-    """What makes the two views differ besides dropout: nothing, or what the paper found worse: cutoff of tokens, a span or features,
-    tokens behind the mask, easy edits of words."""
+    """Augmentation in addition to dropout, which differs between the two views. dropout adds none. The paper
+    found the others worse: cutoff of tokens, a span or features, masked tokens, easy data augmentation of
+    words (eda)."""
     changed_share: float = 0.1
-    """Of tokens, features or words: how many these views change."""
+    """Share of tokens, features or words that the augmentation changes."""
     wordnet_folder: str = ""
-    """The folder of WordNet's dictionary files, for eda."""
+    """Folder of WordNet's dictionary files, for eda."""
 
     def similarity(self, net: Net) -> Similarity:
         return build_sentence_views(

@@ -1,25 +1,28 @@
-r"""Continuous bag of words with negative sampling: the words around a place predict the word that stands there.
+r"""Continuous bag of words with negative sampling: predict a word from its context words.
 
-Claim: the mean of the surrounding words' vectors, in whatever order, is enough to tell the word in the middle from drawn ones; one
-prediction for each place instead of one for each pair makes it several times faster than skip-gram, and smoother for frequent words.
+Claim: the mean of the context words' vectors, in any order, is enough to tell the center word from random
+words. CBOW makes one prediction for each position instead of one for each pair. This is several times faster
+than skip-gram, and smoother for frequent words.
 
 $$\mathcal{L} = -\frac{1}{|\mathcal{C}|} \sum_{c \in \mathcal{C}} \Big( \log \sigma(u_c^\top h_c)
 + \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top h_c) \Big),
 \qquad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o$$
 
-Windows W, thinning-out and noise P_n are those of `word2vec-skipgram-neg`.
+Windows W, subsampling and the noise distribution P_n are the same as in `word2vec-skipgram-neg`.
 
-Shapes: word (m, tile), noise (m, shared) and lists of the words near each centre for m tiles -> loss, count (n,); tables (words, dim).
+Shapes: word (m, centers_per_group), noise (m, shared_negatives) and lists of the words near each center for m
+tiles -> loss, count (n,); tables (words, dim).
 
-Requirements: running text; more of it than skip-gram needs, because rare words share every gradient with their neighbours.
-`--optimizer adagrad`, which touches the rows of a step only.
+Requirements: running text. CBOW needs more text than skip-gram, because rare words share every gradient with
+their neighbors. Use `--optimizer adagrad`, which updates only the rows of a step.
 
-Relations: `word2vec-skipgram-neg` takes the window apart into pairs. The survey's table gives this row's loss to CBOW and names it NEG;
-the paper of CBOW itself trained with a hierarchical softmax, negative sampling came half a year later. Mnih & Kavukcuoglu's vLBL
-weights the places of a window, and trains by NCE.
+Relations: `word2vec-skipgram-neg` splits each window into pairs. The survey's table gives this loss to CBOW
+and names it NEG. The original CBOW paper trained with a hierarchical softmax; negative sampling came half a
+year later. Mnih & Kavukcuoglu's vLBL weights the positions of a window, and trains by NCE.
 
-References: Mikolov, Chen, Corrado & Dean, "Efficient Estimation of Word Representations in Vector Space", arXiv:1301.3781 (CBOW);
-Reference: Mikolov, Sutskever, Chen, Corrado & Dean, NIPS 2013, arXiv:1310.4546 (negative sampling).
+Reference: Mikolov, Chen, Corrado & Dean, "Efficient Estimation of Word Representations in Vector Space",
+arXiv:1301.3781 (CBOW); Mikolov, Sutskever, Chen, Corrado & Dean, NIPS 2013, arXiv:1310.4546 (negative
+sampling).
 """
 
 from __future__ import annotations
@@ -44,8 +47,8 @@ class Cbow(SkipGram):
         similarity="context-instance",
         query="mean of the words of a window",
         positive="the word in its middle",
-        negative="words drawn from counts^(3/4), shared by neighbouring centres",
-        encoder="two look-up tables, one for contexts and one for centres",
+        negative="words drawn from counts^(3/4), shared by neighboring centers",
+        encoder="two look-up tables, one for contexts and one for centers",
         head="mean, whatever the order",
         score="dot product",
         loss="NEG",
@@ -54,7 +57,8 @@ class Cbow(SkipGram):
     )
 
     centers_per_group: int = 32
-    """Neighbouring centres that share the words drawn for them: a centre is one prediction here, so that each weighs less."""
+    """Neighboring center words that share their negatives. Each center is only one prediction, so it has less
+    weight."""
 
     def similarity(self, net: Net) -> WordBags:
         return WordBags(

@@ -1,27 +1,31 @@
-r"""Skip-gram with negative sampling: a word predicts the words around it, against words drawn at random.
+r"""Skip-gram with negative sampling: predict the context words of a word, against random words.
 
-Claim: telling a word's real neighbours from a few drawn ones, without any softmax over the vocabulary, is enough to learn vectors
-of which sums and differences mean something; frequent words are best thinned out, and best drawn a little less often than they occur.
+Claim: a classifier that tells a word's real neighbors from a few random words, without a softmax over the
+vocabulary, learns vectors whose sums and differences have meaning. Frequent words are best subsampled, and
+best drawn a little less often than they occur.
 
 $$\mathcal{L} = -\frac{1}{|\mathcal{P}|} \sum_{(c, o) \in \mathcal{P}} \Big( \log \sigma(u_o^\top v_c)
 + \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top v_c) \Big),
 \qquad P_n(w) \propto \operatorname{count}(w)^{3/4}$$
 
-The pairs P are a centre and each word of its window, whose reach is drawn anew for every centre; of a word of share f only
-$\sqrt{t/f} + t/f$ of the occurrences are kept.
+The pairs P are a center word and each word of its window. The reach of the window is drawn again for every
+center. For a word with share f of the text, only $\sqrt{t/f} + t/f$ of the occurrences are kept.
 
-Shapes: word, sentence (m, tile + 2 window), reach (m, tile), noise (m, shared) for m tiles -> loss, count (n,); tables (words, dim).
+Shapes: word, sentence (m, centers_per_group + 2 window), reach (m, centers_per_group), noise (m,
+shared_negatives) for m tiles -> loss, count (n,); tables (words, dim).
 
-Requirements: running text, millions of words of it; two tables. `--optimizer adagrad`, which touches the rows of a step only. A row of
-the batch is a block of consecutive text: windows end where a block does. Neighbouring centres share their noise (`shared` words,
-weighted by k / shared), so that a step is a few small matrix products.
+Requirements: running text with millions of words, and two tables. Use `--optimizer adagrad`, which updates
+only the rows of a step. A row of the batch is a block of consecutive text: windows end at the end of the
+block. Neighboring centers share their noise (`shared_negatives` words, each weighted by k /
+shared_negatives), so that a step is a few small matrix products.
 
-Relations: NCE that pretends the noise has density 1/k: u·v tends to the shifted pointwise mutual information log p(o|c)/p(o) - log k.
-`word2vec-cbow` predicts the centre from the mean of its window. The original updates after every pair with noise of its own; here all
-pairs of a batch see the same tables. A drawn word may happen to be in the window: the original draws again, here it counts.
+Relations: NCE that assumes a noise density of 1/k: u·v converges to the shifted pointwise mutual information
+log p(o|c)/p(o) - log k. `word2vec-cbow` predicts the center from the mean of its window. The original updates
+after every pair, with separate noise for each pair. In this recipe all pairs of a batch use the same tables.
+If a drawn word is in the window, the original draws again; this recipe keeps the word.
 
-Reference: Mikolov, Sutskever, Chen, Corrado & Dean, "Distributed Representations of Words and Phrases and their
-Compositionality", NIPS 2013, arXiv:1310.4546.
+Reference: Mikolov, Sutskever, Chen, Corrado & Dean, "Distributed Representations of Words and Phrases and
+their Compositionality", NIPS 2013, arXiv:1310.4546.
 """
 
 from __future__ import annotations
@@ -46,10 +50,10 @@ class SkipGram(Recipe):
         year=2013,
         modality="words",
         similarity="context-instance",
-        query="centre word",
+        query="center word",
         positive="each word of its window",
-        negative="words drawn from counts^(3/4), shared by neighbouring centres",
-        encoder="two look-up tables, one for centres and one for contexts",
+        negative="words drawn from counts^(3/4), shared by neighboring centers",
+        encoder="two look-up tables, one for centers and one for contexts",
         head="none",
         score="dot product",
         loss="NEG",
@@ -58,21 +62,23 @@ class SkipGram(Recipe):
     limits = {"subsample_threshold": (0.0, 1.0), "noise_exponent": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 100
-    """Width of the vectors."""
+    """Dimension of the vectors."""
     window: int = 5
-    """Words to each side that a window may reach."""
+    """Largest distance between a center word and its context words."""
     negatives: int = 5
-    """Drawn words that weigh as much as one real pair (k)."""
+    """Weight of the negatives, as a number per positive pair (k in the equation)."""
     subsample_threshold: float = 1e-3
-    """Words of a larger share of the text than this are thinned out (t); 0: none."""
+    """Subsample words whose share of the text is larger than this (t in the equation). 0 disables
+    subsampling."""
     noise_exponent: float = 0.75
-    """Noise is drawn in proportion to counts to this power."""
+    """Exponent of the noise distribution: words are drawn in proportion to count ** exponent."""
     centers_per_group: int = 16
-    """Neighbouring centres that share the words drawn for them, and are scored in one matrix product."""
+    """Neighboring center words that share their negatives and one matrix product."""
     shared_negatives: int = 16
-    """Drawn words that they share. Fewer than there are centres make the vectors worse, because each then weighs too much."""
+    """Number of negatives that each group of centers shares. Fewer negatives than centers make the vectors
+    worse, because each negative then has too much weight."""
     words_per_row: int = 256
-    """Consecutive words of the text that make up a row of the batch."""
+    """Consecutive words of the text in a row of the batch."""
 
     def similarity(self, net: Net) -> WordWindows:
         return WordWindows(

@@ -1,22 +1,26 @@
-r"""CLIP: pictures and sentences in one space, learned from nothing but which sentence stands beside which picture.
+r"""CLIP: a shared embedding space for images and captions, learned from matching pairs.
 
-Claim: predicting which caption goes with which image is enough to learn images from natural language; classes are then named in
-words, without a single labelled example.
+Claim: predicting which caption belongs to which image is enough to learn image representations from natural
+language. Classes can then be described in words, and no labeled sample is needed.
 
 $$\mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ij}}} + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right],
 \qquad s_{ij} = e^{t} \cos(W_I f(I_i), W_T g(T_j))$$
 
-Shapes: images (n, c, h, w) and token ids (n, u) -> f (n, image encoder's dim), g (n, text encoder's dim) -> z_I, z_T (n, dim).
+Shapes: images (n, c, h, w) and token ids (n, u) -> f (n, image encoder's dim), g (n, text encoder's dim) ->
+z_I, z_T (n, dim).
 
-Requirements: images with captions; of several captions of an image one is drawn each time. Two equal captions in a batch are each
-other's negatives, as in the paper. The only augmentation is a random crop. Towers may be pre-trained: --encoder hf:NAME, or --init-from RUN
-of a run on images; --text-encoder hf:NAME. Of a CLIP of transformers both may be taken, by the same name: then they keep its
-projections, its space and its temperature.
+Requirements: images with captions. If an image has several captions, one is drawn each time. Two equal
+captions in a batch are negatives of each other, as in the paper. The only augmentation is a random crop. The
+encoders may be pretrained: --encoder hf:NAME, or --init-from RUN of a run on images; --text-encoder hf:NAME.
+Both encoders may come from the same CLIP model of transformers, by the same name. They then keep its
+projections, its embedding space and its temperature.
 
-Relations: `dpr` between two modalities instead of two texts, in both directions, with the cosine and a learned temperature; `simclr`
-with a caption as the second view. No non-linear head: the paper found no difference to a linear one.
+Relations: `dpr` between two modalities instead of two texts, in both directions, with the cosine and a
+learned temperature; `simclr` with a caption as the second view. The heads are linear: the paper found no
+difference to non-linear heads.
 
-Reference: Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021, arXiv:2103.00020.
+Reference: Radford et al., "Learning Transferable Visual Models From Natural Language Supervision", ICML 2021,
+arXiv:2103.00020.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from nearfar.similarity.image_text import ImageCaptionPairs
 
 @dataclass(frozen=True)
 class CLIP(Recipe):
-    """Contrastive language-image pre-training."""
+    """Contrastive language-image pretraining."""
 
     card = Card(
         title="CLIP",
@@ -61,21 +65,23 @@ class CLIP(Recipe):
     limits: ClassVar = {"dropout": (0.0, 0.9), "min_crop_scale": (0.01, 1.0)}
 
     text_encoder: str = "bert-tiny"
-    """What reads the captions: bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag, or hf:NAME-OR-FOLDER
-    for any text model of transformers, with its tokenizer."""
+    """Encoder of the captions. Choices: bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random
+    weights), gru, bag, or hf:NAME-OR-FOLDER for any text model of transformers, with its tokenizer."""
     dim: int = 128
-    """Width of the space that images and texts share; both towers of a pre-trained CLIP have their own."""
+    """Dimension of the shared space of images and texts. A pretrained CLIP keeps its own dimension."""
     temperature: float = 0.07
-    """Temperature at the start; it is learned, and the scale 1 / tau held at 100 at most. A pre-trained CLIP brings its own."""
+    """Initial temperature; it is learned. The scale 1 / temperature is limited to 100. A pretrained CLIP
+    keeps its own."""
     min_crop_scale: float = 0.6
-    """Smallest share of an image that a random crop leaves."""
+    """Smallest share of an image that a random crop keeps."""
     dropout: float = 0.1
-    """Share of values that every dropout layer of the text encoder drops."""
+    """Dropout rate of every dropout layer of the text encoder."""
     pooling: Pooling = "mean"
-    """How token vectors become a text's: cls, mean, or first-last (the mean of the first and last layers)."""
+    """Pooling of token vectors: cls, mean, or first-last (the mean of the first and last layers)."""
 
     prompts: tuple[str, ...] = ("a photo of a {}", "a picture of the {}")
-    """How a class is put into words when images are classified without labels; the mean of all is taken."""
+    """Prompt templates for class names in zero-shot classification. The text vectors of all prompts are
+    averaged."""
 
     def similarity(self, net: Net) -> ImageCaptionPairs:
         return ImageCaptionPairs(ImageViews((Compose(Crop(net.sizes["size"], scale=(self.min_crop_scale, 1.0))),)))
@@ -101,7 +107,10 @@ class CLIP(Recipe):
         net.temperature.clamp_scale()
 
     def encode(self, net: Net, x: Any, tower: str = "encoder") -> Tensor:
-        """`tower` is "image" or "text"; "encoder" means the one that takes x: pictures have four axes, token ids two."""
+        """Return unit vectors of images (tower "image") or texts (tower "text").
+
+        The default tower, "encoder", chooses by the shape of x: images have four axes, token ids two.
+        """
         if tower == "text" or (tower == "encoder" and x.ndim == 2):
             return F.normalize(net.W_T(net.text_encoder(x)), dim=1)
         return F.normalize(net.W_I(net.encoder(x)), dim=1)

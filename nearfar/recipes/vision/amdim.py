@@ -1,7 +1,8 @@
-r"""AMDIM: what is said of one view of an image must tell the places of its other view, at several scales, from those of other images.
+r"""AMDIM: Deep InfoMax across two augmented views and several feature map scales.
 
-Claim: Deep InfoMax compares an image with itself. Across two augmented views of it, and between maps of several depths, the same
-objective learns what does not depend on the views, and linear classification from it is far better.
+Claim: Deep InfoMax compares an image with itself. AMDIM applies the same objective across two augmented views
+of an image, and between feature maps of several depths. The encoder learns features that do not depend on the
+views, and linear classification from them is far better.
 
 $$\mathcal{L} = \sum_{(n, m) \in \{(1, 5), (1, 7), (5, 5)\}}
 \mathbb{E}\left[-\log \frac{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j)}
@@ -10,19 +11,22 @@ $$\mathcal{L} = \sum_{(n, m) \in \{(1, 5), (1, 7), (5, 5)\}}
 
 $$s_{nm}(a, b) = \frac{\phi_n(a)^\top \phi_m(b)}{\sqrt d}, \qquad \hat s = c \tanh(s / c)$$
 
-and the same with the views exchanged, halved. f_1 is the representation, f_5 and f_7 are a coarse and a finer map (5 and 7 places a side in
-the paper), N_m all places of other images. Of f_5 as a query one place i is drawn for each image.
+The loss adds the same term with the views exchanged, and halves the sum. f_1 is the representation, f_5 and
+f_7 are a coarse and a finer map (5 and 7 locations per side in the paper). N_m are all locations of other
+images. When f_5 is the query, one location i is drawn for each image.
 
-Shapes: two views (n, c, h, w) -> whole (n, dim), coarse (n, places, dim), fine (n, more places, dim), of each.
+Shapes: two views (n, c, h, w) -> whole (n, dim), coarse (n, locations, dim), fine (n, more locations, dim),
+for each view.
 
-Requirements: a convolutional encoder; where a place of its maps has seen the whole picture, places are no parts any more. (The paper's
-encoder is built so that they have not.) Scores that are soft-clipped and kept small: else one negative may hold all the gradient.
+Requirements: a convolutional encoder. Its receptive fields must be smaller than the image, otherwise
+locations are not parts any more. (The paper's encoder is built for this.) Scores must be soft-clipped and
+small: otherwise a single negative may receive the whole gradient.
 
-Relations: Deep InfoMax (`dim`) with one view and one map. SimCLR compares the representations of the views alone, by cosine. The paper's
-mixture of several representations per place is left out.
+Relations: Deep InfoMax (`dim`) uses one view and one map. SimCLR compares only the representations of the
+views, by cosine. The paper's mixture of several representations for each location is left out.
 
-Reference: Bachman, Hjelm & Buchwalter, "Learning Representations by Maximizing Mutual Information Across Views", NeurIPS 2019,
-arXiv:1906.00910.
+Reference: Bachman, Hjelm & Buchwalter, "Learning Representations by Maximizing Mutual Information Across
+Views", NeurIPS 2019, arXiv:1906.00910.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, Imag
 
 @dataclass(frozen=True)
 class AMDIM(Recipe):
-    """Augmented Multiscale Deep InfoMax."""
+    """Augmented multiscale Deep InfoMax."""
 
     card = Card(
         title="AMDIM",
@@ -67,17 +71,17 @@ class AMDIM(Recipe):
     limits = {"coarse_layer": (-8.0, -1.0), "fine_layer": (-8.0, -1.0), "score_penalty_weight": (0.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 128
-    """Width of the space where scales meet (d)."""
+    """Dimension of the space where scales are compared (d)."""
     coarse_layer: int = -2
-    """Which of the encoder's maps is the coarse one (f_5): -1 is the last, whose average is the representation."""
+    """Feature map for the coarse scale (f_5). -1 is the last map, whose average is the representation."""
     fine_layer: int = -3
-    """Which is the finer one (f_7)."""
+    """Feature map for the fine scale (f_7)."""
     score_bound: float = 20.0
-    """Scores are bent to stay between minus this and this (c)."""
+    """Soft-clipping bound of the scores (c in the equation)."""
     score_penalty_weight: float = 4e-2
-    """Weight of the squared scores (lambda)."""
+    """Weight of the squared scores (lambda in the equation)."""
     norm: HeadNorm = "batch"
-    """Normalisation in the heads."""
+    """Normalization in the heads."""
 
     def similarity(self, net: Net) -> ImageViews:
         return choose_views(net.sizes, _photo_views)
@@ -106,29 +110,37 @@ class AMDIM(Recipe):
 
 
 def soft_clipped_dot(dim: int, bound: float) -> Score:
-    r"""\(c \tanh(a^\top b / (c \sqrt d))\)."""
+    r"""Return the score \(c \tanh(a^\top b / (c \sqrt d))\)."""
     bend = lambda s: bound * torch.tanh(s / (bound * math.sqrt(dim)))
     return Score(lambda a, b: bend(a @ b.T), paired=lambda a, b: bend((a * b).sum(1)), symmetric=True, lowest=-bound)
 
 
 def mean_squared_score(g: Float[Tensor, "n d"], local: Float[Tensor, "n l d"]) -> Float[Tensor, ""]:
-    """The mean of all squared scores before they are clipped: by two d x d products instead of a table."""
+    """Compute the mean of all squared scores before clipping.
+
+    Two d x d products replace the full score table.
+    """
     x, d = local.flatten(0, 1), g.shape[1]
     return ((g.T @ g) * (x.T @ x)).sum() / (len(g) * len(x) * d)
 
 
 def draw_place(local: Float[Tensor, "n l d"], slots: Tensor, rng_key: RandomKey) -> Float[Tensor, "n d"]:
+    """Draw one random location for each sample."""
     n, places = local.shape[:2]
     return local[torch.arange(n, device=local.device), rng_key.integers(slots, places)]
 
 
 def _photo_views(size: int) -> ImageViews:
-    """As the paper; but it flips both views of an image alike, here each by itself."""
+    """Return the paper's augmentations of photographs.
+
+    The paper flips both views of an image alike. Here each view is flipped independently.
+    """
     return ImageViews.repeat(Compose(Crop(size, scale=(0.3, 1.0)), Flip(), ColorJitter(0.4, 0.4, 0.4, 0.2, prob=0.8), Grayscale(prob=0.25)))
 
 
 paper = AMDIM(dim=2560), TrainConfig(
-    data="imagenet", encoder="resnet50-imagenet", image_size=128, batch_size=1008, epochs=150, lr=2e-4, weight_decay=1e-5, schedule="constant",
+    data="imagenet", encoder="resnet50-imagenet", image_size=128, batch_size=1008, epochs=150, lr=2e-4, weight_decay=1e-5,
+    schedule="constant",
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, AMDIM's own large encoder": (68.1, "arXiv:1906.00910, abstract")}

@@ -1,22 +1,23 @@
 r"""Barlow Twins: make the cross-correlation of two views' embeddings the identity matrix.
 
-Claim: it is enough that each dimension agrees between the views (diagonal) and says something the others do not
-(off-diagonal). No negatives, no slow copy, no predictor; robust to small batches.
+Claim: two conditions are enough. Each dimension agrees between the views (diagonal), and different dimensions
+carry different information (off-diagonal). The method needs no negatives, no momentum encoder and no
+predictor. It is robust to small batches.
 
 $$\mathcal{L} = \sum_i (1 - C_{ii})^2 + \lambda \sum_i \sum_{j \neq i} C_{ij}^2,
 \qquad C_{ij} = \frac{\sum_b z^A_{b,i}\, z^B_{b,j}}{\sqrt{\sum_b (z^A_{b,i})^2} \sqrt{\sum_b (z^B_{b,j})^2}}$$
 
-with both embeddings centred over the batch.
+Both embeddings are centered over the batch.
 
 Shapes: z^A, z^B (n, dim); C (dim, dim).
 
 Requirements: embeddings wider than for contrastive losses (8192 in the paper).
 
-Relations: SimCLR contrasts rows (samples), this contrasts columns (features); W-MSE whitens instead of penalising
-correlation; BYOL needs a predictor and a slow copy to the same end.
+Relations: SimCLR contrasts rows (samples), Barlow Twins contrasts columns (features). W-MSE whitens instead
+of penalizing correlation. BYOL avoids collapse with a predictor and a momentum encoder.
 
-Reference: Zbontar, Jing, Misra, LeCun & Deny, "Barlow Twins: Self-Supervised Learning via Redundancy Reduction", ICML
-2021, arXiv:2103.03230.
+Reference: Zbontar, Jing, Misra, LeCun & Deny, "Barlow Twins: Self-Supervised Learning via Redundancy
+Reduction", ICML 2021, arXiv:2103.03230.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from nearfar.similarity import ImageViews, byol_views, choose_views
 
 @dataclass(frozen=True)
 class BarlowTwins(Recipe):
-    """Redundancy reduction: agree in each dimension, decorrelate different ones."""
+    """Redundancy reduction: make views agree in each dimension and decorrelate different dimensions."""
 
     card = Card(
         title="Barlow Twins",
@@ -54,11 +55,11 @@ class BarlowTwins(Recipe):
     limits = {"redundancy_weight": (0.0, float("inf"))}  # noqa: RUF012
 
     dim: int = 1024
-    """Width of the embedding whose dimensions are decorrelated, and of the head's hidden layers."""
+    """Dimension of the embedding, and width of the head's hidden layers."""
     redundancy_weight: float = 5e-3
-    """Weight of the off-diagonal terms (lambda)."""
+    """Weight of the off-diagonal terms (lambda in the equation)."""
     norm: HeadNorm = "batch"
-    """Normalisation in the head."""
+    """Normalization in the head."""
 
     def similarity(self, net: Net) -> ImageViews:
         return choose_views(net.sizes, byol_views)

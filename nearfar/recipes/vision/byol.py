@@ -1,22 +1,22 @@
-r"""BYOL: predict what a slow copy of the network says of another view; no negatives.
+r"""BYOL: predict the momentum encoder's projection of another view, without negatives.
 
-Claim: an online network that predicts a slowly following target network's projection learns without any negative
-pair. The predictor and the slow target keep it from the constant solution.
+Claim: an online network predicts the projection of a target network, which follows it slowly. It learns
+without any negative pair. The predictor and the slow target prevent collapse to a constant.
 
 $$\mathcal{L} = \lVert \bar q_\theta(z) - \bar z' \rVert_2^2
 = 2 - 2\,\frac{\langle q_\theta(z), z' \rangle}{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2},
 \qquad \xi \leftarrow m\,\xi + (1 - m)\,\theta$$
 
-symmetrised over the two views; no gradient flows into \(z'\).
+The loss is symmetrized over the two views. No gradient flows into \(z'\).
 
 Shapes: views (n, c, h, w) -> projections z, z' (n, dim) -> predictions (n, dim).
 
-Requirements: predictor, stop-gradient, slow target. Batch normalisation helps but is no necessity (arXiv:2010.10241
-trains with group norm and weight standardisation).
+Requirements: a predictor, a stop-gradient and a slow target. Batch normalization helps but is not necessary
+(arXiv:2010.10241 trains with group norm and weight standardization).
 
-Relations: MoCo has the same slow copy and contrasts with a queue; Barlow Twins has no negatives either but
-decorrelates dimensions instead of predicting. The rate of the slow copy is called m here; the paper's tau is not a
-temperature.
+Relations: MoCo has the same momentum encoder and contrasts with a queue. Barlow Twins has no negatives
+either, but decorrelates dimensions instead of predicting. The momentum of the target is called m here; the
+paper's tau is not a temperature.
 
 Reference: Grill et al., "Bootstrap Your Own Latent", NeurIPS 2020, arXiv:2006.07733.
 """
@@ -51,7 +51,7 @@ class BYOL(Recipe):
         encoder="online end to end, target by momentum",
         head="projection MLP and prediction MLP",
         score="cosine",
-        loss="normalised squared error, symmetrised",
+        loss="normalized squared error, symmetrised",
         equation=r"\mathcal{L} = \lVert \bar q_\theta(z) - \bar z' \rVert_2^2 = 2 - 2\,\frac{\langle q_\theta(z), z' \rangle}"
         r"{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2}",
     )
@@ -59,17 +59,18 @@ class BYOL(Recipe):
     limits = {"ema_momentum": (0.0, 1.0), "gray_prob": (0.0, 1.0), "min_crop_scale": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 256
-    """Width of projections and predictions."""
+    """Dimension of projections and predictions."""
     hidden_dim: int = 1024
     """Width of the hidden layers of both heads."""
     ema_momentum: float = 0.99
-    """How slowly the target follows at the start; it rises to 1 along half a cosine."""
+    """Momentum of the target network at the start (m in the equation). It rises to 1 on a half-cosine
+    schedule."""
     norm: HeadNorm = "batch"
-    """Normalisation in the heads."""
+    """Normalization in the heads."""
     gray_prob: float = 0.2
-    """Share of the views of photographs that lose their colours."""
+    """Probability that a view of a photograph is converted to grayscale."""
     min_crop_scale: float = 0.08
-    """Least share of a photograph that a view shows."""
+    """Smallest share of a photograph that a random crop keeps."""
 
     def similarity(self, net: Net) -> ImageViews:
         return choose_views(net.sizes, partial(byol_views, gray_prob=self.gray_prob, min_crop_scale=self.min_crop_scale))

@@ -1,21 +1,26 @@
-r"""CPC on images: from the rows of patches above, the patches below are told from all others.
+r"""CPC on images: predict the patches below from the rows of patches above.
 
-Claim: to predict what stands further down in an image, in a space that is learned along with the prediction, an encoder of patches must
-know what the image is of; linear classification from the averaged patches beats earlier unsupervised methods.
+Claim: the encoder predicts patches further down in the image, in a learned latent space, and tells them from
+all other patches. For this it must capture the content of the image. Linear classification from the averaged
+patches beats earlier unsupervised methods.
 
 $$\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{i+k,j}^\top W_k c_{i,j})}{\sum_{z' \in Z} \exp({z'}^\top W_k c_{i,j})}\right]$$
 
-Shapes: images (n, c, h, w) -> patches (n, grid, grid, c, p, p) that overlap by half -> z (n, grid, grid, encoder.dim) -> context c
-(n, grid, grid, dim); for each k a table of n (grid - k) grid rows and n grid² columns. Z are all patches of the batch, those of the same
-image among them. The representation of an image is the mean of its patches' z.
+Shapes: images (n, c, h, w) -> patches (n, grid, grid, c, p, p) that overlap by half -> z (n, grid, grid,
+encoder.dim) -> context c (n, grid, grid, dim). For each k the scores are a table of n (grid - k) grid rows
+and n grid² columns. Z are all patches of the batch, including those of the same image. An image is
+represented by the mean of its patches' z.
 
-Requirements: an encoder without batch statistics (--encoder convnet-gn, resnet18-gn): these tell which patches belong together. Large
-images; a patch of fewer than 8 pixels says little.
+Requirements: an encoder without batch statistics (--encoder convnet-gn, resnet18-gn), because batch
+statistics reveal which patches belong together. Large images: a patch of fewer than 8 pixels carries little
+information.
 
-Relations: `cpc-audio` in two dimensions: rows in place of moments, PixelCNN in place of the GRU, and negatives of the whole batch.
-`losses.cpc` is the same loss where every row of a step is a context. SimCLR drops the prediction and compares views of whole images.
+Relations: `cpc-audio` in two dimensions: rows of patches in place of time steps, a PixelCNN in place of the
+GRU, and negatives from the whole batch. `losses.cpc` is the same loss for the case that every row of a step
+is a context. SimCLR drops the prediction and compares views of whole images.
 
-Reference: van den Oord, Li & Vinyals, "Representation Learning with Contrastive Predictive Coding", arXiv:1807.03748.
+Reference: van den Oord, Li & Vinyals, "Representation Learning with Contrastive Predictive Coding",
+arXiv:1807.03748.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ from nearfar.similarity.patches import PatchGrid, split_patches
 
 @dataclass(frozen=True)
 class CPCVision(Recipe):
-    """Contrastive predictive coding of images."""
+    """Contrastive predictive coding on images."""
 
     card = Card(
         title="CPC on images",
@@ -57,13 +62,14 @@ class CPCVision(Recipe):
     limits = {"patches_per_side": (2.0, 64.0), "min_steps_ahead": (1.0, 64.0), "steps_ahead": (1.0, 64.0)}  # noqa: RUF012
 
     patches_per_side: int = 7
-    """Patches a side; they overlap by half."""
+    """Number of patches per side (grid). Patches overlap by half."""
     dim: int = 256
-    """Width of the context."""
+    """Dimension of the context vectors."""
     min_steps_ahead: int = 1
-    """How many rows below the nearest patches are that are predicted; from 2 on they do not overlap with what is known."""
+    """Smallest distance in rows to a predicted patch. From 2 on, predicted patches do not overlap the
+    context."""
     steps_ahead: int = 5
-    """How many rows below the farthest are."""
+    """Largest distance in rows to a predicted patch."""
 
     def __post_init__(self):
         super().__post_init__()
@@ -92,22 +98,31 @@ class CPCVision(Recipe):
         return self.encode_patches(getattr(net, tower), split_patches(x, self.patches_per_side)).mean((1, 2))
 
     def encode_patches(self, encoder: nn.Module, patch_grid: Tensor) -> Tensor:
+        """Encode each patch of the grid (n, grid, grid, c, p, p) by itself."""
         return encoder(patch_grid.flatten(0, 2)).unflatten(0, patch_grid.shape[:3])
 
 
 def patch_info_nce(c: Tensor, z: Tensor, projection: Tensor, rows_below: int) -> Tensor:
-    """InfoNCE of finding the patch k rows below each context, among all patches of the batch: those that are nobody's come last."""
+    """Compute InfoNCE of the patches `rows_below` rows below each context.
+
+    All patches of the batch are candidates. The patches that are not the positive of any context come last.
+    """
     below, others = z[:, rows_below:].flatten(0, 2), z[:, :rows_below].flatten(0, 2)
     return info_nce(Scores.from_pairs((c[:, :-rows_below] @ projection).flatten(0, 2), torch.cat([below, others]), score=dot)).mean()
 
 
 def _photo_views(size: int) -> ImageViews:
-    """The paper crops, flips and takes all colour away; where colours are kept sometimes, an encoder learns to use them too."""
+    """Return crops, flips and color changes of photographs.
+
+    The paper removes all colors. With grayscale for only a share of the views, the encoder learns to use
+    colors too.
+    """
     return ImageViews((Compose(Crop(size, scale=(0.5, 1.0)), Flip(), ColorJitter(0.4, 0.4, 0.4, 0.1, prob=0.8), Grayscale(prob=0.5)),))
 
 
 paper = CPCVision(dim=1024), TrainConfig(
-    data="imagenet", encoder="resnet50-imagenet-gn", image_size=256, batch_size=128, epochs=100, lr=2e-4, weight_decay=0.0, warmup_ratio=0.0,
+    data="imagenet", encoder="resnet50-imagenet-gn", image_size=256, batch_size=128, epochs=100, lr=2e-4,
+    weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {"ImageNet linear top-1, ResNet-101": (48.7, "arXiv:1807.03748, table 3")}

@@ -1,8 +1,9 @@
-r"""Debiased contrastive learning: SimCLR whose negatives are corrected for the positives that hide among them.
+r"""Debiased contrastive learning: SimCLR with a correction for false negatives.
 
-Claim: other images of the batch are not all unlike: a share \(\eta^+\) of them has the anchor's class. The
-distribution of true negatives is \(p^- = (p - \eta^+ p^+)/(1 - \eta^+)\), and both \(p\) (the batch) and \(p^+\) (the
-other view) can be sampled: so what the false negatives contribute can be subtracted without a label.
+Claim: some negatives are false: a share \(\eta^+\) of the other images of the batch has the class of the
+anchor. The distribution of true negatives is \(p^- = (p - \eta^+ p^+)/(1 - \eta^+)\). Both \(p\) (the batch)
+and \(p^+\) (the other view) can be sampled, so that the contribution of the false negatives can be subtracted
+without labels.
 
 $$\ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \qquad
 g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big( \frac1N \sum_{j=1}^{N} e^{s_{ij}} - \eta^+ e^{s_i^+} \Big),\; e^{-1/\tau} \Big\},
@@ -10,13 +11,15 @@ g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big( \frac1N \sum_{j=1}^{N} e^{s_{ij}} - 
 
 Shapes: as SimCLR: z (n, dim) of each of two views; N = 2n - 2 negatives for each of 2n rows.
 
-Requirements: the share \(\eta^+\), about one over the number of classes. The floor keeps the estimate of a mean of
-exponentials from falling below the smallest value one can have; every exponential is over the temperature.
+Requirements: the share \(\eta^+\), about one over the number of classes. The estimate of a mean of
+exponentials has a floor: the smallest value that such a mean can have. Every exponential is over the
+temperature.
 
-Relations: \(\eta^+ = 0\) is SimCLR. The hard-negative loss of Robinson et al. weights the negatives by their hardness
-on top of this correction; SupCon knows the labels and needs none.
+Relations: \(\eta^+ = 0\) is SimCLR. The hard-negative loss of Robinson et al. adds hardness weights to this
+correction. SupCon uses labels and needs no correction.
 
-Reference: Chuang, Robinson, Lin, Torralba & Jegelka, "Debiased Contrastive Learning", NeurIPS 2020, arXiv:2007.00224.
+Reference: Chuang, Robinson, Lin, Torralba & Jegelka, "Debiased Contrastive Learning", NeurIPS 2020,
+arXiv:2007.00224.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from nearfar.scores import Scores
 
 @dataclass(frozen=True)
 class DebiasedContrastive(SimCLR):
-    """Debiased Contrastive Learning: false negatives are subtracted, without labels."""
+    """Debiased contrastive learning: subtract false negatives, without labels."""
 
     card = dataclasses.replace(
         SimCLR.card,
@@ -48,7 +51,7 @@ class DebiasedContrastive(SimCLR):
     limits = {**SimCLR.limits, "false_negative_share": (0.0, 0.99)}  # noqa: RUF012
 
     false_negative_share: float = 0.1
-    """The share of an anchor's negatives that are alike: about 1 / number of classes."""
+    """Share of false negatives (eta in the equation): about 1 / number of classes."""
 
     def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return debiased(Scores.from_views(z["z0"], z["z1"]) / self.temperature, self.false_negative_share).mean()

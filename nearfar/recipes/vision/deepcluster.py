@@ -1,25 +1,28 @@
-r"""DeepCluster: cluster the representations, learn to classify into the clusters, and begin again.
+r"""DeepCluster: alternate between clustering the features and classifying into the clusters.
 
-Claim: a convolutional network's features, even at random, say enough of an image for k-means to find groups worth
-learning; a network trained on the groups has better features, which make better groups.
+Claim: even the features of a random convolutional network let k-means find useful clusters. A network trained
+on these clusters has better features, which give better clusters.
 
 $$\min_{\theta, W} \frac1N \sum_{n=1}^N \ell\big(g_W(f_\theta(x_n)), y_n\big), \qquad
 \min_{C, y} \frac1N \sum_{n=1}^N \lVert \tilde f_\theta(x_n) - C_{y_n} \rVert_2^2$$
 
-in turn, once an epoch; \(\tilde f\) are features reduced by PCA, whitened and scaled to unit length.
+The two problems alternate, once an epoch. \(\tilde f\) are the features, reduced by PCA, whitened and
+normalized to unit length.
 
-Shapes: view (n, c, h, w), its edges in place of its colours -> representation h (n, encoder.dim) -> logits (n, k);
-clusters live in the reduced space (N, pca).
+Shapes: view (n, c, h, w), with edges in place of colors -> representation h (n, encoder.dim) -> logits (n,
+k). Clusters live in the reduced space (N, pca_dim).
 
-Requirements: clusters carry no number from one epoch to the next, so that the classifier \(g_W\) begins anew after every
-clustering. Many more clusters than there are classes. Against the solution in which nearly all samples share a cluster,
-classes must weigh the same: the paper draws samples uniformly over clusters, here each sample weighs 1 / size of its cluster.
+Requirements: a classifier \(g_W\) that is initialized again after every clustering, because cluster numbers
+change from one epoch to the next. Many more clusters than classes. Equal weights of the clusters, to avoid
+the trivial solution in which nearly all samples share a cluster: the paper draws samples uniformly over
+clusters, here each sample has the weight 1 / size of its cluster.
 
-Relations: SwAV computes evenly shared clusters within every step instead, and compares two views; PCL clusters once an
-epoch too, and contrasts with the centres instead of learning a classifier. There are no negatives but other clusters.
+Relations: SwAV computes balanced clusters within every step instead, and compares two views. PCL also
+clusters once an epoch, and contrasts with the centers instead of learning a classifier. The only negatives
+are other clusters.
 
-Reference: Caron, Bojanowski, Joulin & Douze, "Deep Clustering for Unsupervised Learning of Visual Features", ECCV 2018,
-arXiv:1807.05520.
+Reference: Caron, Bojanowski, Joulin & Douze, "Deep Clustering for Unsupervised Learning of Visual Features",
+ECCV 2018, arXiv:1807.05520.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from nearfar.similarity import Compose, Crop, Flip, ImageViews, SobelEdges, choo
 
 @dataclass(frozen=True)
 class DeepCluster(Recipe):
-    """Deep Clustering: k-means and classification into its clusters, in turn."""
+    """Deep clustering: alternate k-means and classification into its clusters."""
 
     card = Card(
         title="DeepCluster",
@@ -60,16 +63,16 @@ class DeepCluster(Recipe):
     )
 
     clusters: int = 100
-    """How many clusters (k): ten times the number of classes that are looked for, or so."""
+    """Number of clusters (k): about ten times the expected number of classes."""
     pca_dim: int = 256
-    """Features are reduced to this many dimensions before they are clustered."""
+    """Dimension of the features after PCA, before clustering."""
     cluster_every: int = 1
-    """Epochs between two clusterings: more where an epoch is short."""
+    """Epochs between two clusterings. Choose more for short epochs."""
     sobel: bool = True
-    """Whether the encoder sees edges instead of colours."""
+    """Whether the encoder sees edges instead of colors."""
 
     def similarity(self, net: Net) -> ImageViews:
-        """Training uses the first view; the second is there for what is measured between views."""
+        """Return two views. Training uses the first; diagnostics between views use the second."""
         return choose_views(net.sizes, lambda size: ImageViews.repeat(Compose(Crop(size), Flip())))
 
     def build(self, sizes: Sizes, encoder) -> Net:
@@ -104,13 +107,19 @@ class DeepCluster(Recipe):
 
 
 def extract_edges(x: Tensor) -> Float[Tensor, "n c h w"]:
-    """A fixed first layer. (It draws no random number: slots and key only complete the call.)"""
+    """Replace images by their Sobel edges, a fixed first layer.
+
+    The function draws no random numbers: slots and random key only complete the call.
+    """
     x = x if x.is_floating_point() else x.float() / 255
     return SobelEdges()(x, torch.arange(len(x), device=x.device), RandomKey(0))
 
 
 def pca_whiten(x: Float[Tensor, "n d"], dim: int) -> Float[Tensor, "n p"]:
-    """The first `dim` principal components, each with variance 1; components without any stay 0."""
+    """Project rows on the first `dim` principal components and scale each to variance 1.
+
+    Components without variance stay 0.
+    """
     x = x - x.mean(0)
     variance, axes = torch.linalg.eigh(x.T @ x / len(x))
     variance, axes = variance.flip(0)[:dim].clamp_min(0), axes.flip(1)[:, :dim]

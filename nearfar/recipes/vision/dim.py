@@ -1,12 +1,13 @@
-r"""Deep InfoMax: what is said of a whole image must tell its own places from the places of other images.
+r"""Deep InfoMax: match each image with its own local features, against those of other images.
 
-Claim: to maximise mutual information between input and representation is not enough; between the representation and every *place* of the
-input it is, since what all places share is what an image is of, and what one place has alone is noise.
+Claim: maximizing the mutual information between input and representation is not enough. Deep InfoMax
+maximizes it between the representation and every *location* of the input: the information shared by all
+locations is the content of the image, and the information in a single location is noise.
 
 $$\max_{\psi, \omega} \frac1{M^2} \sum_{i=1}^{M^2} \hat I_\omega\big(C_\psi^{(i)}(X);\, E_\psi(X)\big),
 \qquad E_\psi = f_\psi \circ C_\psi$$
 
-by one of three estimators, with x' another image and sp the softplus:
+The mutual information has one of three estimators. x' is another image and sp the softplus:
 
 $$\hat I^{JSD} = \mathbb{E}_{\mathbb P}\big[-\operatorname{sp}(-T(x, E(x)))\big]
 - \mathbb{E}_{\mathbb P \times \tilde{\mathbb P}}\big[\operatorname{sp}(T(x', E(x)))\big],
@@ -15,17 +16,20 @@ $$\hat I^{JSD} = \mathbb{E}_{\mathbb P}\big[-\operatorname{sp}(-T(x, E(x)))\big]
 $$\hat I^{infoNCE} = \mathbb{E}_{\mathbb P}\Big[T(x, E(x))
 - \mathbb{E}_{\tilde{\mathbb P}}\big[\log \sum_{x'} e^{T(x', E(x))}\big]\Big]$$
 
-Shapes: images (n, c, h, w) -> a map of the encoder, local (n, M², dim) behind a head, and its representation, global (n, dim) behind
-another; T is their dot product, a table of n rows and n M² columns. In InfoNCE the places of an image do not compete with each other.
+Shapes: images (n, c, h, w) -> a map of the encoder, local (n, M², dim) after a head, and its representation,
+global (n, dim) after another head. T is their dot product, a table of n rows and n M² columns. In InfoNCE the
+locations of an image do not compete with each other.
 
-Requirements: a convolutional encoder. No augmentation: the places are the views. Many negatives for InfoNCE; JSD needs few. Pictures
-whose places are parts of something: on the 8 x 8 pixels of the digits it stays behind raw pixels, on photographs it does not.
+Requirements: a convolutional encoder. No augmentation: the locations are the views. Many negatives for
+InfoNCE; JSD needs few. Images whose locations are parts of an object: on the 8 x 8 pixels of the digits Deep
+InfoMax scores below raw pixels, on photographs it does not.
 
-Relations: `infograph` and `dgi` on graphs, `st-dim` across time, `amdim` across augmented views and several maps. This is DIM(L); the
-paper's global term DIM(G) is left out, and so is the adversary that shapes E(x) like a prior (weight 0.1 there).
+Relations: `infograph` and `dgi` on graphs, `st-dim` across time, `amdim` across augmented views and several
+maps. This is DIM(L). The paper's global term DIM(G) is left out, and so is the adversary that matches E(x) to
+a prior (weight 0.1 in the paper).
 
-Reference: Hjelm, Fedorov, Lavoie-Marchildon, Grewal, Bachman, Trischler & Bengio, "Learning Deep Representations by Mutual Information
-Estimation and Maximization", ICLR 2019, arXiv:1808.06670.
+Reference: Hjelm, Fedorov, Lavoie-Marchildon, Grewal, Bachman, Trischler & Bengio, "Learning Deep
+Representations by Mutual Information Estimation and Maximization", ICLR 2019, arXiv:1808.06670.
 """
 
 from __future__ import annotations
@@ -46,7 +50,10 @@ from nearfar.similarity import Compose, ImageViews
 
 
 class Critic(nn.Module):
-    """One side of T: a hidden layer beside a linear map, and a layer norm where the paper has one, behind the places."""
+    """Head of one side of T: a hidden layer with a linear skip connection.
+
+    `layer_norm` adds a layer norm at the end. The paper has one after the head of the locations.
+    """
 
     def __init__(self, in_dim: int, dim: int, norm: HeadNorm, layer_norm: bool):
         super().__init__()
@@ -80,13 +87,14 @@ class DIM(Recipe):
     limits = {"local_layer": (-8.0, -1.0)}  # noqa: RUF012
 
     dim: int = 128
-    """Width of the space where the whole meets the places."""
+    """Dimension of the space where global and local features are compared."""
     estimator: Literal["infonce", "jsd", "dv"] = "infonce"
-    """How mutual information is estimated."""
+    """Estimator of mutual information: infonce, jsd (Jensen-Shannon) or dv (Donsker-Varadhan)."""
     local_layer: int = -2
-    """Which of the encoder's maps holds the places: -1 is the last, whose average is the representation, -2 the one before."""
+    """Feature map of the locations. -1 is the last map, whose average is the representation; -2 is the one
+    before."""
     norm: HeadNorm = "batch"
-    """Normalisation in the heads."""
+    """Normalization in the heads."""
 
     def similarity(self, net: Net) -> ImageViews:
         return ImageViews((Compose(),))

@@ -1,22 +1,24 @@
-r"""Exemplar-CNN: every image is a class of its own, made of its transformations, and a classifier learns to name them all.
+r"""Exemplar-CNN: classify augmented images, with a separate class for every image.
 
-Claim: a network that must recognise each of thousands of images under all that is done to it becomes invariant to what is done, and its
-features classify objects better than those of earlier unsupervised methods.
+Claim: a network that must recognize each of thousands of images under all augmentations becomes invariant to
+the augmentations. Its features classify objects better than those of earlier unsupervised methods.
 
 $$\mathcal{L} = \sum_{x_i \in X} \sum_{T \in \mathcal{T}_i} l(i, T x_i), \qquad
 l(i, T x_i) = -\log \frac{\exp(w_i^\top g(T x_i))}{\sum_{j=1}^N \exp(w_j^\top g(T x_i))}$$
 
-Shapes: view (n, c, h, w) -> features g (n, encoder.dim); class weights w (N, encoder.dim), one row an image, learned.
+Shapes: view (n, c, h, w) -> features g (n, encoder.dim). The learned class weights w (N, encoder.dim) have
+one row for each image.
 
-Requirements: as many weights as there are images: the paper has 8,000 classes (patches of 32 pixels, where an image has strong
-gradients) and finds that more classes stop to help, because images that look alike become different classes. Each row of w is
-the positive of its image once an epoch: many epochs.
+Requirements: as many weight vectors as images. The paper has 8,000 classes (patches of 32 pixels with strong
+gradients) and finds that further classes stop helping, because similar images become different classes. Each
+row of w is the positive of its image once an epoch, so training needs many epochs.
 
-Relations: the parametric ancestor of `instance-discrimination-npid`, which puts remembered features in the place of w; MoCo and SimCLR put
-the other view there. The paper draws all transformations beforehand, here they are drawn at every step, and every image is a class.
+Relations: the parametric ancestor of `instance-discrimination-npid`, which replaces w by remembered features.
+MoCo and SimCLR replace it by the other view. The paper draws all augmentations before training. Here they are
+drawn at every step, and every image is a class.
 
-Reference: Dosovitskiy, Fischer, Springenberg, Riedmiller & Brox, "Discriminative Unsupervised Feature Learning with Exemplar Convolutional
-Neural Networks", NIPS 2014 and TPAMI 2016, arXiv:1406.6909.
+Reference: Dosovitskiy, Fischer, Springenberg, Riedmiller & Brox, "Discriminative Unsupervised Feature
+Learning with Exemplar Convolutional Neural Networks", NIPS 2014 and TPAMI 2016, arXiv:1406.6909.
 """
 
 from __future__ import annotations
@@ -53,7 +55,7 @@ class ExemplarCNN(Recipe):
     )
 
     def similarity(self, net: Net) -> ImageViews:
-        """Training uses the first view; the second is there for what is measured between views."""
+        """Return two views. Training uses the first; diagnostics between views use the second."""
         return choose_views(net.sizes, _photo_views)
 
     def build(self, sizes: Sizes, encoder) -> Net:
@@ -68,7 +70,7 @@ class ExemplarCNN(Recipe):
 
 
 def _photo_views(size: int) -> ImageViews:
-    """The paper's list: translation and scale, rotation up to 20 degrees, contrast and colours."""
+    """Return the paper's augmentations: crop, scale, rotation up to 20 degrees, contrast and color."""
     pipeline = Compose(Crop(size, scale=(0.5, 1.0), ratio=(1.0, 1.0)), Rotate(20.0), ColorJitter(0.4, 0.4, 0.4, 0.1))
     return ImageViews.repeat(pipeline)
 

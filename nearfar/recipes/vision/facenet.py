@@ -1,26 +1,30 @@
-r"""FaceNet: a face is nearer to every picture of the same person than to those of others, by a margin.
+r"""FaceNet: triplets with semi-hard negatives, for embeddings of faces.
 
-Claim: an embedding that is trained for nothing but its distances makes verification a threshold, recognition a search for
-neighbours and clustering k-means, in 128 numbers a face. What makes it converge is the choice of triplets.
+Claim: an embedding trained only for its distances turns verification into a threshold, recognition into
+nearest-neighbor search, and clustering into k-means. It has 128 numbers for each face. A face is closer to
+every image of the same person than to images of others, by a margin. The choice of triplets makes training
+converge.
 
 $$\mathcal{L} = \frac{1}{|T|} \sum_{(a, p, n) \in T} \Big( \lVert f(x_a) - f(x_p) \rVert_2^2 - \lVert f(x_a) - f(x_n) \rVert_2^2
 + \alpha \Big), \qquad \lVert f(x) \rVert_2 = 1$$
 
-where T has all pairs (a, p) of a class in the batch, each with its nearest semi-hard negative:
+T has all pairs (a, p) of a class in the batch, each with its nearest semi-hard negative:
 
 $$\lVert f(x_a) - f(x_p) \rVert_2^2 < \lVert f(x_a) - f(x_n) \rVert_2^2 < \lVert f(x_a) - f(x_p) \rVert_2^2 + \alpha$$
 
 Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim) unit vectors -> a table of n rows.
 
-Requirements: labels, and large batches with several samples a class (the paper: 1,800 faces, about 40 a person): semi-hard
-negatives have to be there. Pairs that have none are left out; the loss is the mean over the others, and 0 where all are learned.
+Requirements: labels, and large batches with several samples of each class (in the paper 1,800 faces, about 40
+of each person), so that semi-hard negatives exist. Pairs without a semi-hard negative are left out. The loss
+is the mean over the other pairs, and 0 if there are none.
 
-Relations: hermans-batch-hard takes the hardest triplet of each anchor, which this method avoids because it can collapse early on;
-sampling-matters-wu2017 draws negatives at all distances. The squared distance of unit vectors is 2 - 2 cos. The triplet loss is older
-(LMNN, 2006); online mining and the sphere are what is new.
+Relations: hermans-batch-hard takes the hardest triplet of each anchor. FaceNet avoids these triplets, because
+they can cause collapse early in training. sampling-matters-wu2017 draws negatives at all distances. The
+squared distance of unit vectors is 2 - 2 cos. The triplet loss is older (LMNN, 2006). Online mining and the
+unit sphere are new in FaceNet.
 
-Reference: Schroff, Kalenichenko & Philbin, "FaceNet: A Unified Embedding for Face Recognition and Clustering", CVPR 2015,
-arXiv:1503.03832.
+Reference: Schroff, Kalenichenko & Philbin, "FaceNet: A Unified Embedding for Face Recognition and
+Clustering", CVPR 2015, arXiv:1503.03832.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from nearfar.scores import Scores, squared_euclidean
 
 @dataclass(frozen=True)
 class FaceNet(MetricLearning):
-    """A Unified Embedding for Face Recognition and Clustering: triplets with semi-hard negatives."""
+    """Unified embedding for face recognition and clustering: triplets with semi-hard negatives."""
 
     card = Card(
         title="FaceNet",
@@ -58,7 +62,7 @@ class FaceNet(MetricLearning):
     )
 
     margin: float = 0.2
-    """Margin, of squared distances."""
+    """Margin between squared distances (alpha in the equation)."""
 
     def build_head(self, width: int) -> nn.Module:
         return nn.Sequential(mlp(width, self.dim), Normalize())

@@ -1,22 +1,25 @@
-r"""DrLIM: a mapping that keeps neighbours together and everybody else a margin apart.
+r"""DrLIM: keep neighbors close together and all other samples a margin apart.
 
-Claim: whoever says which samples are neighbours, by labels, by distance or by a known distortion, can have a low-dimensional map in
-which they are, and which new samples enter without being compared to any other. Pulling alone would collapse it to a point: the
-push between those that are no neighbours keeps it open.
+Claim: labels, distances or known distortions define which samples are neighbors. From this rule alone the
+encoder learns a low-dimensional map in which neighbors are close. New samples are mapped without comparing
+them to other samples. Pulling alone would collapse the map to a point: the push between non-neighbors
+prevents this.
 
 $$L(W, Y, X_1, X_2) = (1 - Y)\,\tfrac12 D_W^2 + Y\,\tfrac12 \max(0,\; m - D_W)^2, \qquad
 D_W = \lVert G_W(X_1) - G_W(X_2) \rVert_2$$
 
-with Y = 0 for a pair of neighbours and Y = 1 for any other; averaged over all pairs of a batch.
+Y = 0 for a pair of neighbors and Y = 1 for any other pair. The loss is the mean over all pairs of a batch.
 
-Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim), of any length -> n (n - 1) pairs.
+Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim), not normalized -> n (n - 1) pairs.
 
-Requirements: a rule for who is a neighbour. Here it is the label, and a view that is moved and bent a little stands for the paper's
-shifted copies; the paper also takes the nearest in pixels. Far more pairs are strangers than neighbours: the larger K, the fewer.
+Requirements: a rule that defines neighbors. Here the rule is the label, and a slightly shifted and distorted
+view stands for the paper's shifted copies. The paper also uses the nearest samples in pixel space. Far more
+pairs are negatives than neighbors: a larger K gives fewer negatives.
 
-Relations: the hinge is squared outside, so that the push fades towards the margin; the survey's form max(0, m - D²) is another loss
-(`pair_of_squares`), and Chopra et al. 2005, often cited for it, had an exponential. facenet asks only that the positive be nearer than
-the negative, not that both lie on their sides of a fixed distance; sampling-matters-wu2017 learns this distance.
+Relations: the hinge is squared outside, so that the push fades towards the margin. The survey's form max(0, m
+- D²) is another loss (`contrastive_pair_squared`). Chopra et al. 2005, often cited for this loss, used an
+exponential. facenet only requires that the positive is closer than the negative, not that each lies on its
+side of a fixed distance. sampling-matters-wu2017 learns this distance.
 
 Reference: Hadsell, Chopra & LeCun, "Dimensionality Reduction by Learning an Invariant Mapping", CVPR 2006.
 """
@@ -35,7 +38,7 @@ from nearfar.scores import Scores, euclidean
 
 @dataclass(frozen=True)
 class DrLIM(MetricLearning):
-    """Dimensionality Reduction by Learning an Invariant Mapping: the pair loss."""
+    """Dimensionality reduction by learning an invariant mapping: the pair loss."""
 
     card = Card(
         title="DrLIM",
@@ -54,7 +57,7 @@ class DrLIM(MetricLearning):
     )
 
     margin: float = 1.0
-    """Margin: strangers that are farther apart are left alone."""
+    """Margin (m in the equation). Negative pairs beyond this distance have no loss."""
 
     def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return contrastive_pair(Scores.from_labels(z["z"], z["y"], score=euclidean), self.margin).mean() / 2

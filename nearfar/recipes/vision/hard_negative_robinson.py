@@ -1,8 +1,8 @@
-r"""Contrastive learning with hard negatives: debiased, and the nearer a negative the more it counts.
+r"""Contrastive learning with hard negatives: debiased, with larger weights for nearer negatives.
 
-Claim: useful negatives look like the anchor and are of another class. They can be drawn from
-\(q_\beta^-(x^-) \propto e^{\beta s(x, x^-)} p^-(x^-)\) without drawing anything: importance weights on the batch's own
-negatives do it, in two lines of code and at no cost.
+Claim: useful negatives look like the anchor and belong to another class. Their distribution is
+\(q_\beta^-(x^-) \propto e^{\beta s(x, x^-)} p^-(x^-)\). It needs no sampling: importance weights on the
+batch's own negatives have the same effect, in two lines of code and at no cost.
 
 $$\ell_i = -\log \frac{e^{s_i^+}}{e^{s_i^+} + N g_i}, \qquad
 g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big( \frac{\sum_j e^{(1 + \beta) s_{ij}}}{\sum_j e^{\beta s_{ij}}}
@@ -10,11 +10,12 @@ g_i = \max\Big\{ \frac{1}{1 - \eta^+} \Big( \frac{\sum_j e^{(1 + \beta) s_{ij}}}
 
 Shapes: as SimCLR: z (n, dim) of each of two views; N = 2n - 2 negatives for each of 2n rows.
 
-Requirements: the share \(\eta^+\) of false negatives: the harder the negatives, the more of them are false, so hardness
-without the correction does harm. The positive's own expectation is over \(p^+\), not over \(p\).
+Requirements: the share \(\eta^+\) of false negatives. Harder negatives are more often false, so hardness
+weights without the correction reduce accuracy. The expectation of the positive is over \(p^+\), not over
+\(p\).
 
-Relations: \(\beta = 0\) is the debiased loss, \(\beta = 0, \eta^+ = 0\) is SimCLR; as \(\beta\) grows the hardest negative
-alone remains. MoCHi makes harder negatives than there are instead of weighting those there are.
+Relations: \(\beta = 0\) is the debiased loss; \(\beta = 0, \eta^+ = 0\) is SimCLR. For large \(\beta\) only
+the hardest negative remains. MoCHi creates harder negatives instead of weighting existing ones.
 
 Reference: Robinson, Chuang, Sra & Jegelka, "Contrastive Learning with Hard Negative Samples", ICLR 2021,
 arXiv:2010.04592.
@@ -35,7 +36,7 @@ from nearfar.scores import Scores
 
 @dataclass(frozen=True)
 class HardNegativeRobinson(DebiasedContrastive):
-    """Contrastive Learning with Hard Negative Samples: importance weights by hardness, debiased."""
+    """Contrastive learning with hard negatives: importance weights by hardness, debiased."""
 
     card = dataclasses.replace(
         DebiasedContrastive.card,
@@ -50,7 +51,7 @@ class HardNegativeRobinson(DebiasedContrastive):
     limits = {**DebiasedContrastive.limits, "hardness": (0.0, float("inf"))}  # noqa: RUF012
 
     hardness: float = 1.0
-    """How much more a hard negative counts than an easy one; 0: all alike."""
+    """Concentration of the weights on hard negatives (beta in the equation). 0 weights all alike."""
 
     def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return hard_negative(Scores.from_views(z["z0"], z["z1"]) / self.temperature, self.false_negative_share, self.hardness).mean()

@@ -1,23 +1,27 @@
-r"""Batch hard: of every anchor the farthest positive and the nearest negative of the batch make the one triplet to learn from.
+r"""Batch hard: one triplet for each anchor, with the hardest positive and negative.
 
-Claim: the triplet loss, trained end to end, beats classifiers with a metric learned on top for finding persons again, if triplets are
-mined: the hardest within a batch of P persons and K pictures of each are only moderately hard among all there are, and cost no
-search. A softplus for the hinge keeps pulling together what is within the margin already.
+Claim: the triplet loss, trained end to end, beats classifiers with a metric learned on top for person
+re-identification, if triplets are mined. The hardest triplets within a batch of P persons and K images of
+each are only moderately hard in the whole dataset, and need no search. A softplus instead of the hinge keeps
+pulling samples together even within the margin.
 
 $$\mathcal{L} = \frac{1}{PK} \sum_{i=1}^{P} \sum_{a=1}^{K} \log\Big(1 + \exp\Big(
 \max_{p = 1 \dots K} D\big(f(x_a^i), f(x_p^i)\big) - \min_{j \neq i,\; n = 1 \dots K} D\big(f(x_a^i), f(x_n^j)\big)\Big)\Big)$$
 
-or with the hinge \([m + \cdot]_+\) for \(\log(1 + e^{\cdot})\); D is the distance itself, not its square.
+The hinge \([m + \cdot]_+\) may replace \(\log(1 + e^{\cdot})\). D is the distance itself, not its square.
 
-Shapes: view (n, c, h, w) of P classes with K samples each, n = P K -> z (n, dim), of any length -> n triplets.
+Shapes: view (n, c, h, w) of P classes with K samples each, n = P K -> z (n, dim), not normalized -> n
+triplets.
 
-Requirements: labels without many errors, for an outlier is the hardest of all. Squared distances make the embedding collapse more
-easily; vectors are not normalised.
+Requirements: labels with few errors, because an outlier is always the hardest sample. Squared distances make
+the embedding collapse more easily. Vectors are not normalized.
 
-Relations: facenet takes, for every positive, a negative that is not too hard; `batch_all` averages all triplets that
-violate the margin; with log-sum-exp for maximum and minimum it is the generalised lifted structure (`lifted_generalised`).
+Relations: facenet takes, for every positive, a negative that is not too hard. `batch_all` averages all
+triplets that violate the margin. With log-sum-exp for maximum and minimum the loss is the generalized lifted
+structure (`lifted_structure_generalized`).
 
-Reference: Hermans, Beyer & Leibe, "In Defense of the Triplet Loss for Person Re-Identification", 2017, arXiv:1703.07737.
+Reference: Hermans, Beyer & Leibe, "In Defense of the Triplet Loss for Person Re-Identification", 2017,
+arXiv:1703.07737.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ from nearfar.scores import Scores, euclidean
 
 @dataclass(frozen=True)
 class BatchHard(MetricLearning):
-    """In Defense of the Triplet Loss: the hardest triplet of each anchor, with a soft margin."""
+    """Hardest triplet of each anchor, with a soft margin."""
 
     card = Card(
         title="Batch hard",
@@ -56,11 +60,11 @@ class BatchHard(MetricLearning):
     hidden_dim: int = 256
     """Width of the head's hidden layer."""
     norm: HeadNorm = "batch"
-    """Normalisation in the head."""
+    """Normalization in the head."""
     soft_margin: bool = True
-    """A softplus instead of the hinge: no margin."""
+    """Whether to use a softplus instead of the hinge; it has no margin."""
     margin: float = 0.2
-    """Margin of the hinge, where it is not soft."""
+    """Margin of the hinge (m). Unused with --soft-margin."""
 
     def build_head(self, width: int) -> nn.Module:
         return mlp(width, self.hidden_dim, self.dim, norm=self.norm)
@@ -71,7 +75,8 @@ class BatchHard(MetricLearning):
 
 
 paper = BatchHard(dim=128, hidden_dim=1024), TrainConfig(
-    data="market1501", encoder="resnet50-imagenet", image_size=256, batch_size=72, steps=25_000, lr=3e-4, weight_decay=0.0, warmup_ratio=0.0,
+    data="market1501", encoder="resnet50-imagenet", image_size=256, batch_size=72, steps=25_000, lr=3e-4,
+    weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {

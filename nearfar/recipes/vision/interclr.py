@@ -1,26 +1,29 @@
-r"""InterCLR: a query finds its other view in a queue, and, in a bank of all images, an image of the same cluster.
+r"""InterCLR: MoCo v2 plus a contrast between different images of the same cluster.
 
-Claim: invariance between views of one image leaves out what images of a kind have in common. Pairs of different images, found by
-clustering that goes on while the network learns, add it; they need a softer positive and harder negatives than views do.
+Claim: invariance between views of one image misses the features that images of a class share. Pairs of
+different images, found by online clustering during training, add these features. Such pairs need a softer
+positive and harder negatives than views.
 
 $$\mathcal{L} = \lambda \mathcal{L}_{intra} + (1 - \lambda) \mathcal{L}_{inter}, \qquad
 \mathcal{L}_{inter} = -\log \frac{\exp((q \cdot v_+ - m)/\tau)}{\exp((q \cdot v_+ - m)/\tau) + \sum_{v_-} \exp(q \cdot v_-/\tau)}$$
 
-\(\mathcal{L}_{intra}\) is MoCo v2's. \(v_+\) is drawn from the bank among the images with the query's pseudo-label, \(v_-\) from the
-`pool` images of other labels that are nearest to q ("semi-hard"). The margin m is negative: pairs that may be wrong need not be as near
-as views. After each step the bank takes the keys of the batch, their labels become those of the nearest centroids, and centroids
-stay the means of their members.
+\(\mathcal{L}_{intra}\) is MoCo v2's loss. \(v_+\) is drawn from the bank among the images with the query's
+pseudo-label, the query's own image included. \(v_-\) is drawn from the `negative_pool_size` images of other
+labels that are nearest to q ("semi-hard"). The margin m is negative: pairs that may be wrong need not be as
+close as views. After each step the bank stores the keys of the batch, their labels become the nearest
+centroids, and centroids stay the means of their members.
 
-Shapes: q, k (n, dim) unit vectors; queue (K, dim); bank (N, dim), pseudo-labels (N,); centroids (clusters, dim).
+Shapes: q, k (n, dim) unit vectors; queue (K, dim); bank (N, dim), labels (N,); centroids (clusters, dim).
 
-Requirements: memory for the bank; labels from the first step on, by k-means of all images before it. Negatives are drawn with replacement,
-and a centroid that has lost all its members stays where it is until one comes back: the authors' code divides the largest cluster.
+Requirements: memory for the bank. Labels from the first step on: k-means clusters all images before training.
+Negatives are drawn with replacement. A centroid without members stays in place until it gets one; the
+authors' code splits the largest cluster instead.
 
-Relations: `moco-v2` for \(\lambda = 1\). `pcl` clusters once an epoch and contrasts with centres; `local-aggregation` draws a sample to
-all close neighbours at once; `swav` has neither bank nor negatives.
+Relations: `moco-v2` is the case \(\lambda = 1\). `pcl` clusters once an epoch and contrasts with centers.
+`local-aggregation` pulls a sample to all close neighbors at once. `swav` has neither a bank nor negatives.
 
-Reference: Xie, Zhan, Liu, Ong & Loy, "Delving into Inter-Image Invariance for Unsupervised Visual Representations", IJCV 2022,
-arXiv:2008.11702.
+Reference: Xie, Zhan, Liu, Ong & Loy, "Delving into Inter-Image Invariance for Unsupervised Visual
+Representations", IJCV 2022, arXiv:2008.11702.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from nearfar.scores import Scores
 
 @dataclass(frozen=True)
 class InterCLR(MoCoV2):
-    """Momentum Contrast with pairs of different images beside pairs of views."""
+    """Momentum Contrast with pairs of different images in addition to pairs of views."""
 
     card = dataclasses.replace(
         MoCoV2.card,
@@ -63,15 +66,15 @@ class InterCLR(MoCoV2):
     limits = {**MoCoV2.limits, "view_pair_weight": (0.0, 1.0), "margin": (-2.0, 2.0)}  # noqa: RUF012
 
     clusters: int = 100
-    """How many pseudo-labels there are."""
+    """Number of pseudo-labels."""
     view_pair_weight: float = 0.75
-    """Weight of the pairs of views against the pairs of images (lambda)."""
+    """Weight of the pairs of views against the pairs of images (lambda in the equation)."""
     margin: float = -0.5
-    """What is taken off the score of a pair of images (m); negative: it may be less than that of a pair of views."""
+    """Margin subtracted from the score of a pair of images (m). Negative values relax these pairs."""
     negative_pool_size: int = 512
-    """How many of the nearest images with other labels may be negatives."""
+    """Number of nearest images with other labels from which negatives are drawn."""
     negatives: int = 128
-    """How many of them are drawn for each query."""
+    """Number of negatives drawn for each query."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
         check_num_clusters(self.clusters, sizes["n"])
@@ -81,7 +84,7 @@ class InterCLR(MoCoV2):
         return net
 
     def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
-        """Before the first step all images are clustered; from then on labels change with the batches."""
+        """Cluster all images before the first step. Later each step updates the labels of its batch."""
         if epoch == 0:
             v = encode_all("key").to(net.bank.rows.device)
             found = kmeans(v, self.clusters, rng_key("kmeans"))
@@ -100,13 +103,14 @@ class InterCLR(MoCoV2):
         return self.view_pair_weight * intra + (1 - self.view_pair_weight) * self.inter_image_loss(net, q, z, rng_key)
 
     def inter_image_loss(self, net: Net, q: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
+        """Compute InfoNCE between the queries and bank images of the same cluster."""
         labels = net.labels[z["id"]]
         positive = net.bank[pick_same_label(net.labels.rows, labels, rng_key("positive").uniform(z["slot"]))]
         other = net.labels.rows != labels[:, None]
         near = (q.detach() @ net.bank.rows.T).where(other, -torch.inf).topk(min(self.negative_pool_size, len(net.bank)), dim=1).indices
         drawn = near.gather(1, rng_key("negatives").integers(z["slot"], near.shape[1], self.negatives))
         scores = [(q * positive).sum(1, keepdim=True) - self.margin, torch.einsum("nd,nkd->nk", q, net.bank[drawn])]
-        sign = -other.gather(1, drawn).to(torch.int8)  # 0, no candidate: where fewer than `pool` images have other labels
+        sign = -other.gather(1, drawn).to(torch.int8)  # 0: same label, not a candidate
         nothing = q.new_empty(len(q), 0)
         own_sign = torch.cat([torch.ones_like(sign[:, :1]), sign], 1)
         return info_nce(Scores(nothing, nothing[:0], private_scores=torch.cat(scores, 1), private_signs=own_sign) / self.temperature).mean()
@@ -124,13 +128,15 @@ class InterCLR(MoCoV2):
 
 
 def pick_same_label(labels: Int[Tensor, " m"], wanted: Int[Tensor, " n"], position: Float[Tensor, " n"]) -> Int[Tensor, " n"]:
-    """For each row a sample with the wanted label, itself perhaps: at the share `where`, in [0, 1), of all there are."""
+    """Pick for each row the sample at `position`, in [0, 1), among samples with the label."""
     ordered, order = labels.sort(stable=True)
     first, end = (torch.searchsorted(ordered, wanted, right=right) for right in (False, True))
     return order[first + (position * (end - first)).long().clamp_max(end - first - 1)]
 
 
-paper = InterCLR(queue_size=65_536, ema_momentum=0.999, batch_norm_groups=8, clusters=10_000, negative_pool_size=128_000, negatives=16_384), TrainConfig(
+paper = InterCLR(
+    queue_size=65_536, ema_momentum=0.999, batch_norm_groups=8, clusters=10_000, negative_pool_size=128_000, negatives=16_384
+), TrainConfig(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=256, epochs=200,
     optimizer="sgd", lr=0.03, weight_decay=1e-4, momentum=0.9, warmup_ratio=0.0,
 )  # fmt: skip

@@ -1,27 +1,28 @@
-r"""Invariant and spreading instance feature: in a batch, an augmented image is recognised as its original, and no
-original as another.
+r"""Invariant and spreading instance feature: recognize each augmented image as its original in a batch.
 
-Claim: what class labels would give, features that are alike within and apart between classes, can be had of instances
-alone: invariance to augmentation and spread over the sphere. The batch's own features take the place of class weights
-and of a memory bank, so that both sides of every comparison are up to date.
+Claim: class labels would make features similar within a class and different between classes. Instances alone
+can replace them: features are invariant to augmentation and spread over the sphere. The batch's own features
+replace class weights and a memory bank, so that both sides of every comparison are up to date.
 
 $$J = -\sum_i \log P(i \mid \hat x_i) - \sum_i \sum_{j \neq i} \log\big(1 - P(i \mid x_j)\big), \qquad
 P(i \mid \hat x_i) = \frac{\exp(f_i^\top \hat f_i/\tau)}{\sum_k \exp(f_k^\top \hat f_i/\tau)}, \quad
 P(i \mid x_j) = \frac{\exp(f_i^\top f_j/\tau)}{\sum_k \exp(f_k^\top f_j/\tau)}$$
 
-with \(f\) of the originals \(x\), \(\hat f\) of the augmented \(\hat x\), and k over the batch's originals, j itself included.
+\(f\) are the features of the originals \(x\), \(\hat f\) those of the augmented images \(\hat x\). k runs
+over the originals of the batch, j itself included.
 
-Shapes: v0 the images themselves and v1 augmented (n, c, h, w) -> f, \(\hat f\) (n, dim); the loss is J / n.
+Shapes: v0 the original images and v1 the augmented images (n, c, h, w) -> f, \(\hat f\) (n, dim). The loss is
+J / n.
 
-Requirements: none beyond the batch: no bank, no queue, no second encoder.
+Requirements: only the batch: no bank, no queue, no second encoder.
 
-Relations: the first term alone is InfoNCE of one direction, N-pair with a temperature; the second pushes originals
-apart, which the first does only through their augmented copies. Instance discrimination (Wu et al.) has the softmax over
-a bank of stale features. SimCLR takes two augmented views, all others of both as negatives, an MLP head and larger
-batches.
+Relations: the first term alone is InfoNCE in one direction, or N-pair with a temperature. The second term
+pushes originals apart; the first does this only through their augmented copies. Instance discrimination (Wu
+et al.) computes the softmax over a bank of stale features. SimCLR uses two augmented views, all other views
+as negatives, an MLP head and larger batches.
 
-Reference: Ye, Zhang, Yuen & Chang, "Unsupervised Embedding Learning via Invariant and Spreading Instance Feature", CVPR
-2019, arXiv:1904.03436.
+Reference: Ye, Zhang, Yuen & Chang, "Unsupervised Embedding Learning via Invariant and Spreading Instance
+Feature", CVPR 2019, arXiv:1904.03436.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from nearfar.similarity import Compose, ImageViews, choose_views, moco_v1_views
 
 @dataclass(frozen=True)
 class InvariantSpreading(Recipe):
-    """Unsupervised Embedding Learning via Invariant and Spreading Instance Feature."""
+    """Unsupervised embedding learning with invariant and spreading instance features."""
 
     card = Card(
         title="Invariant and spreading instance feature",
@@ -59,13 +60,13 @@ class InvariantSpreading(Recipe):
     )
 
     dim: int = 128
-    """Width of the space where images are compared."""
+    """Dimension of the space where images are compared."""
     temperature: float = 0.1
-    """Temperature."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
 
     def similarity(self, net: Net) -> ImageViews:
         augmented = choose_views(net.sizes, moco_v1_views).pipelines[0]
-        return ImageViews((Compose(), augmented))  # nothing composed: the image as it is
+        return ImageViews((Compose(), augmented))  # an empty pipeline returns the original image
 
     def build(self, sizes: Sizes, encoder) -> Net:
         return Net(encoder=encoder, head=mlp(encoder.dim, self.dim))

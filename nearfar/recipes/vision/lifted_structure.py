@@ -1,23 +1,26 @@
-r"""Lifted structure: every positive pair of the batch against all negatives of both its ends.
+r"""Lifted structure: contrast every positive pair of the batch with all negatives of both samples.
 
-Claim: a batch of n samples holds n² distances, and pairs or triplets drawn beforehand use few of them. Lifting the vector of
-distances to the full matrix makes every pair take part in the loss at once, and trains better embeddings in the same batches.
+Claim: a batch of n samples contains n² distances. Pairs or triplets that are drawn beforehand use few of
+them. Lifting the vector of distances to the full matrix makes every pair part of the loss, and trains better
+embeddings with the same batches.
 
 $$\mathcal{L} = \frac{1}{2 |P|} \sum_{(i, j) \in P} \max(0, J_{ij})^2, \qquad
 J_{ij} = D_{ij} + \log\Big( \sum_{(i, k) \in N} \exp(\alpha - D_{ik}) + \sum_{(j, l) \in N} \exp(\alpha - D_{jl}) \Big)$$
 
-with P the positive and N the negative pairs of the batch, D the L2 distance.
+P are the positive and N the negative pairs of the batch. D is the L2 distance.
 
-Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim), of any length -> a table of n rows.
+Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim), not normalized -> a table of n rows.
 
-Requirements: labels. The paper starts a batch from random positive pairs and adds difficult neighbours of theirs (`hard_batch`); here,
-as in its successors, the batch is P classes with K samples.
+Requirements: labels. The paper starts a batch from random positive pairs and adds difficult neighbors of them
+(`build_hard_batch`). Here, as in later methods, the batch has P classes with K samples each.
 
-Relations: the two sums stand for max(max_k (alpha - D_ik), max_l (alpha - D_jl)), the form the paper begins with and finds to get
-stuck (`lifted`). hermans-batch-hard compares the hardest positive with the hardest negative of one end alone. J grows with the logarithm of
-the number of negatives: the margin is one of a batch size.
+Relations: the two sums smooth max(max_k (alpha - D_ik), max_l (alpha - D_jl)). The paper begins with this
+maximum (`lifted_structure`) and finds that it gets stuck in local optima. hermans-batch-hard compares the
+hardest positive with the hardest negative of a single anchor. J grows with the logarithm of the number of
+negatives, so the margin depends on the batch size.
 
-Reference: Song, Xiang, Jegelka & Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding", CVPR 2016, arXiv:1511.06452.
+Reference: Song, Xiang, Jegelka & Savarese, "Deep Metric Learning via Lifted Structured Feature Embedding",
+CVPR 2016, arXiv:1511.06452.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from nearfar.scores import Scores, euclidean
 
 @dataclass(frozen=True)
 class LiftedStructure(MetricLearning):
-    """Deep Metric Learning via Lifted Structured Feature Embedding: all distances of a batch."""
+    """Deep metric learning via lifted structured feature embedding: all distances of a batch."""
 
     card = Card(
         title="Lifted structure",
@@ -53,7 +56,7 @@ class LiftedStructure(MetricLearning):
     )
 
     margin: float = 1.0
-    """Margin."""
+    """Margin (alpha in the equation)."""
 
     def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         return lifted_structure_smooth(Scores.from_labels(z["z"], z["y"], score=euclidean), self.margin)

@@ -1,7 +1,8 @@
-r"""Local aggregation: a sample comes nearer to those of its neighbours that share a cluster with it, and gives way to the other neighbours.
+r"""Local aggregation: pull close neighbors nearer and push other neighbors away.
 
-Claim: instance discrimination drives all samples apart, clustering forces all into clusters of one size. To compare close neighbours with
-background neighbours, both found anew as the space changes, lets soft clusters of several sizes emerge.
+Claim: instance discrimination pushes all samples apart, and clustering forces all samples into clusters of
+one size. Local aggregation compares close neighbors, which share a cluster with the sample, with background
+neighbors. Both are found again as the space changes. Soft clusters of several sizes emerge.
 
 $$\mathcal{L}_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}, \qquad
 P(A \mid v) = \sum_{j \in A} P(j \mid v), \quad P(j \mid v) = \frac{\exp(\bar v_j^\top v/\tau)}{\sum_{l=1}^N \exp(\bar v_l^\top v/\tau)}$$
@@ -9,17 +10,20 @@ P(A \mid v) = \sum_{j \in A} P(j \mid v), \quad P(j \mid v) = \frac{\exp(\bar v_
 $$B_i = k \text{ nearest of all } \bar v_j \text{ to } v_i, \qquad
 C_i = \bigcup_{h=1}^H \{j : g_h(j) = g_h(i)\}, \qquad \bar v_i \leftarrow (1 - t)\, \bar v_i + t\, v_i \text{ to unit length}$$
 
-with \(g_h\) the h-th of H k-means clusterings of the bank \(\bar v\), made anew before every epoch. The partition function cancels.
+\(g_h\) is the h-th of H k-means clusterings of the bank \(\bar v\), repeated before every epoch. The
+partition function cancels.
 
-Shapes: view (n, c, h, w) -> v (n, dim) unit vectors; bank (N, dim); clusters (N, H); neighbours (n, k).
+Shapes: view (n, c, h, w) -> v (n, dim) unit vectors; bank (N, dim); clusters (N, H); neighbors (n, k).
 
-Requirements: a space worth clustering: the first epochs are instance discrimination, as in the paper. A sample without a close neighbour
-among its k nearest says nothing.
+Requirements: a space worth clustering: the first epochs are instance discrimination, as in the paper. A
+sample without a close neighbor among its k nearest has no loss.
 
-Relations: `instance-discrimination-npid` is the warm-up, and the case C_i = {i}, B_i = everything. `pcl` draws samples to the centres of
-clusters, `deepcluster` classifies into them; here clusters only say which neighbours are close. The paper's t is 1 - `m`.
+Relations: `instance-discrimination-npid` is the warm-up, and the case C_i = {i}, B_i = all samples. `pcl`
+pulls samples to the centers of clusters, `deepcluster` classifies into them. In local aggregation clusters
+only define which neighbors are close. The t of the paper is 1 - `ema_momentum`.
 
-Reference: Zhuang, Zhai & Yamins, "Local Aggregation for Unsupervised Learning of Visual Embeddings", ICCV 2019, arXiv:1903.12355.
+Reference: Zhuang, Zhai & Yamins, "Local Aggregation for Unsupervised Learning of Visual Embeddings", ICCV
+2019, arXiv:1903.12355.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from nearfar.recipes.vision.instance_discrimination_npid import NPID
 
 @dataclass(frozen=True)
 class LocalAggregation(NPID):
-    """Local Aggregation in a memory bank: close against background neighbours."""
+    """Local aggregation in a memory bank: close against background neighbors."""
 
     card = dataclasses.replace(
         NPID.card,
@@ -49,24 +53,24 @@ class LocalAggregation(NPID):
         paper="arXiv:1903.12355",
         year=2019,
         similarity="natural clustering",
-        positive="neighbours in the memory bank that share a cluster",
-        negative="the other neighbours in the memory bank",
-        loss="-log of the close neighbours' share of the neighbourhood; the softmax over instances at first",
+        positive="neighbors in the memory bank that share a cluster",
+        negative="the other neighbors in the memory bank",
+        loss="-log of the close neighbors' share of the neighborhood; the softmax over instances at first",
         equation=r"\mathcal{L}_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}",
     )
 
     limits = {**NPID.limits, "aggregate_from_epoch": (0.0, float("inf"))}  # noqa: RUF012
 
     temperature: float = 0.07
-    """Temperature."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     clusters: int = 100
-    """How many clusters each clustering has (m)."""
+    """Number of clusters in each clustering (m in the paper)."""
     clusterings: int = 3
-    """How many clusterings there are (H); close neighbours share a cluster in any of them."""
+    """Number of clusterings (H). Close neighbors share a cluster in any of them."""
     background_neighbors: int = 256
-    """How many samples of the bank are the background (k); all of it, if it is smaller."""
+    """Number of background neighbors (k), limited to the size of the bank."""
     aggregate_from_epoch: int = 10
-    """The first epoch with neighbours, counted from 0; before it every sample is told from all others."""
+    """First epoch with local aggregation, counted from 0. Earlier epochs use instance discrimination."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
         check_num_clusters(self.clusters, sizes["n"])
@@ -89,7 +93,7 @@ class LocalAggregation(NPID):
         return local_aggregation(z["f"], net.bank[background], close, self.temperature).mean()
 
     def find_neighborhood(self, net: Net, v: Tensor, ids: Tensor) -> tuple[Int[Tensor, "n k"], Bool[Tensor, "n k"]]:
-        """B_i, and which of it are in C_i."""
+        """Return the background neighbors B_i (n, k) and a mask of the close neighbors C_i."""
         background = (v @ net.bank.rows.T).topk(min(self.background_neighbors, len(net.bank)), dim=1).indices
         return background, (net.labels[background] == net.labels[ids][:, None]).any(-1)
 

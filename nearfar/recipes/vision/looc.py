@@ -1,27 +1,28 @@
-r"""LooC: one space for each kind of augmentation, which is invariant to all the others and sees this one, beside a space that sees none.
+r"""LooC: one embedding space for each augmentation, and one invariant to all.
 
-Claim: to be invariant to an augmentation is to lose what it changes, and which loss does no harm depends on the task to come. Spaces that
-each leave one augmentation out of what they ignore keep it all in one representation.
+Claim: an encoder that is invariant to an augmentation loses the information that the augmentation changes.
+The downstream task decides which loss is harmless. One space for each augmentation keeps all information.
 
 $$\mathcal{L}_q = -\frac1{n + 1} \left(\log \frac{E^+_{0,0}}{E^+_{0,0} + \sum_{k^-} E^-_0}
 + \sum_{i=1}^n \log \frac{E^+_{i,i}}{\sum_{j=0}^n E^+_{i,j} + \sum_{k^-} E^-_i}\right)$$
 
 $$E^+_{i,j} = \exp(v_q^i \cdot v_{k_j}^i/\tau), \qquad E^-_i = \exp(v_q^i \cdot v_{k^-}^i/\tau)$$
 
-\(v^i\) is a view in space i. Key \(k_0\) shares no augmentation with the query; \(k_i\) has the query's i-th augmentation and draws all
-others anew. In space i > 0 the other keys of the same image are negatives: they differ in what this space must see. In space 0, as
-it is read here, they are left out.
+\(v^i\) is a view in space i. Key \(k_0\) shares no augmentation with the query. Key \(k_i\) has the query's
+i-th augmentation and draws all others again. In space i > 0 the other keys of the same image are negatives:
+they differ in the augmentation that this space must encode. Space 0 leaves them out (as we read the paper).
 
-Shapes: query v0 and keys v1 … v(n+1), (n, c, h, w) -> q (n, spaces, dim), k (n, keys, spaces, dim) unit vectors; a queue (K, dim) for each
-space. Spaces and keys are n + 1 each.
+Shapes: query v0 and keys v1 … v(n+1), (n, c, h, w) -> q (n, spaces, dim), k (n, keys, spaces, dim) unit
+vectors; a queue (K, dim) for each space. There are n + 1 spaces and n + 1 keys.
 
-Requirements: augmentations that differ in kind, here two: colour and rotation for photographs, size and place and rotation for
-handwriting. n + 2 views a step.
+Requirements: augmentations of different kinds, here two: color and rotation for photographs, crop and
+rotation for handwriting. n + 2 views a step.
 
-Relations: `moco-v2` is space 0 alone. Heads are thrown away as ever: what they ask for has to be in the encoder. The paper turns
-photographs by quarters, here they are turned by any angle.
+Relations: `moco-v2` is space 0 alone. Heads are discarded after training, so the encoder must hold the
+information for all spaces. The paper rotates photographs by quarter turns, this recipe by any angle.
 
-Reference: Xiao, Wang, Efros & Darrell, "What Should Not Be Contrastive in Contrastive Learning", ICLR 2021, arXiv:2008.05659.
+Reference: Xiao, Wang, Efros & Darrell, "What Should Not Be Contrastive in Contrastive Learning", ICLR 2021,
+arXiv:2008.05659.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from nearfar.similarity.augment import to_float_images
 from nearfar.similarity.view_presets import SMALL_IMAGE_SIZE
 
 NUM_SPACES = 3
-"""One that sees no augmentation, and one for each of two factors."""
+"""One space without augmentation-specific information, and one for each of two factors."""
 
 
 @dataclass(frozen=True)
 class LeaveOneOut(Similarity):
-    """v0, then views that share with it: nothing (v1), the first factor (v2), the second (v3), …"""
+    """Query v0 and keys that share nothing (v1), factor 1 (v2), factor 2 (v3), …"""
 
     base_op: ImageOp
     factors: tuple[ImageOp, ...]
@@ -68,7 +69,7 @@ class LeaveOneOut(Similarity):
 
 
 class SpaceHeads(nn.Module):
-    """A projection head for each space; unit vectors (n, spaces, dim)."""
+    """Projection heads, one for each space, with unit vectors as output (n, spaces, dim)."""
 
     def __init__(self, width: int, dim: int, num_spaces: int):
         super().__init__()
@@ -98,17 +99,15 @@ class LooC(Recipe):
         equation=r"\mathcal{L}_q = -\frac1{n + 1} \left(\log \frac{E^+_{0,0}}{E^+_{0,0} + \sum E^-_0}"
         r"+ \sum_{i=1}^n \log \frac{E^+_{i,i}}{\sum_{j=0}^n E^+_{i,j} + \sum E^-_i}\right)",
     )
-
     limits = {"ema_momentum": (0.0, 1.0)}  # noqa: RUF012
-
     dim: int = 128
-    """Width of each space."""
+    """Dimension of each space."""
     temperature: float = 0.2
-    """Temperature."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     queue_size: int = 4096
-    """How many keys of earlier steps each space remembers (K)."""
+    """Number of past keys in the queue of each space (K)."""
     ema_momentum: float = 0.99
-    """How slowly the key encoder follows."""
+    """Momentum of the key encoder."""
 
     def similarity(self, net: Net) -> LeaveOneOut:
         size = net.sizes["size"]
@@ -129,6 +128,7 @@ class LooC(Recipe):
         return torch.stack([self.space_loss(i, z["q"][:, i], z["k"][:, :, i], queue.rows) for i, queue in enumerate(net.queues)]).mean()
 
     def space_loss(self, space: int, q: Float[Tensor, "n d"], k: Float[Tensor, "n j d"], queue: Float[Tensor, "m d"]) -> Float[Tensor, ""]:
+        """Compute InfoNCE in one space."""
         own = torch.einsum("nd,njd->nj", q, k)
         sign = torch.full_like(own, 0 if space == 0 else -1, dtype=torch.int8)
         sign[:, space] = 1

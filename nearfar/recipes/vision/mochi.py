@@ -1,33 +1,34 @@
-r"""MoCHi: MoCo v2 with harder negatives than the queue has, mixed from those that are hard already.
+r"""MoCHi: MoCo v2 with synthetic hard negatives, mixed from the hardest keys of the queue.
 
-Claim: late in training most of a queue is easy and only few negatives carry gradient. Points between two of a query's
-hardest negatives, and between the query itself and one of them, are harder than any that exist and cost no forward
-pass: s and s' of them for each query.
+Claim: late in training most negatives of a queue are easy, and only few have a gradient. Points between two
+of a query's hardest negatives, and between the query and one of them, are harder than any existing negative.
+They cost no forward pass. Each query gets s points of the first kind and s' of the second.
 
 $$h_k = \frac{\alpha_k n_i + (1 - \alpha_k) n_j}{\lVert \alpha_k n_i + (1 - \alpha_k) n_j \rVert}, \quad
 h'_k = \frac{\beta_k q + (1 - \beta_k) n_j}{\lVert \beta_k q + (1 - \beta_k) n_j \rVert}, \qquad
 \alpha_k \in (0, 1), \; \beta_k \in (0, \tfrac12), \; n_i, n_j \in \tilde Q^N$$
 
-where \(\tilde Q^N\) are the N keys of the queue with the largest \(q \cdot n\). The loss is MoCo's, with the mixed ones
-among the negatives.
+\(\tilde Q^N\) are the N keys of the queue with the largest \(q \cdot n\). The loss is MoCo's, with the
+synthetic negatives among the negatives.
 
-Shapes: q, k (n, dim) unit vectors; queue (K, dim); each query's own negatives (n, s + s', dim).
+Shapes: q, k (n, dim) unit vectors; queue (K, dim); the synthetic negatives of each query (n, s + s', dim).
 
-Requirements: no gradient flows into what is mixed. Mixing begins after a first part of the training, when the queue
-holds keys worth mixing; until then the synthetic ones are nobody.
+Requirements: no gradient flows into the mixtures. Mixing begins after a first part of the training, when the
+queue holds useful keys. Until then the synthetic negatives are masked out.
 
-Relations: without mixtures this is MoCo v2. Robinson et al. weight existing negatives by hardness instead of making new ones;
-beta below one half keeps h' nearer to its negative than to the query. Mixup mixes inputs and labels; here embeddings
-are mixed and all are negatives.
+Relations: without mixtures this is MoCo v2. Robinson et al. weight existing negatives by hardness instead of
+creating new ones. beta below one half keeps h' closer to its negative than to the query. Mixup mixes inputs
+and labels. MoCHi mixes embeddings, and all mixtures are negatives.
 
-Reference: Kalantidis, Sariyildiz, Pion, Weinzaepfel & Larlus, "Hard Negative Mixing for Contrastive Learning", NeurIPS
-2020, arXiv:2010.01028.
+Reference: Kalantidis, Sariyildiz, Pion, Weinzaepfel & Larlus, "Hard Negative Mixing for Contrastive
+Learning", NeurIPS 2020, arXiv:2010.01028.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -40,7 +41,7 @@ from nearfar.scores import Scores, dot
 
 @dataclass(frozen=True)
 class MoCHi(MoCoV2):
-    """Mixing of Contrastive Hard negatives: synthetic negatives for each query, from the queue's hardest."""
+    """Mixing of contrastive hard negatives: synthetic negatives for each query."""
 
     card = dataclasses.replace(
         MoCoV2.card,
@@ -49,19 +50,19 @@ class MoCHi(MoCoV2):
         negative="a queue of keys of earlier batches, and mixtures of the hardest of them with each other and with the query",
         equation=r"h_k \propto \alpha_k n_i + (1 - \alpha_k) n_j, \quad h'_k \propto \beta_k q + (1 - \beta_k) n_j, \; \beta_k < \tfrac12",
     )
-    limits = {
+    limits: ClassVar = {
         **MoCoV2.limits,
         "mixed_negatives": (0.0, float("inf")),
         "query_mixed_negatives": (0.0, float("inf")),
         "mixing_start_ratio": (0.0, 1.0),
-    }  # noqa: RUF012
+    }
 
     hardest_keys: int = 1024
-    """How many of the queue's hardest keys are mixed (N)."""
+    """Number of hardest keys of the queue from which mixtures are drawn (N)."""
     mixed_negatives: int = 512
-    """Mixtures of two of them for each query (s); 0: none."""
+    """Mixtures of two hard keys for each query (s). 0: none."""
     query_mixed_negatives: int = 256
-    """Mixtures of one of them with the query (s'); 0: none."""
+    """Mixtures of the query and a hard key (s'). 0: none."""
     mixing_start_ratio: float = 0.1
     """Share of the training before mixing begins."""
 
@@ -80,7 +81,7 @@ class MoCHi(MoCoV2):
         h = [mix_negatives(queue, hard, self.mixed_negatives, rng_key("h"), slots)]
         if self.query_mixed_negatives:
             h.append(mix_query(q, queue, hard, self.query_mixed_negatives, rng_key("h'"), slots))
-        return info_nce(add_negatives(S, torch.cat(h, 1) * net.mixes) / self.temperature).mean()  # zeros are nobody
+        return info_nce(add_negatives(S, torch.cat(h, 1) * net.mixes) / self.temperature).mean()  # zero vectors are ignored
 
     def update(self, net: Net, z: Embeddings, progress: float) -> None:
         super().update(net, z, progress)

@@ -1,27 +1,28 @@
-r"""MoCo: a query finds its key in a dictionary that is large, because it is a queue, and consistent, because a slow
-copy of the encoder fills it.
+r"""MoCo: match each query with its key, against a queue of keys from a momentum encoder.
 
-Claim: contrastive learning is dictionary look-up, and the dictionary need not be the batch. Keys of the last steps
-stay usable as negatives if the network that made them changes slowly.
+Claim: contrastive learning is dictionary look-up, and the dictionary can be larger than the batch. A queue
+makes it large. A slowly changing encoder makes it consistent: the keys of past steps remain useful as
+negatives.
 
 $$\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)},
 \qquad \theta_k \leftarrow m\,\theta_k + (1 - m)\,\theta_q$$
 
 Shapes: q, k (n, dim) unit vectors; queue (K, dim).
 
-Requirements: K large against the batch, m near 1. The queue only evicts its oldest keys; it weights none.
+Requirements: K large compared with the batch, m close to 1. The queue only drops its oldest keys; it does not
+weight keys.
 
-Relations: SimCLR takes its negatives from the batch and backpropagates into both views; MoCo v2 adds SimCLR's MLP head
-and stronger views; NPID keeps one stored key for every sample instead of a queue; BYOL keeps the slow copy and drops
-the negatives.
+Relations: SimCLR takes its negatives from the batch and backpropagates into both views. MoCo v2 adds SimCLR's
+MLP head and stronger views. NPID stores one key for every sample instead of a queue. BYOL keeps the momentum
+encoder and drops the negatives.
 
-Batch statistics: a query could recognise its key by the statistics of the batch that both were normalised in, and learn
-nothing else. In the paper every GPU normalises its own images, and keys are shuffled between GPUs before they are encoded.
-On one device the same is had by normalising in `groups`: queries in the batch's order, keys in one drawn anew in every
-step; nets without batch statistics need none.
+Batch statistics: a query could recognize its key by shared batch statistics, and learn nothing else. In the
+paper every GPU normalizes its own images, and keys are shuffled between GPUs before they are encoded. On one
+device `batch_norm_groups` has the same effect: queries are normalized in groups in the order of the batch,
+keys in groups of a new random order in every step. Networks without batch statistics need no groups.
 
-Reference: He, Fan, Wu, Xie & Girshick, "Momentum Contrast for Unsupervised Visual Representation Learning", CVPR 2020,
-arXiv:1911.05722.
+Reference: He, Fan, Wu, Xie & Girshick, "Momentum Contrast for Unsupervised Visual Representation Learning",
+CVPR 2020, arXiv:1911.05722.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from nearfar.similarity import ImageViews, choose_views, moco_v1_views
 
 @dataclass(frozen=True)
 class MoCo(Recipe):
-    """Momentum Contrast: a queue of keys from a slowly following encoder."""
+    """Momentum Contrast: a queue of keys from a momentum encoder."""
 
     card = Card(
         title="MoCo",
@@ -61,17 +62,19 @@ class MoCo(Recipe):
     limits = {"ema_momentum": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
-    """Width of the space where queries and keys are compared."""
+    """Dimension of the space where queries and keys are compared."""
     temperature: float = 0.07
-    """Temperature."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     queue_size: int = 4096
-    """How many keys the dictionary holds (K)."""
+    """Number of keys in the queue (K)."""
     ema_momentum: float = 0.99
-    """How slowly the key encoder follows: theta_k <- m theta_k + (1 - m) theta_q."""
+    """Momentum of the key encoder (m in the equation)."""
     batch_norm_groups: int = 1
-    """Groups of a view with batch statistics of their own, others for keys than for queries: shuffled batch norm (the paper: 8 GPUs)."""
+    """Number of groups with separate batch statistics, shuffled for keys: shuffled batch norm. The paper has
+    8 GPUs."""
     symmetric: bool = False
-    """Each view is query once and key once, for twice the work; else the first asks and the second answers, as in the paper."""
+    """Whether each view is the query once and the key once, at twice the cost. Otherwise the first view is
+    the query, as in the paper."""
 
     def similarity(self, net: Net) -> ImageViews:
         return choose_views(net.sizes, moco_v1_views)
@@ -88,11 +91,12 @@ class MoCo(Recipe):
     def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
         if not self.symmetric:
             return {"q": net.query(x["v0"]), "k": self.encode_keys(net, x["v1"], x["slot"])}
-        both = torch.cat([x["v0"], x["v1"]])  # through each encoder in one pass
+        both = torch.cat([x["v0"], x["v1"]])  # one pass through each encoder
         (q, q1), (k0, k) = net.query(both).chunk(2), self.encode_keys(net, both, x["slot"]).chunk(2)
         return {"q": q, "k": k, "q1": q1, "k0": k0}
 
     def encode_keys(self, net: Net, images: Tensor, slots: Tensor) -> Tensor:
+        """Encode images with the key encoder, with shuffled batch statistics if there are groups."""
         if self.batch_norm_groups == 1:
             return net.key(images)
         order = RandomKey(0)("shuffle").bits(slots, columns=len(images) // len(slots)).T.flatten().argsort()
@@ -104,7 +108,7 @@ class MoCo(Recipe):
         return (loss + self.contrastive_loss(net, z["q1"], z["k0"], z, rng_key)) / 2 if self.symmetric else loss
 
     def contrastive_loss(self, net: Net, q: Tensor, k: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
-        """Queries against their keys and the queue."""
+        """Compute InfoNCE of the queries with their keys and the queue."""
         return info_nce(Scores.from_matched(q, k, negatives=net.queue.rows, score=dot) / self.temperature).mean()
 
     def update(self, net: Net, z: Embeddings, progress: float) -> None:

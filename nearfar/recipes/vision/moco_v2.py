@@ -1,7 +1,7 @@
 r"""MoCo v2: MoCo with SimCLR's projection head and SimCLR's stronger views.
 
-Claim: two of SimCLR's design choices, an MLP head and stronger augmentation, carry over to the queue, and reach
-SimCLR's level without its large batches.
+Claim: two design choices of SimCLR, an MLP head and stronger augmentation, also improve MoCo. With them MoCo
+reaches SimCLR's level without its large batches.
 
 $$\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)},
 \qquad q = W_2 \max(0, W_1 h)$$
@@ -10,10 +10,11 @@ Shapes: as MoCo; the head has one hidden layer as wide as the representation.
 
 Requirements: as MoCo.
 
-Relations: MoCo with a linear head and weaker views; SimCLR with the batch as dictionary and no slow copy. MoCHi mixes
-harder negatives out of the same queue.
+Relations: MoCo has a linear head and weaker views. SimCLR uses the batch as the dictionary and has no
+momentum encoder. MoCHi mixes harder negatives from the same queue.
 
-Reference: Chen, Fan, Girshick & He, "Improved Baselines with Momentum Contrastive Learning", 2020, arXiv:2003.04297.
+Reference: Chen, Fan, Girshick & He, "Improved Baselines with Momentum Contrastive Learning", 2020,
+arXiv:2003.04297.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ class MoCoV2(MoCo):
     limits = {**MoCo.limits, "gray_prob": (0.0, 1.0)}  # noqa: RUF012
 
     temperature: float = 0.2
-    """Temperature."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     gray_prob: float = 0.2
-    """Share of the views of photographs that lose their colours."""
+    """Probability that a view of a photograph is converted to grayscale."""
 
     def similarity(self, net: Net) -> ImageViews:
         return choose_views(net.sizes, partial(moco_v2_views, gray_prob=self.gray_prob))

@@ -1,20 +1,22 @@
-r"""N-pair: one sample finds its partner among the partners of all other classes.
+r"""N-pair: match each sample with its partner, against the partners of all other classes.
 
-Claim: a triplet has one negative, and learning from one at a time is slow and unstable. N - 1 negatives at once, one of each other
-class, make the loss a softmax; and with one pair of each class a batch of 2N vectors serves N such tuples, which otherwise would
-take N (N + 1).
+Claim: a triplet has a single negative, and training with one negative at a time is slow and unstable. N - 1
+negatives, one of each other class, turn the loss into a softmax. With one pair of each class, a batch of 2N
+vectors serves N such tuples, which otherwise would need N (N + 1) vectors.
 
 $$\mathcal{L} = \frac1N \sum_{i=1}^N \log\Big(1 + \sum_{j \neq i} \exp\big(f_i^\top f_j^+ - f_i^\top f_i^+\big)\Big)
 + \frac{\lambda}{2N} \sum_{i=1}^N \big(\lVert f_i \rVert_2^2 + \lVert f_i^+ \rVert_2^2\big)$$
 
-Shapes: view (2N, c, h, w), two consecutive rows a class -> f, f⁺ (N, dim), of any length -> a table of N rows.
+Shapes: view (2N, c, h, w), two consecutive rows of each class -> f, f⁺ (N, dim), not normalized -> a table of
+N rows.
 
-Requirements: labels, and as many classes as pairs: where there are fewer, partners of the same class are no negatives. A row that
-is left over from an odd batch is not used.
+Requirements: labels, and as many classes as pairs. With fewer classes, partners of the same class are not
+negatives. The last row of an odd batch is not used.
 
-Relations: for N = 2 a smooth triplet loss. Dot products may grow for ever by longer vectors, hence the penalty; vectors are not
-normalised, as the paper finds that hard to optimise. With cosines and a temperature instead it is the loss of SimCLR, whose pairs are
-views of one image. One positive, not several: with all of a class it would be supcon.
+Relations: for N = 2 a smooth triplet loss. Dot products can grow without limit by longer vectors, hence the
+penalty. Vectors are not normalized, because the paper finds that hard to optimize. With cosines and a
+temperature it is the loss of SimCLR, whose pairs are views of one image. With all samples of a class as
+positives, instead of one, it would be supcon.
 
 Reference: Sohn, "Improved Deep Metric Learning with Multi-class N-pair Loss Objective", NIPS 2016.
 """
@@ -33,7 +35,7 @@ from nearfar.scores import Scores, dot
 
 @dataclass(frozen=True)
 class NPair(MetricLearning):
-    """Improved Deep Metric Learning with Multi-class N-pair Loss Objective."""
+    """Improved deep metric learning with the multi-class N-pair loss."""
 
     card = Card(
         title="N-pair",
@@ -55,7 +57,7 @@ class NPair(MetricLearning):
     samples_per_class: int = 2
     """Samples of each class: a pair."""
     norm_penalty_weight: float = 0.002
-    """Weight of the squared norms (lambda)."""
+    """Weight of the squared norms (lambda in the equation)."""
 
     def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> dict[str, Tensor]:
         both = len(z["z"]) // 2 * 2
@@ -66,7 +68,8 @@ class NPair(MetricLearning):
 
 
 paper = NPair(dim=512), TrainConfig(
-    data="online_products", encoder="resnet50-imagenet", image_size=224, batch_size=120, steps=20_000, lr=1e-4, weight_decay=0.0, warmup_ratio=0.0,
+    data="online_products", encoder="resnet50-imagenet", image_size=224, batch_size=120, steps=20_000, lr=1e-4,
+    weight_decay=0.0, warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {}

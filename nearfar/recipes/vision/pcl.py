@@ -1,7 +1,8 @@
-r"""PCL: a query finds its other view among the queue, and the centre of its cluster among the centres, at several scales.
+r"""PCL: contrast each query with other views and with cluster centers at several scales.
 
-Claim: instance discrimination treats semantically alike samples as negatives. Prototypes as latent variables put it
-right: expectation-maximisation alternates between finding them by clustering and drawing samples towards them.
+Claim: instance discrimination treats semantically similar samples as negatives. Prototypes as latent
+variables solve this problem: expectation-maximization alternates between finding prototypes by clustering and
+pulling samples towards them.
 
 $$\mathcal{L} = \sum_{i=1}^n -\left( \log \frac{\exp(v_i \cdot v'_i/\tau)}{\sum_{j=0}^r \exp(v_i \cdot v'_j/\tau)}
 + \frac1M \sum_{m=1}^M \log \frac{\exp(v_i \cdot c_s^m/\phi_s^m)}{\sum_{j=0}^r \exp(v_i \cdot c_j^m/\phi_j^m)} \right),
@@ -9,17 +10,19 @@ $$\mathcal{L} = \sum_{i=1}^n -\left( \log \frac{\exp(v_i \cdot v'_i/\tau)}{\sum_
 
 E-step: k-means over the momentum features \(v'\) of all samples, before every epoch. M-step: the loss above.
 
-Shapes: q, k (n, dim) unit vectors; queue (K, dim); for each clustering m prototypes (k_m, dim), concentrations phi (k_m,)
-and the samples' clusters (N,).
+Shapes: q, k (n, dim) unit vectors; queue (K, dim); for each clustering m prototypes (k_m, dim),
+concentrations phi (k_m,) and the clusters of the samples (N,).
 
-Requirements: features worth clustering: during the first epochs there are no prototypes (all are zero, which adds the
-constant \(\log k_m\) and pulls nowhere). All k_m prototypes are candidates; the paper draws r of them, its k_m being large.
+Requirements: features worth clustering: the first epochs have no prototypes (all are zero, which adds the
+constant \(\log k_m\) and no gradient). All k_m prototypes are candidates. The paper draws r of them, because
+its k_m is large.
 
-Relations: MoCo v2 without the second term. SwAV learns its prototypes and has no negatives; DeepCluster learns a
-classifier into its clusters; local aggregation uses clusters to choose neighbours, not as points of their own.
+Relations: MoCo v2 is the loss without the second term. SwAV learns its prototypes and has no negatives.
+DeepCluster learns a classifier into its clusters. Local aggregation uses clusters to choose neighbors, not as
+vectors to compare with.
 
-Reference: Li, Zhou, Xiong & Hoi, "Prototypical Contrastive Learning of Unsupervised Representations", ICLR 2021,
-arXiv:2005.04966.
+Reference: Li, Zhou, Xiong & Hoi, "Prototypical Contrastive Learning of Unsupervised Representations", ICLR
+2021, arXiv:2005.04966.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ from nearfar.scores import Scores, dot
 
 @dataclass(frozen=True)
 class PCL(MoCoV2):
-    """Prototypical Contrastive Learning: Momentum Contrast with instances and with the centres of their clusters."""
+    """Prototypical contrastive learning: Momentum Contrast with instances and cluster centers."""
 
     card = dataclasses.replace(
         MoCoV2.card,
@@ -61,11 +64,11 @@ class PCL(MoCoV2):
     limits = {**MoCoV2.limits, "cluster_from_epoch": (0.0, float("inf")), "concentration_smoothing": (0.0, float("inf"))}  # noqa: RUF012
 
     clusters: tuple[int, ...] = (50, 100, 200)
-    """How many prototypes each clustering has (k_m)."""
+    """Number of prototypes of each clustering (k_m)."""
     cluster_from_epoch: int = 20
-    """The first epoch with prototypes, counted from 0."""
+    """First epoch with prototypes, counted from 0."""
     concentration_smoothing: float = 10.0
-    """Smooths the concentration of small clusters."""
+    """Smoothing of the concentration of small clusters (alpha in the equation)."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
         net = super().build(sizes, encoder)
@@ -78,9 +81,9 @@ class PCL(MoCoV2):
         return net
 
     def refresh(self, net: Net, data: Any, encode_all: Callable[..., Tensor], rng_key: RandomKey, epoch: int) -> tuple[str, ...]:
-        """The E-step."""
+        """Run the E-step: cluster the momentum features and estimate concentrations."""
         if epoch >= self.cluster_from_epoch:
-            v = encode_all("key").to(net.queue.rows.device)  # momentum features of samples as they are
+            v = encode_all("key").to(net.queue.rows.device)  # momentum features of samples without augmentation
             for prototypes, phi, labels in zip(net.prototypes, net.phi, net.labels, strict=True):
                 found = kmeans(v, len(prototypes), rng_key("kmeans", len(prototypes)))
                 prototypes.put(slice(None), F.normalize(found.centers, dim=1))
@@ -95,7 +98,7 @@ class PCL(MoCoV2):
         return super().embed(net, x, rng_key) | {"id": x["id"]}
 
     def contrastive_loss(self, net: Net, q: Tensor, k: Tensor, z: Embeddings, rng_key: RandomKey) -> Tensor:
-        """The M-step."""
+        """Compute the loss of the M-step."""
         instances = Scores.from_matched(q, k, negatives=net.queue.rows, score=dot) / self.temperature
         clusterings = [(c.rows, phi.rows, at[z["id"]]) for c, phi, at in zip(net.prototypes, net.phi, net.labels, strict=True)]
         return proto_nce(instances, q, clusterings).mean()

@@ -1,7 +1,8 @@
-r"""PIRL: an image and its jigsaw puzzle have the same representation.
+r"""PIRL: learn the same representation for an image and its jigsaw puzzle.
 
-Claim: pretext tasks make a network *predict* the transformation (the order of the tiles), so that its representation
-varies with it. Semantic features should not: ask for invariance to the transformation instead, by contrast.
+Claim: pretext tasks make a network *predict* the transformation (the order of the tiles), so that its
+representation depends on the transformation. Semantic features should not depend on it. PIRL asks for
+invariance to the transformation instead, with a contrastive loss.
 
 $$\mathcal{L} = \lambda\, L_{NCE}\big(m_I, g(v_{I^t})\big) + (1 - \lambda)\, L_{NCE}\big(m_I, f(v_I)\big), \qquad
 L_{NCE}(m_I, v) = -\log h(m_I, v) - \sum_{I' \neq I} \log\big(1 - h(m_{I'}, v)\big),$$
@@ -9,19 +10,20 @@ L_{NCE}(m_I, v) = -\log h(m_I, v) - \sum_{I' \neq I} \log\big(1 - h(m_{I'}, v)\b
 $$h(m_I, v) = \frac{\exp(s(m_I, v)/\tau)}{\exp(s(m_I, v)/\tau) + \sum_{I' \neq I} \exp(s(m_{I'}, v)/\tau)}, \qquad
 m_I \leftarrow \tfrac12 m_I + \tfrac12 f(v_I)$$
 
-with \(v_I\) the image's representation, \(v_{I^t}\) that of its tiles, s the cosine, and \(I'\) drawn from the memory bank.
+\(v_I\) is the representation of the image, \(v_{I^t}\) that of its tiles, s the cosine, and \(I'\) drawn from
+the memory bank.
 
-Shapes: v0 the image and v1 its shuffled tiles (n, c, h, w) -> f, g (n, dim); bank (samples, dim), N of it drawn as
-negatives. Tiles are encoded one by one; each goes through a linear layer to dim, the t of them are concatenated in
-their random order, and another linear layer makes g of them.
+Shapes: v0 the image and v1 its shuffled tiles (n, c, h, w) -> f, g (n, dim); bank (samples, dim), N of its
+vectors drawn as negatives. Tiles are encoded one by one. Each passes through a linear layer to dim. The t
+results are concatenated in their random order, and another linear layer computes g.
 
-Requirements: an encoder that takes tiles, which are smaller than images. 3 x 3 tiles, 2 x 2 for small images. The second
-term of the mix pulls f towards the image's own past, which keeps the bank steady.
+Requirements: an encoder that accepts tiles, which are smaller than images. 3 x 3 tiles, or 2 x 2 for small
+images. The second term of the loss pulls f towards the image's own past, which keeps the bank stable.
 
-Relations: the bank is that of instance discrimination (Wu et al.), whose loss is the case \(\lambda = 0\). h is a
-softmax over the drawn candidates, so that its two logarithms are the two terms of the invariant and spreading
-instance feature. Predicting the permutation is the pretext task of Noroozi & Favaro. The paper jitters the colours of
-every tile by itself, here they are those of the augmented image.
+Relations: the bank is that of instance discrimination (Wu et al.), whose loss is the case \(\lambda = 0\). h
+is a softmax over the drawn candidates, so that its two logarithms are the two terms of the invariant and
+spreading instance feature. Predicting the permutation is the pretext task of Noroozi & Favaro. The paper
+jitters the colors of every tile independently. Here all tiles have the colors of the augmented image.
 
 Reference: Misra & van der Maaten, "Self-Supervised Learning of Pretext-Invariant Representations", CVPR 2020,
 arXiv:1912.01991.
@@ -45,7 +47,7 @@ from nearfar.similarity.view_presets import SMALL_IMAGE_SIZE
 
 @dataclass(frozen=True)
 class PIRL(Recipe):
-    """Self-Supervised Learning of Pretext-Invariant Representations, with the jigsaw pretext."""
+    """Self-supervised learning of pretext-invariant representations, with the jigsaw pretext task."""
 
     card = Card(
         title="PIRL",
@@ -65,21 +67,22 @@ class PIRL(Recipe):
     limits = {"jigsaw_weight": (0.0, 1.0), "ema_momentum": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
-    """Width of the space where representations are compared."""
+    """Dimension of the space where representations are compared."""
     temperature: float = 0.07
-    """Temperature."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     jigsaw_weight: float = 0.5
-    """Weight of the jigsaw's term against the image's own (lambda)."""
+    """Weight of the jigsaw term against the image term (lambda in the equation)."""
     negatives: int = 4096
-    """Entries of the bank drawn at each step (N)."""
+    """Number of bank vectors drawn as negatives at each step (N)."""
     ema_momentum: float = 0.5
-    """How much of a bank's entry stays when its image comes again."""
+    """Momentum of a bank vector when its image is seen again."""
 
     def similarity(self, net: Net) -> ImageViews:
         image = choose_views(net.sizes, moco_v1_views).pipelines[0]
         size, grid = net.sizes["size"], _grid(net.sizes)
         gap = max(1, size // grid // 4)
-        larger = Crop(size + grid * gap, scale=(1.0, 1.0), ratio=(1.0, 1.0))  # so that tiles less their gaps are as large as the image
+        # The tiles without their gaps are as large as the image.
+        larger = Crop(size + grid * gap, scale=(1.0, 1.0), ratio=(1.0, 1.0))
         return ImageViews((image, Compose(image, larger, Jigsaw(grid, gap))))
 
     def build(self, sizes: Sizes, encoder) -> Net:
@@ -100,6 +103,7 @@ class PIRL(Recipe):
         )
 
     def nce_loss(self, net: Net, v: Tensor, ids: Tensor, drawn: Tensor) -> Tensor:
+        """Compute the noise-contrastive loss of v against the bank vectors of its images."""
         S = Scores.from_matched(v, net.bank[ids], negatives=net.bank[drawn]).exclude_negatives(ids, drawn) / self.temperature
         return (info_nce(S) + spreading(S)).mean()
 

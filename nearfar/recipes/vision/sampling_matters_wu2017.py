@@ -1,24 +1,28 @@
-r"""Sampling matters: negatives are drawn at all distances alike, and the boundary between near and far is learned.
+r"""Sampling matters: distance-weighted negatives and a learned boundary between positives and negatives.
 
-Claim: which examples are drawn matters as much as the loss. Random negatives on a sphere nearly all lie at a distance of √2, where no
-loss is left; the hardest ones lie so near that noise decides the direction of their gradient. Drawn with the inverse of the density
-of distances, they cover the whole range, and then even a simple loss does best.
+Claim: the choice of samples matters as much as the loss. Random negatives on a sphere nearly all lie at a
+distance of √2, where the loss is already zero. The hardest negatives lie so close that noise decides the
+direction of their gradient. Negatives weighted by the inverse density of distances cover the whole range.
+With them even a simple loss gives the best results.
 
 $$\ell(i, j) = \big(\alpha + y_{ij} (D_{ij} - \beta_{c(i)})\big)_+, \qquad
 P(n \mid i) \propto \min\big(\lambda,\; q^{-1}(D_{in})\big), \qquad q(D) \propto D^{d-2} \big(1 - \tfrac14 D^2\big)^{\frac{d-3}{2}}$$
 
-with \(y_{ij} = 1\) for pairs of a class and -1 for others, \(D\) the L2 distance of unit vectors, and as many negatives as positives for
-each anchor; the mean over the terms that are not 0, to which \(\nu\) times the mean \(\beta\) is added.
+\(y_{ij} = 1\) for pairs of a class and -1 for others. \(D\) is the L2 distance of unit vectors. Each anchor
+has as many negatives as positives. The loss is the mean over the terms that are not 0, plus \(\nu\) times the
+mean \(\beta\).
 
-Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim) unit vectors; beta (classes,) -> n (K - 1) pairs of either kind.
+Shapes: view (n, c, h, w) of P classes with K samples each -> z (n, dim) unit vectors; beta (classes,) -> n (K
+- 1) positive pairs and as many negative pairs.
 
-Requirements: labels, and enough classes in a batch that there are negatives at all distances. Nearer than 0.5 all are drawn alike
-(that is lambda), beyond 1.4 none.
+Requirements: labels, and enough classes in a batch to find negatives at all distances. Negatives nearer than
+0.5 are drawn with equal weights (this limit is lambda). Negatives beyond 1.4 are not drawn.
 
-Relations: hadsell-drlim has a fixed boundary for strangers and pulls positives to a point; facenet compares with the positive instead of
-a boundary. `--sampling uniform` and `semi-hard` are what the paper compares with.
+Relations: hadsell-drlim has a fixed boundary for negatives and pulls positives to a point. facenet compares
+with the positive instead of a boundary. `--sampling uniform` and `semi-hard` are the paper's baselines.
 
-Reference: Wu, Manmatha, Smola & Krähenbühl, "Sampling Matters in Deep Embedding Learning", ICCV 2017, arXiv:1706.07567.
+Reference: Wu, Manmatha, Smola & Krähenbühl, "Sampling Matters in Deep Embedding Learning", ICCV 2017,
+arXiv:1706.07567.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from nearfar.scores import Scores, euclidean
 
 @dataclass(frozen=True)
 class SamplingMatters(MetricLearning):
-    """Sampling Matters in Deep Embedding Learning: distance-weighted negatives, margin-based loss."""
+    """Sampling matters in deep embedding learning: distance-weighted negatives, margin-based loss."""
 
     card = Card(
         title="Sampling matters",
@@ -59,13 +63,14 @@ class SamplingMatters(MetricLearning):
     limits = {"boundary_weight": (0.0, float("inf"))}  # noqa: RUF012
 
     margin: float = 0.2
-    """Margin on either side of the boundary."""
+    """Margin on either side of the boundary (alpha in the equation)."""
     initial_boundary: float = 1.2
-    """The boundary at the start; it is learned, one for each class."""
+    """Initial boundary (beta in the equation). Training learns one boundary for each class."""
     boundary_weight: float = 0.0
-    """Weight of the boundaries: the larger, the smaller they become."""
+    """Weight of the boundaries in the loss (nu). Larger weights give smaller boundaries."""
     sampling: Literal["distance", "uniform", "semi-hard"] = "distance"
-    """How negatives are drawn: at all distances alike, at random, or the nearest beyond the farthest positive."""
+    """Sampling of negatives: distance, uniform or semi-hard. distance weights by inverse density; semi-hard
+    takes the nearest beyond the farthest positive."""
 
     def build(self, sizes: Sizes, encoder) -> Net:
         net = super().build(sizes, encoder)
@@ -81,6 +86,7 @@ class SamplingMatters(MetricLearning):
         return {"loss": margin_based(chosen, beta, self.margin) + self.boundary_weight * beta.mean(), "boundary": beta.mean()}
 
     def draw_negatives(self, S: Scores, slots: Int[Tensor, " n"], rng_key: RandomKey) -> Int[Tensor, "n _"]:
+        """Draw the negatives of each anchor with the chosen sampling method."""
         k = self.samples_per_class - 1
         if self.sampling == "semi-hard":
             return mine_semi_hard_negatives(S, k)
@@ -89,7 +95,8 @@ class SamplingMatters(MetricLearning):
 
 
 paper = SamplingMatters(dim=128, samples_per_class=5), TrainConfig(
-    data="online_products", encoder="resnet50-imagenet", image_size=224, batch_size=200, epochs=100, lr=1e-4, weight_decay=1e-4, warmup_ratio=0.0,
+    data="online_products", encoder="resnet50-imagenet", image_size=224, batch_size=200, epochs=100, lr=1e-4, weight_decay=1e-4,
+    warmup_ratio=0.0,
 )  # fmt: skip
 
 reported = {

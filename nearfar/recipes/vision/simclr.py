@@ -1,19 +1,21 @@
-r"""SimCLR: two random views of every image find each other among all other views of the batch.
+r"""SimCLR: match two augmented views of every image among all other views of the batch.
 
-Claim: a simple framework suffices. Strong composed augmentation, a non-linear projection head that is thrown away
-after training, a temperature and many negatives in a large batch together reach what memory banks and special
-architectures did before.
+Claim: a simple framework is enough. It combines strong composed augmentation, a non-linear projection head
+that is discarded after training, a temperature, and many negatives in a large batch. Together they reach the
+accuracy that earlier needed memory banks and special architectures.
 
 $$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}
 {\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}$$
 
-Shapes: views v0, v1 (n, c, h, w) -> representation h (n, encoder.dim) -> z (n, dim); the loss averages all 2n rows.
+Shapes: views v0, v1 (n, c, h, w) -> representation h (n, encoder.dim) -> z (n, dim). The loss is the mean
+over all 2n rows.
 
-Requirements: a batch large enough that 2(n - 1) negatives say something; views that keep what matters.
+Requirements: a batch with enough negatives, 2(n - 1) for each view, and views that keep the content of the
+image.
 
-Relations: MoCo replaces the batch's negatives by a queue from a slow copy of the encoder; SupCon widens the positives
-to all images of a class; the debiased and hard-negative losses reweight the same negatives; BYOL and Barlow Twins
-drop negatives altogether. There is one encoder for both views: it is shared, not doubled.
+Relations: MoCo replaces the negatives of the batch by a queue from a momentum encoder. SupCon extends the
+positives to all images of a class. The debiased and hard-negative losses reweight the same negatives. BYOL
+and Barlow Twins have no negatives. Both views share one encoder.
 
 Reference: Chen, Kornblith, Norouzi & Hinton, "A Simple Framework for Contrastive Learning of Visual
 Representations", ICML 2020, arXiv:2002.05709.
@@ -36,7 +38,7 @@ from nearfar.similarity import ImageViews, choose_views, simclr_views
 
 @dataclass(frozen=True)
 class SimCLR(Recipe):
-    """A Simple Framework for Contrastive Learning of Visual Representations."""
+    """Simple framework for contrastive learning of visual representations."""
 
     card = Card(
         title="SimCLR",
@@ -58,15 +60,17 @@ class SimCLR(Recipe):
     limits = {"gray_prob": (0.0, 1.0), "min_crop_scale": (0.0, 1.0)}  # noqa: RUF012
 
     dim: int = 128
-    """Width of the space where views are compared."""
+    """Dimension of the space where views are compared."""
     temperature: float = 0.5
-    """Temperature: the lower, the more the nearest negatives count."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     norm: HeadNorm = "batch"
-    """Normalisation in the projection head."""
+    """Normalization in the projection head."""
     gray_prob: float = 0.2
-    """Share of the views of photographs that lose their colours; on CIFAR-10 others take 0.1 (Ermolov et al., arXiv:2007.06346)."""
+    """Probability that a view of a photograph is converted to grayscale. On CIFAR-10 others use 0.1 (Ermolov
+    et al., arXiv:2007.06346)."""
     min_crop_scale: float = 0.08
-    """Least share of a photograph that a view shows; on CIFAR-10 others take 0.2 (the same)."""
+    """Smallest share of a photograph that a random crop keeps. On CIFAR-10 others use 0.2 (Ermolov et
+    al.)."""
 
     def similarity(self, net: Net) -> ImageViews:
         return choose_views(net.sizes, partial(simclr_views, gray_prob=self.gray_prob, min_crop_scale=self.min_crop_scale))

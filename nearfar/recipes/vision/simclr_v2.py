@@ -1,25 +1,27 @@
-r"""SimCLR v2, first phase: SimCLR with a deeper projection head, of which the first layer is kept.
+r"""SimCLR v2, first phase: SimCLR with a deeper projection head and its first layer kept.
 
-Claim: big self-supervised models are strong semi-supervised learners. Pre-train without labels, fine-tune with few,
-distil with the unlabelled images again; and do not throw the whole head away: a head of three layers has a better
-representation for fine-tuning behind its first layer than before it.
+Claim: large self-supervised models are strong semi-supervised learners. Pretrain without labels, fine-tune
+with few labels, and distill with the unlabeled images again. Keep part of the head: for fine-tuning, the
+output of the first of three head layers is a better representation than its input.
 
 $$\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}
 {\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)},
 \qquad z = W_3\, \sigma\big(W_2\, \sigma(W_1 h)\big)$$
 
-Shapes: views v0, v1 (n, c, h, w) -> h (n, encoder.dim) -> \(\sigma(W_1 h)\) (n, encoder.dim), the *middle* -> z (n, dim).
+Shapes: views v0, v1 (n, c, h, w) -> h (n, encoder.dim) -> \(\sigma(W_1 h)\) (n, encoder.dim), the *middle* ->
+z (n, dim).
 
-Requirements: as SimCLR; the larger the encoder, the fewer labels the next phase needs.
+Requirements: as SimCLR. Larger encoders need fewer labels in the next phase.
 
-Relations: SimCLR has a head of two layers and keeps none. Keeping the first layer is the same as a fully connected layer
-more in the encoder. It is the first of three layers from which the paper fine-tunes, not the second as is sometimes
-said. The paper's largest models add selective kernels and, for about one per cent, MoCo's memory. The phases are
-chained by runs: `simclr-v2-finetune --init-from RUN`, then `simclr-v2-distil --init-from RUN`. What a run encodes by default is h;
-`encode(net, x, "middle")` gives the middle.
+Relations: SimCLR has a head of two layers and keeps none. Keeping the first layer is the same as one more
+fully connected layer in the encoder. The paper fine-tunes from the first of three layers, not from the second
+as some sources state. The paper's largest models add selective kernels and, for about one percent, MoCo's
+memory. Runs connect the phases: `simclr-v2-finetune --init-from RUN`, then
+`simclr-v2-distil --init-from RUN`. By default a run encodes to h; `encode(net, x, "middle")` returns the
+middle.
 
-Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised Learners",
-NeurIPS 2020, arXiv:2006.10029.
+Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised
+Learners", NeurIPS 2020, arXiv:2006.10029.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from nearfar.recipes.vision.simclr import SimCLR
 
 @dataclass(frozen=True)
 class SimCLRv2(SimCLR):
-    """Big Self-Supervised Models are Strong Semi-Supervised Learners: the pre-training."""
+    """Big self-supervised models are strong semi-supervised learners: the pretraining."""
 
     card = dataclasses.replace(
         SimCLR.card,
@@ -57,7 +59,7 @@ class SimCLRv2(SimCLR):
 
 
 def build_first_layer(width: int, norm: HeadNorm) -> nn.Module:
-    r"""\(\sigma(W_1 h)\): the hidden layer that fine-tuning keeps."""
+    r"""Return the hidden layer that fine-tuning keeps, \(\sigma(W_1 h)\)."""
     return mlp(width, width, width, norm=norm)[:-1]
 
 

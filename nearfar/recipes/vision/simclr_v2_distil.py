@@ -1,24 +1,24 @@
-r"""SimCLR v2, third phase: a fine-tuned teacher labels all images for a student, softly.
+r"""SimCLR v2, third phase: distill a fine-tuned teacher into a student on all images.
 
-Claim: unlabelled images are of use a second time, now for the task: a student that learns the teacher's predictions on
-them is better than the teacher was, of whose few labels none is needed any more.
+Claim: unlabeled images help a second time, now for the task. A student that learns the teacher's soft
+predictions on them is better than the teacher. It needs none of the teacher's few labels.
 
 $$\mathcal{L} = -\sum_{x_i \in \mathcal{D}} \sum_y P^T(y \mid x_i; \tau) \log P^S(y \mid x_i; \tau), \qquad
 P(y \mid x; \tau) = \frac{\exp(f(x)[y]/\tau)}{\sum_{y'} \exp(f(x)[y']/\tau)}$$
 
-with \(f^T\) fixed.
+The teacher \(f^T\) is fixed.
 
-Shapes: views v0, v1 (n, c, h, w) -> student and teacher logits (2n, classes), of the same views.
+Shapes: views v0, v1 (n, c, h, w) -> student and teacher logits (2n, classes) of the same views.
 
-Requirements: a finished run of `simclr-v2-finetune` to start from (`--init-from RUN`): its classifier is the teacher. Of the
-data's labels only the number of classes is used.
+Requirements: a finished run of `simclr-v2-finetune` as the start (`--init-from RUN`). Its classifier is the
+teacher. Only the number of classes is used from the labels of the dataset.
 
-Relations: self-distillation: the student has the teacher's architecture and starts from its encoder, with a new head. CRD
-(Tian et al.) distils representations by contrast, this distils predictions. `encode(net, x, "classifier")` gives the
-student's logits.
+Relations: self-distillation: the student has the architecture of the teacher and starts from its encoder,
+with a new head. CRD (Tian et al.) distills representations with a contrastive loss; this recipe distills
+predictions. `encode(net, x, "classifier")` returns the logits of the student.
 
-Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised Learners",
-NeurIPS 2020, arXiv:2006.10029.
+Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised
+Learners", NeurIPS 2020, arXiv:2006.10029.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ from nearfar.similarity import ImageViews
 
 
 class Teacher(Ema):
-    """A copy that follows nobody and is never in training: its batch statistics are those it learned with."""
+    """Fixed copy of the network, always in evaluation mode.
+
+    It keeps the batch statistics of its training.
+    """
 
     def train(self, mode: bool = True) -> Teacher:
         return super().train(False)
@@ -47,7 +50,7 @@ class Teacher(Ema):
 
 @dataclass(frozen=True)
 class SimCLRv2Distil(Recipe):
-    """Big Self-Supervised Models are Strong Semi-Supervised Learners: the distillation."""
+    """Big self-supervised models are strong semi-supervised learners: the distillation."""
 
     card = dataclasses.replace(
         SimCLRv2FineTune.card,
@@ -62,9 +65,9 @@ class SimCLRv2Distil(Recipe):
     inherits = {"teacher.module": "classifier"}  # noqa: RUF012
 
     temperature: float = 1.0
-    """Temperature of both predictions: the lower, the nearer to hard labels."""
+    """Temperature of both predictions (tau in the equation). Lower values give harder labels."""
     norm: HeadNorm = "batch"
-    """Normalisation in the head's first layer: as in the run to start from."""
+    """Normalization in the head's first layer. It must match the initial run."""
 
     def similarity(self, net: Net) -> ImageViews:
         return build_weak_views(net.sizes)
@@ -74,6 +77,7 @@ class SimCLRv2Distil(Recipe):
         return Net(encoder=encoder, classifier=student, teacher=Teacher(teacher))
 
     def build_classifier(self, sizes: Sizes, encoder) -> nn.Module:
+        """Build the classifier: the encoder, the first layer of the head and a linear task layer."""
         middle = nn.Sequential(encoder, build_first_layer(encoder.dim, self.norm))
         return nn.Sequential(middle, build_task_layer(encoder.dim, sizes))
 

@@ -1,24 +1,26 @@
-r"""SimCLR v2, second phase: a pre-trained encoder and the first layer of its head learn a task from few labels.
+r"""SimCLR v2, second phase: fine-tune a pretrained encoder with few labels.
 
-Claim: what was learned without labels is adapted by a handful of them. All weights move; the classifier stands behind
-the head's first layer, not behind the encoder.
+Claim: a few labels are enough to adapt features that were learned without labels. All weights are trained.
+The classifier follows the first layer of the projection head, not the encoder.
 
 $$\mathcal{L} = -\sum_{(x_i, y_i) \in \mathcal{D}_L} \log P(y_i \mid x_i), \qquad
 P(\cdot \mid x) = \operatorname{softmax}\big(W_{task}\, \sigma(W_1\, h(x))\big)$$
 
-over the few labelled images \(\mathcal{D}_L\).
+The sum is over the few labeled images \(\mathcal{D}_L\).
 
-Shapes: views v0, v1 (n, c, h, w), labels (n,) -> logits (2n, classes): each image twice, differently cropped.
+Shapes: views v0, v1 (n, c, h, w), labels (n,) -> logits (2n, classes): each image twice, with different
+crops.
 
-Requirements: a finished run of `simclr-v2` to start from (`--init-from RUN`), whose encoder and first layer are taken; without
-one this is plain supervised training on as few labels, its baseline. Views are weak: no colour is distorted, for colour
-may belong to the class.
+Requirements: a finished run of `simclr-v2` as the start (`--init-from RUN`), which provides the encoder and
+the first layer. Without a run this recipe is supervised training from scratch on the same few labels, the
+baseline. Views are weak: colors are not distorted, because color may characterize a class.
 
-Relations: a linear probe leaves the encoder as it is. The next phase, `simclr-v2-distil`, teaches what was learned here to a
-student on all images, labelled or not. `encode(net, x, "classifier")` gives the logits.
+Relations: a linear probe leaves the encoder unchanged. The next phase, `simclr-v2-distil`, trains a student
+on all images, labeled or not, with this model as the teacher. `encode(net, x, "classifier")` returns the
+logits.
 
-Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised Learners",
-NeurIPS 2020, arXiv:2006.10029.
+Reference: Chen, Kornblith, Swersky, Norouzi & Hinton, "Big Self-Supervised Models are Strong Semi-Supervised
+Learners", NeurIPS 2020, arXiv:2006.10029.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from nearfar.similarity.labels import LabeledViews
 
 @dataclass(frozen=True)
 class SimCLRv2FineTune(Recipe):
-    """Big Self-Supervised Models are Strong Semi-Supervised Learners: the fine-tuning."""
+    """Big self-supervised models are strong semi-supervised learners: the fine-tuning."""
 
     card = Card(
         title="SimCLR v2, fine-tuning",
@@ -59,9 +61,9 @@ class SimCLRv2FineTune(Recipe):
     inherits = {"middle": "middle"}  # noqa: RUF012
 
     labels_per_class: int = 10
-    """Labelled images of each class; the others are not seen."""
+    """Labeled images of each class. All other images are ignored."""
     norm: HeadNorm = "batch"
-    """Normalisation in the head's first layer: as in the run to start from."""
+    """Normalization in the head's first layer. It must match the initial run."""
 
     def similarity(self, net: Net) -> LabeledViews:
         return LabeledViews(build_weak_views(net.sizes), samples_per_class=self.labels_per_class)
@@ -79,11 +81,16 @@ class SimCLRv2FineTune(Recipe):
 
 
 def build_weak_views(sizes: Sizes) -> ImageViews:
-    """Two views, cropped and flipped."""
+    """Return two views with random crops and flips."""
     return choose_views(sizes, lambda size: ImageViews.repeat(Compose(Crop(size), Flip())))
 
 
 def build_task_layer(width: int, sizes: Sizes) -> nn.Module:
+    """Return the linear classifier of the task.
+
+    Raises:
+        UsageError: if the dataset has fewer than two classes.
+    """
     if sizes["classes"] < 2:
         raise UsageError("this recipe learns to tell classes apart, and the data have no labels, or one class only")
     return mlp(width, sizes["classes"])

@@ -1,22 +1,24 @@
-r"""SupCon: SimCLR that knows the labels. Every other view of one's class is a positive, not only of one's own image.
+r"""SupCon: SimCLR with labels, where all views of the same class are positives.
 
-Claim: pulling a whole class together, and classes apart, beats cross-entropy in accuracy and depends less on
-hyperparameters and on clean images. The more positives, the better.
+Claim: pulling whole classes together and different classes apart beats cross-entropy in accuracy. It depends
+less on hyperparameters and on clean images. More positives give better results.
 
 $$\mathcal{L} = \sum_{i \in I} \frac{-1}{|P(i)|} \sum_{p \in P(i)} \log \frac{\exp(z_i \cdot z_p/\tau)}
 {\sum_{a \in I \setminus \{i\}} \exp(z_i \cdot z_a/\tau)}, \qquad P(i) = \{p \in I \setminus \{i\} : y_p = y_i\}$$
 
-over the 2n views \(I\) of a batch; both views of all images of the class are positives, the view itself is not.
+\(I\) are the 2n views of a batch. Both views of all images of the class are positives, except the view
+itself.
 
-Shapes: views v0, v1 (n, c, h, w), labels (n,) -> z (n, dim) each -> a table of 2n rows; the loss averages them.
+Shapes: views v0, v1 (n, c, h, w), labels (n,) -> z (n, dim) each -> a table of 2n rows. The loss is the mean
+over the rows.
 
-Requirements: labels, and batches in which classes recur. The head is thrown away; a linear classifier is trained on
-the representation afterwards.
+Requirements: labels, and batches with several samples of the same class. The head is discarded. A linear
+classifier is trained on the representation afterwards.
 
-Relations: SimCLR is the case in which every image is a class of its own. Its minimum is not 0: positives compete with
-each other, so that |P| equally near ones leave log |P|. The mean over positives stands outside the logarithm; inside
-it (`info_nce_in`) one near positive would be enough, which the paper finds worse. The normaliser is |P(i)|, the number
-of the class's views less one.
+Relations: SimCLR is the case in which every image is a separate class. The minimum of the loss is not 0:
+positives compete with each other, so that |P| equally near positives leave log |P|. The mean over positives
+is outside the logarithm. Inside the logarithm (`mil_nce`) a single near positive would be enough, which the
+paper finds worse. The normalizer is |P(i)|, the number of views of the class minus one.
 
 Reference: Khosla et al., "Supervised Contrastive Learning", NeurIPS 2020, arXiv:2004.11362.
 """
@@ -40,7 +42,7 @@ from nearfar.similarity.labels import LabeledViews
 
 @dataclass(frozen=True)
 class SupCon(SimCLR):
-    """Supervised Contrastive Learning: all views of one's class are positives."""
+    """Supervised contrastive learning: all views of the same class are positives."""
 
     card = dataclasses.replace(
         SimCLR.card,
@@ -56,9 +58,9 @@ class SupCon(SimCLR):
     uses_labels = True
 
     temperature: float = 0.1
-    """Temperature."""
+    """Temperature (tau in the equation). Lower values give more weight to the nearest negatives."""
     norm: HeadNorm = "none"
-    """Normalisation in the projection head."""
+    """Normalization in the projection head."""
 
     def similarity(self, net: Net) -> LabeledViews:  # pyright: ignore[reportIncompatibleMethodOverride]
         return LabeledViews(choose_views(net.sizes, moco_v2_views))

@@ -1,7 +1,7 @@
-r"""SwAV: predict the cluster of one view from another view, while clusters are shared out evenly as they are computed.
+r"""SwAV: predict the cluster of one view from another, with balanced clusters.
 
-Claim: instead of comparing pairs of samples, compare their cluster assignments ("codes") between views, online: no
-negatives, no memory of all samples, no pass over the data to cluster them. Many small crops add views at little cost.
+Claim: compare cluster assignments ("codes") of views, online, instead of pairs of samples. No negatives, no
+memory of all samples and no clustering pass are needed. Many small crops are cheap views.
 
 $$\mathcal{L} = \ell(z_t, q_s) + \ell(z_s, q_t), \qquad
 \ell(z_t, q_s) = -\sum_k q_s^{(k)} \log p_t^{(k)}, \qquad
@@ -10,18 +10,18 @@ p_t^{(k)} = \frac{\exp(z_t^\top c_k/\tau)}{\sum_{k'} \exp(z_t^\top c_{k'}/\tau)}
 $$Q = \operatorname*{arg\,max}_{Q \in \mathcal{Q}} \operatorname{tr}(Q^\top C^\top Z) + \varepsilon H(Q),
 \qquad \mathcal{Q}: \text{all prototypes equally used}$$
 
-Shapes: views (n, c, h, w), the first two large, the others small -> z (n, dim) unit vectors each; prototypes C
-(K, dim) unit vectors; codes Q (n, K). The loss is the mean over codes of both large views and over all other views.
+Shapes: two large views and small ones (n, c, h, w) -> z (n, dim) unit vectors each; prototypes C (K, dim)
+unit vectors; codes Q (n, K). The loss is the mean over the codes of both large views and all other views.
 
-Requirements: more rows than prototypes, or codes cannot be even: a queue of earlier embeddings joins the batch when
-codes are computed, once embeddings have settled. Prototypes stay as they were drawn at the very beginning.
+Requirements: more rows than prototypes, otherwise codes cannot be balanced. A queue of past embeddings joins
+the batch when codes are computed, after a first part of the training. Prototypes are frozen at the beginning.
 
-Relations: DeepCluster assigns clusters once an epoch and resets its classifier, this one assigns them in every step by
-optimal transport; PCL keeps the negatives beside its clusters; BYOL predicts the other view itself, not its cluster.
-It has no negative samples and is no InfoNCE over clusters: even codes alone keep it from the constant solution.
+Relations: DeepCluster assigns clusters once an epoch and resets its classifier; SwAV assigns them in every
+step by optimal transport. PCL combines clusters with negatives. BYOL predicts the other view, not its
+cluster. SwAV is not InfoNCE over clusters: it has no negatives, and only balanced codes prevent collapse.
 
-Reference: Caron, Misra, Mairal, Goyal, Bojanowski & Joulin, "Unsupervised Learning of Visual Features by Contrasting
-Cluster Assignments", NeurIPS 2020, arXiv:2006.09882.
+Reference: Caron, Misra, Mairal, Goyal, Bojanowski & Joulin, "Unsupervised Learning of Visual Features by
+Contrasting Cluster Assignments", NeurIPS 2020, arXiv:2006.09882.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from nearfar.similarity import ImageViews, choose_views, swav_views
 
 @dataclass(frozen=True)
 class SwAV(Recipe):
-    """Swapping Assignments between Views: online clustering with balanced codes."""
+    """Swapping assignments between views: online clustering with balanced codes."""
 
     card = Card(
         title="SwAV",
@@ -59,37 +59,35 @@ class SwAV(Recipe):
         loss="cross-entropy with swapped Sinkhorn codes",
         equation=r"\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log \frac{\exp(z_t^\top c_k/\tau)}{\sum_{k'} \exp(z_t^\top c_{k'}/\tau)}",
     )
-
     limits = {  # noqa: RUF012
-        "queue_size": (0.0, float("inf")), "queue_start_ratio": (0.0, 1.0), "prototype_freeze_ratio": (0.0, 1.0), "small_crops": (0.0, 32.0), "gray_prob": (0.0, 1.0),
-    }  # fmt: skip
-
+        "queue_size": (0.0, float("inf")), "queue_start_ratio": (0.0, 1.0), "prototype_freeze_ratio": (0.0, 1.0),
+        "small_crops": (0.0, 32.0), "gray_prob": (0.0, 1.0)}  # fmt: skip
     dim: int = 128
-    """Width of the space where views meet prototypes."""
+    """Dimension of the space where views and prototypes are compared."""
     hidden_dim: int = 1024
     """Width of the head's hidden layer."""
     prototypes: int = 256
-    """How many clusters (K)."""
+    """Number of prototypes, that is clusters (K)."""
     temperature: float = 0.1
-    """Temperature of the predictions."""
+    """Temperature of the predictions (tau in the equation)."""
     sinkhorn_regularization: float = 0.05
-    """Softness of the codes (epsilon): too large, and all codes are alike."""
+    """Softness of the codes (epsilon in the equation). If it is too large, all codes are alike."""
     sinkhorn_iterations: int = 3
-    """How often Sinkhorn's algorithm evens the prototypes out."""
+    """Number of iterations of Sinkhorn's algorithm."""
     queue_size: int = 1024
-    """How many embeddings of earlier steps, of each large view, join the batch when codes are computed."""
+    """Number of past embeddings of each large view that join the batch when codes are computed."""
     queue_start_ratio: float = 0.1
     """Share of the training after which the queue is used."""
     prototype_freeze_ratio: float = 0.01
-    """Share of the training during which prototypes do not move."""
+    """Share of the training during which prototypes are frozen."""
     small_crop_size: int | None = None
-    """Pixels a side of the small crops. Default: 3/7 of the image, as in the paper."""
+    """Width and height of small crops in pixels. Default: 3/7 of the image, as in the paper."""
     small_crops: int = 4
-    """How many small crops (small grey images have none)."""
+    """Number of small crops. Small gray images have none."""
     norm: HeadNorm = "batch"
-    """Normalisation in the head."""
+    """Normalization in the head."""
     gray_prob: float = 0.2
-    """Share of the views of photographs that lose their colours."""
+    """Probability that a view of a photograph is converted to grayscale."""
 
     def similarity(self, net: Net) -> ImageViews:
         return choose_views(net.sizes, lambda size: swav_views(size, self.small_crop_size, self.small_crops, gray_prob=self.gray_prob))
@@ -104,7 +102,7 @@ class SwAV(Recipe):
         )
 
     def embed(self, net: Net, x: Views, rng_key: RandomKey) -> Embeddings:
-        """Views of one size are encoded together; the head sees them all."""
+        """Encode all views. Views of the same size share one pass of the encoder."""
         views = [x[f"v{i}"] for i in range(sum(name.startswith("v") for name in x))]
         sizes = [list(group) for _, group in itertools.groupby(views, key=lambda view: view.shape[2:])]
         h = torch.cat([net.encoder(torch.cat(group)) for group in sizes])
@@ -122,7 +120,8 @@ class SwAV(Recipe):
     def compute_codes(
         self, scores: Float[Tensor, "n k"], queued: Float[Tensor, "m k"], progress: Float[Tensor, ""]
     ) -> Float[Tensor, "n k"]:
-        """Even assignments of the batch, later on of batch and queue together. Both are computed: asking a GPU which to take costs more."""
+        """Compute balanced codes of the batch, later with the queue. Computing both is faster than a
+        branch."""
         alone = sinkhorn(scores, self.sinkhorn_regularization, self.sinkhorn_iterations)
         joined = sinkhorn(torch.cat([scores, queued]), self.sinkhorn_regularization, self.sinkhorn_iterations)[: len(scores)]
         return torch.where(progress < self.queue_start_ratio, alone, joined)
@@ -134,7 +133,8 @@ class SwAV(Recipe):
         net.progress.fill_(progress)
 
 
-paper = SwAV(hidden_dim=2048, prototypes=3000, queue_size=0, prototype_freeze_ratio=1 / 800, small_crop_size=96, small_crops=6), TrainConfig(
+paper = SwAV(
+    hidden_dim=2048, prototypes=3000, queue_size=0, prototype_freeze_ratio=1 / 800, small_crop_size=96, small_crops=6), TrainConfig(
     data="imagenet", encoder="resnet50-imagenet", image_size=224, batch_size=4096, epochs=800,
     optimizer="lars", lr=4.8, weight_decay=1e-6, momentum=0.9, warmup_ratio=10 / 800,
 )  # fmt: skip

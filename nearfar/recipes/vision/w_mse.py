@@ -1,25 +1,27 @@
-r"""W-MSE: views agree after each has been whitened, and what is white cannot collapse.
+r"""W-MSE: whiten each view, then minimize the distance between views of an image.
 
-Claim: the squared distance of positives is enough if their representations are first scattered by force: with mean 0
-and covariance I over the batch. No negatives, no slow copy, no predictor; and since negatives are not needed, the batch
-may hold several positives of fewer images (d > 2 views).
+Claim: the squared distance of positives is enough, if the representations are whitened first: mean 0 and
+covariance I over the batch. Whitened vectors cannot collapse. The method needs no negatives, no momentum
+encoder and no predictor. Because it needs no negatives, the batch may hold several positives of fewer images
+(d > 2 views).
 
 $$\mathcal{L} = \frac{2}{n\,d(d - 1)} \sum_{i < j} \sum_{k=1}^{n} \operatorname{dist}\big(w_k^i, w_k^j\big), \qquad
 w^i = W_{z^i} (z^i - \mu_{z^i}), \quad W_z^\top W_z = \Sigma_z^{-1}$$
 
-with dist \(2 - 2 \cos\), the squared distance of the normalised vectors. \(W\) comes from Cholesky's factor of the
-covariance, through which the gradient flows. Each view is whitened by itself, in sub-batches that are drawn anew at
-every step and, in each, `rounds` times, because the covariance of few samples is noisy.
+dist is \(2 - 2 \cos\), the squared distance of the normalized vectors. \(W\) is the inverse of the Cholesky
+factor of the covariance, and the gradient flows through it. Each view is whitened separately, in random
+sub-batches. Each step draws them `splits_per_step` times, because the covariance of few samples is noisy.
 
-Shapes: views v0 … v{d-1} (n, c, h, w) -> z (n, dim) of each; sub-batches (sub_batch, dim).
+Shapes: views v0 … v{d-1} (n, c, h, w) -> z (n, dim) of each; sub-batches (sub_batch_size, dim).
 
-Requirements: sub-batches of more than dim rows, 2 dim in the paper; a batch of a multiple of them.
+Requirements: sub-batches of more than dim rows, 2 dim in the paper. The batch size must be a multiple of the
+sub-batch size.
 
-Relations: without whitening the same loss collapses at once. Barlow Twins asks softly, between views, for the
-decorrelation that is enforced here within each; BYOL and SimSiam avoid collapse by what has no gradient.
+Relations: without whitening the same loss collapses at once. Barlow Twins encourages decorrelation between
+views; W-MSE enforces it within each view. BYOL and SimSiam avoid collapse with a stop-gradient.
 
-Reference: Ermolov, Siarohin, Sangineto & Sebe, "Whitening for Self-Supervised Representation Learning", ICML 2021,
-arXiv:2007.06346.
+Reference: Ermolov, Siarohin, Sangineto & Sebe, "Whitening for Self-Supervised Representation Learning", ICML
+2021, arXiv:2007.06346.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from nearfar.similarity import ColorJitter, Compose, Crop, Flip, Grayscale, Imag
 
 @dataclass(frozen=True)
 class WMSE(Recipe):
-    """Whitening for Self-Supervised Representation Learning."""
+    """Whitening for self-supervised representation learning."""
 
     card = Card(
         title="W-MSE",
@@ -52,26 +54,30 @@ class WMSE(Recipe):
         encoder="one, end to end",
         head="MLP with one hidden layer, whitening",
         score="cosine of whitened vectors",
-        loss="squared distance of whitened, normalised vectors",
+        loss="squared distance of whitened, normalized vectors",
         equation=r"\mathcal{L} = \frac{2}{n\,d(d - 1)} \sum_{i < j} \sum_k \operatorname{dist}\big(w_k^i, w_k^j\big), \quad"
         r" w^i = W_{z^i} (z^i - \mu_{z^i}), \; W_z^\top W_z = \Sigma_z^{-1}",
     )
-    limits = {"views_per_sample": (2.0, float("inf")), "sub_batch_size": (2.0, float("inf")), "covariance_shrinkage": (0.0, 1.0)}  # noqa: RUF012
+    limits = {  # noqa: RUF012
+        "views_per_sample": (2.0, float("inf")),
+        "sub_batch_size": (2.0, float("inf")),
+        "covariance_shrinkage": (0.0, 1.0),
+    }
 
     dim: int = 64
-    """Width of the space that is whitened."""
+    """Dimension of the whitened space."""
     hidden_dim: int = 1024
     """Width of the head's hidden layer."""
     views_per_sample: int = 2
-    """Views of each image, all positives of each other (d)."""
+    """Number of views of each image, all positives of each other (d)."""
     sub_batch_size: int = 128
-    """Rows that are whitened together."""
+    """Number of rows that are whitened together."""
     splits_per_step: int = 1
-    """How often a batch is cut into sub-batches at each step; the losses are averaged."""
+    """Number of random splits into sub-batches at each step. Their losses are averaged."""
     covariance_shrinkage: float = 1e-3
-    """Share of the identity in the covariance, which keeps it invertible."""
+    """Weight of the identity in the covariance, which keeps it invertible."""
     norm: HeadNorm = "batch"
-    """Normalisation in the head."""
+    """Normalization in the head."""
 
     def similarity(self, net: Net) -> ImageViews:
         return ImageViews.repeat(choose_views(net.sizes, _views).pipelines[0], self.views_per_sample)
@@ -86,7 +92,7 @@ class WMSE(Recipe):
 
     def objective(self, net: Net, z: Embeddings, rng_key: RandomKey) -> Tensor:
         views = [z[f"v{i}"] for i in range(self.views_per_sample)]
-        # One key for all pairs: every view is cut into the same sub-batches.
+        # One random key for all pairs: every view is split into the same sub-batches.
         pairs = [
             w_mse(a, b, z["slot"], rng_key, self.sub_batch_size, self.splits_per_step, self.covariance_shrinkage)
             for a, b in itertools.combinations(views, 2)

@@ -1,1 +1,1 @@
-"""The page at / of `nearfar serve`: plain files for the browser, and the paths that feed them."""
+"""Explorer page of `nearfar serve`: static files and the paths behind them."""

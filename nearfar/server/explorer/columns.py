@@ -1,4 +1,4 @@
-"""What points can be coloured by: labels, splits, clusters, and numbers of each vector."""
+"""Columns that color the points: labels, splits, clusters, and numbers of each vector."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from nearfar.server.neighbors import ExactCosineSearch, SearchHits, SearchReques
 
 DEFAULT_CLUSTERS = 10
 KMEANS_TRAIN_ROWS = 20_000
-"""Rows that centres are sought from; all rows are then given to the nearest."""
+"""Largest number of rows for the search of cluster centers. All rows are then assigned to the nearest
+center."""
 DENSITY_NEIGHBORS = 10
 MAX_CLASSES = 1000
-"""Classes beyond this are shown as one."""
+"""Largest number of classes. The rest are shown as one class."""
 
 
 @dataclass(frozen=True)
 class ColorColumn:
-    """Codes into `values`, or numbers."""
+    """Class codes into `classes`, or numbers."""
 
     name: str
     data: np.ndarray
@@ -32,6 +33,7 @@ class ColorColumn:
     description: str = ""
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the description of the column for JSON."""
         if self.classes:
             return {"name": self.name, "kind": "category", "values": self.classes, "about": self.description}
         return {
@@ -44,7 +46,7 @@ class ColorColumn:
 
 
 def list_known_columns(collection: Collection) -> list[ColorColumn]:
-    """Those that cost nothing."""
+    """Return the columns that need no expensive computation."""
     found = []
     labels = collection.get_labels()
     if any(label is not None for label in labels):
@@ -58,6 +60,10 @@ def list_known_columns(collection: Collection) -> list[ColorColumn]:
 
 
 def build_category_column(name: str, values: list[Any]) -> ColorColumn:
+    """Build a column of classes.
+
+    Values are sorted, numbers by size.
+    """
     said = ["none" if value is None else str(value) for value in values]
     names, codes = np.unique(said, return_inverse=True)
     names = sorted(names.tolist(), key=_numbers_first) if len(names) <= MAX_CLASSES else names.tolist()
@@ -67,12 +73,12 @@ def build_category_column(name: str, values: list[Any]) -> ColorColumn:
 
 
 def _numbers_first(text: str) -> tuple[int, float, str]:
-    """ "2" before "10"."""
+    """Return a sort key that puts "2" before "10"."""
     return (0, float(text), text) if text.isascii() and text.isdigit() else (1, 0.0, text)
 
 
 def compute_clusters(collection: Collection, k: int) -> ColorColumn:
-    """k-means of the directions, largest cluster first."""
+    """Cluster the directions of the vectors with k-means, largest cluster first."""
     rng_key = RandomKey(0)("explorer", "clusters")
     x = torch.from_numpy(normalize_rows(collection.get_vectors(collection.rows)))
     k = min(k, len(x))
@@ -87,20 +93,27 @@ def compute_clusters(collection: Collection, k: int) -> ColorColumn:
 
 
 def compute_density(collection: Collection, report_progress: Any) -> ColorColumn:
-    """The mean cosine with the ten nearest others: high in crowds, low for loners, who may be errors in the data."""
+    """Compute the mean cosine with the ten nearest other rows.
+
+    It is high in dense regions and low for outliers, which may be errors in the data.
+    """
     found, rows, search = np.empty(len(collection), dtype="<f4"), collection.rows, _build_cosine_search(collection)
     k = min(DENSITY_NEIGHBORS, len(rows) - 1)
     for start in range(0, len(rows), 2048):
         part = slice(start, start + 2048)
         hits = search(SearchRequest(collection.get_vectors(rows[part]), k + 1))
-        others = np.argsort(hits.rows == rows[part, None], axis=1, kind="stable")[:, :k]  # a row may not be the first of its own hits
+        # A row is not always the first of its own hits.
+        others = np.argsort(hits.rows == rows[part, None], axis=1, kind="stable")[:, :k]
         found[part] = np.take_along_axis(hits.scores, others, 1).sum(1) / max(k, 1)
         report_progress(min(1.0, (start + 2048) / len(rows)))
     return ColorColumn("crowding", found, description="mean cosine with the ten nearest")
 
 
 def _build_cosine_search(collection: Collection) -> Callable[[SearchRequest], SearchHits]:
-    """The collection's own search; where that is an index by another metric, an exact one of the same vectors."""
+    """Return the collection's own search by cosine.
+
+    For an index with another metric, return an exact search over the same vectors.
+    """
     if not isinstance(collection, IndexCollection) or collection.index.metric == "cosine":
         return lambda query: collection.search([query])[0]
     exact = ExactCosineSearch(collection.get_vectors(collection.rows))

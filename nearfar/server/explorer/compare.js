@@ -50,7 +50,7 @@ export async function renderCompareTab(panel, about) {
   };
   const listChangedSamples = async (measured) => {
     const points = measured.sort((a, b) => state.changes[b] - state.changes[a]).slice(0, CHANGED_SAMPLES);
-    const samples = await Promise.all(points.map((point) => getJSON(`/explorer/item/${rows[point]}`)));
+    const samples = await Promise.all(points.map((point) => getJSON(`/explorer/sample/${rows[point]}`)));
     list.replaceChildren(...samples.map((sample, i) => element("li", {},
       element("button", { type: "button", class: "hit", onclick: () => highlightInBoth(points[i]) },
         element("span", { class: "media" }, createMedia(sample, about.modality)),
@@ -72,7 +72,7 @@ export async function renderCompareTab(panel, about) {
     const measured = [...state.changes.keys()].filter((point) => !Number.isNaN(state.changes[point]));
     const mean = measured.reduce((sum, point) => sum + state.changes[point], 0) / measured.length;
     const percent = (100 * mean).toFixed(0);
-    summary.textContent = `${percent}% of the ten nearest neighbours are others in ${state.run} `
+    summary.textContent = `${percent}% of the ten nearest neighbors differ in ${state.run} `
       + `(${formatCount(measured.length)} samples compared).`;
     await listChangedSamples(measured);
   };

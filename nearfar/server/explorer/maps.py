@@ -1,8 +1,9 @@
-"""Maps of an embedding in the plane, of all its points.
+"""Two-dimensional maps of all points of an embedding.
 
-    python -m nearfar.server.explorer.maps VECTORS.npy OUT.npy METHOD SEED       in a process of its own, which says how far it is, line by line
+    python -m nearfar.server.explorer.maps VECTORS.npy OUT.npy METHOD SEED
 
-The libraries' loops keep a whole process busy for minutes at 100,000 points; a server goes on answering beside such a process.
+This command runs in a separate process and prints its progress line by line. The loops of the map libraries
+occupy a whole process for minutes at 100,000 points. The server continues to respond meanwhile.
 """
 
 from __future__ import annotations
@@ -23,20 +24,28 @@ from nearfar.core.errors import MissingExtra, NearfarError, UsageError
 from nearfar.server.explorer.tasks import ReportProgress
 
 MAP_PACKAGES = {"pacmap": "pacmap", "tsne": "openTSNE", "umap": "umap", "pca": "numpy"}
-"""The library behind each map. PaCMAP keeps the large shape as well as the small one, and takes seconds where t-SNE takes minutes."""
+"""Package of each map method. PaCMAP preserves global and local structure. It takes seconds, t-SNE takes
+minutes."""
 INSTALL_NAMES = {"openTSNE": "opentsne", "umap": "umap-learn"}
 MIN_POINTS = 16
-"""Fewer points than this are shown by PCA: the others look for more neighbours than there are."""
+"""Fewest points for other methods than PCA. The other methods need more neighbors than smaller data have."""
 ITERATIONS = {"pacmap": 450, "tsne": 750}
 
 
 def list_map_methods() -> list[str]:
-    """The maps that can be drawn here, the best first."""
+    """Return the available map methods, best first."""
     return [name for name, package in MAP_PACKAGES.items() if find_spec(package) is not None]
 
 
 def resolve_map_method(method: str) -> str:
-    """The name of a map; "auto" is the best there is."""
+    """Return the name of an available map method.
+
+    "auto" selects the best one.
+
+    Raises:
+        UsageError: if the method is unknown.
+        MissingExtra: if the package of the method is not installed.
+    """
     if method == "auto":
         return list_map_methods()[0]
     if method not in MAP_PACKAGES:
@@ -48,14 +57,17 @@ def resolve_map_method(method: str) -> str:
 
 
 def compute_map(vectors: Float[np.ndarray, "n d"], method: str, seed: int) -> Float32[np.ndarray, "n 2"]:
-    """A map of all rows, centred, its larger half width 1."""
+    """Compute a map of all rows, centered, with a larger half width of 1."""
     found = _pca(vectors) if len(vectors) < MIN_POINTS else _MAP_FUNCTIONS[method](np.ascontiguousarray(vectors, dtype=np.float32), seed)
     centred = found - found.mean(0)
     return (centred / max(float(np.abs(centred).max()), 1e-12)).astype(np.float32)
 
 
 def _pca(vectors: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Along the two directions of largest variance; each sign is chosen so that the largest loading is positive."""
+    """Project onto the two directions of largest variance.
+
+    The sign of each direction makes its largest loading positive.
+    """
     centred = vectors.astype(np.float64) - vectors.mean(0)
     _, directions = np.linalg.eigh(centred.T @ centred)
     first = directions[:, ::-1][:, :2]
@@ -91,7 +103,7 @@ _MAP_FUNCTIONS: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {"pacmap": 
 
 
 class MapProcess:
-    """A map that is drawn by another process."""
+    """Computation of a map in a separate process."""
 
     def __init__(self):
         self.process: subprocess.Popen | None = None
@@ -117,12 +129,14 @@ class MapProcess:
             return np.load(target, allow_pickle=False)
 
     def stop(self) -> None:
+        """Stop the process."""
         self.stopped = True
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
 
 
 def compute_map_in_process() -> None:
+    """Compute a map from the command-line arguments and save it."""
     source, target, method, seed = sys.argv[1:]
     np.save(target, compute_map(np.load(source, allow_pickle=False), method, int(seed)), allow_pickle=False)
 

@@ -1,4 +1,7 @@
-"""The paths behind the page. Tables of numbers travel as bare little-endian arrays, everything else as JSON."""
+"""Paths of the explorer page.
+
+Arrays are sent as raw little-endian numbers, everything else as JSON.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ PENDING_RESPONSES: dict[int | str, dict[str, Any]] = {202: {"description": "not 
 
 
 class Explorer:
-    """What the page shows of a collection, computed when it is first asked for."""
+    """Data of the page about a collection, computed at the first request."""
 
     def __init__(self, service: Service, runs_folder: Path | None, map_method: str):
         self.service, self.collection, self.runs_folder = service, service.collection, runs_folder
@@ -45,13 +48,16 @@ class Explorer:
 
     @property
     def run_name(self) -> str | None:
+        """Name of the run, or None for an index without a run."""
         model = self.collection.model
         return model.run_folder.path.name if model and model.run_folder else None
 
     def list_runs(self) -> dict[str, Path]:
+        """Return the runs that can be compared, by name."""
         return find_runs(self.runs_folder)
 
     def describe(self) -> dict[str, Any]:
+        """Return the description of the collection for the page."""
         model, collection = self.collection.model, self.collection
         return {
             "title": collection.title,
@@ -70,18 +76,24 @@ class Explorer:
         }
 
     def compute_cached_map(self, collection: Collection, method: str, report_progress: ReportProgress) -> np.ndarray:
+        """Return a map of a collection from the cache, or compute it."""
+
         def drawn() -> np.ndarray:
             return self.map_process(collection.get_vectors(collection.rows), method, 0, report_progress)
 
         return collection.cache.get_or_compute(f"map-{method}", drawn)
 
     def request_map(self, method: str) -> Any:
+        """Return the task that computes a map."""
         return self.tasks.get_or_start(
             f"map {method}", f"drawing the map ({method})", lambda report: self.compute_cached_map(self.collection, method, report)
         )
 
     def request_column(self, name: str, k: int) -> Any:
-        """A task: some columns take a while."""
+        """Return the task that computes a column.
+
+        Some columns take a while.
+        """
         if not len(self.collection):
             raise RequestError(422, "there are no rows")
         if name == "cluster":
@@ -95,7 +107,11 @@ class Explorer:
         return self.tasks.get_or_start(f"column {name}", name, lambda report: self.columns[name])
 
     def request_comparison(self, name: str) -> Any:
-        """Another run on the same data: its map, turned to lie on this one's, and who moved."""
+        """Return the task that compares another run on the same data.
+
+        The result is the other run's map, aligned with this run's map, and the change of each point's
+        neighbors.
+        """
         path = self.list_runs().get(name)
         if path is None or not isinstance(self.collection, RunCollection):
             raise RequestError(404, "there is no such run")
@@ -115,6 +131,8 @@ class Explorer:
         return self.tasks.get_or_start(f"compare {name}", f"comparing with {name}", work)
 
     def request_run_geometry(self) -> Any:
+        """Return the task that measures all runs of the folder."""
+
         def work(report: ReportProgress) -> list[dict[str, Any]]:
             found, runs = [], self.list_runs()
             for path in runs.values():
@@ -125,11 +143,15 @@ class Explorer:
         return self.tasks.get_or_start("plane", "measuring the runs of the folder", work)
 
     def stop(self) -> None:
+        """Stop the computation of maps."""
         self.map_process.stop()
 
 
 def add_explorer(app: FastAPI, service: Service, runs_folder: Path | None, map_method: str) -> Callable[[], None]:
-    """Adds the page and its paths; returns what ends its background work."""
+    """Add the page and its paths.
+
+    Return the function that stops the background work.
+    """
     explorer = Explorer(service, runs_folder, map_method)
     router = APIRouter(prefix="/explorer", tags=["explore"])
     _add_points(router, explorer)
@@ -151,12 +173,12 @@ def _add_points(router: APIRouter, explorer: Explorer) -> None:
 
     @router.get("/rows")
     def rows() -> Response:
-        """uint32: the number of each point's row."""
+        """Return the row number of each point, uint32."""
         return _build_array_response(explorer.collection.rows.astype("<u4"))
 
     @router.get("/map", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def map(method: str = "auto") -> Response:
-        """float32, two a point."""
+        """Return the map, two float32 numbers per point."""
         if method not in ("auto", *maps.list_map_methods()):
             raise RequestError(404, "there is no such map")
         return build_task_response(
@@ -166,7 +188,10 @@ def _add_points(router: APIRouter, explorer: Explorer) -> None:
 
     @router.get("/column", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def column(name: str, k: Annotated[int, Query(ge=2, le=100)] = DEFAULT_CLUSTERS) -> Response:
-        """uint32 codes or float32 numbers, one a point. A column that is computed is described in the header X-Column."""
+        """Return one uint32 code or float32 number per point.
+
+        The header X-Column describes a computed column.
+        """
         k = min(k, len(explorer.collection))
         return build_task_response(explorer.request_column(name, k), _build_column_response)
 
@@ -181,7 +206,7 @@ def _build_column_response(column: ColorColumn) -> Response:
 def _add_samples(router: APIRouter, explorer: Explorer) -> None:
     service, collection = explorer.service, explorer.collection
 
-    @router.get("/item/{row}", responses=MISSING_RESPONSES)
+    @router.get("/sample/{row}", responses=MISSING_RESPONSES)
     def item(row: int) -> dict[str, Any]:
         return collection.describe_rows([service.check_row(row)])[0]
 
@@ -193,15 +218,15 @@ def _add_samples(router: APIRouter, explorer: Explorer) -> None:
     def sound(row: int) -> Response:
         return _build_file_response(collection.get_wav(service.check_row(row)), "audio/wav")
 
-    @router.get("/neighbours/{row}", responses=MISSING_RESPONSES)
+    @router.get("/neighbors/{row}", responses=MISSING_RESPONSES)
     async def neighbors(row: int, k: Annotated[int, Query(ge=1, le=100)] = 12) -> dict[str, Any]:
-        """The item itself and its nearest others, with scores."""
+        """Return a sample and its nearest neighbors with scores."""
         own = service.check_row(row)
         found = await service.search(ParsedRequest("rows", [own], k=min(k + 1, len(collection))))
         pairs = zip(found.rows[0].tolist(), found.scores[0].tolist(), strict=True)
         others = [(r, s) for r, s in pairs if r != own][:k]
         items = collection.describe_rows([own, *(r for r, _ in others)])
-        return {"item": items[0], "neighbours": [i | {"score": s} for i, (_, s) in zip(items[1:], others, strict=True)]}
+        return {"sample": items[0], "neighbors": [i | {"score": s} for i, (_, s) in zip(items[1:], others, strict=True)]}
 
 
 def _build_file_response(data: bytes | None, media_type: str) -> Response:
@@ -232,12 +257,12 @@ def _add_runs(router: APIRouter, explorer: Explorer) -> None:
 
     @router.get("/views", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def views() -> Response:
-        """Positive pairs of the training."""
+        """Return positive pairs of the training."""
         return of_own_data("views", "drawing views", health.render_training_views)
 
     @router.get("/findings", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def findings() -> Response:
-        """What `nearfar diagnose` says."""
+        """Return the findings of `nearfar diagnose`."""
         return of_own_data("findings", "looking for what is wrong", health.list_findings)
 
     @router.get("/plane", responses=MISSING_RESPONSES | PENDING_RESPONSES)
@@ -246,17 +271,23 @@ def _add_runs(router: APIRouter, explorer: Explorer) -> None:
 
     @router.get("/compare/map", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def compare_map(run: str) -> Response:
-        """float32, two a point: the other run's map."""
+        """Return the other run's map, two float32 numbers per point."""
         return build_task_response(explorer.request_comparison(run), lambda found: _build_array_response(found[0].astype("<f4")))
 
     @router.get("/compare/moved", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def compare_moved(run: str) -> Response:
-        """float32, one a point: the share of its ten neighbours that it lost; not a number where it was not measured."""
+        """Return the share of ten neighbors that each point lost, float32.
+
+        The share is NaN for points that were not measured.
+        """
         return build_task_response(explorer.request_comparison(run), lambda found: _build_array_response(found[1]))
 
 
 def _add_files(app: FastAPI) -> None:
-    """The page and its scripts, by name: nothing else of the package can be asked for."""
+    """Add the page and its scripts by name.
+
+    Other files of the package are not served.
+    """
     names = sorted(path.name for path in EXPLORER_FOLDER.iterdir() if path.suffix in (".js", ".css"))
 
     @app.get("/", include_in_schema=False)
@@ -275,7 +306,10 @@ def _add_files(app: FastAPI) -> None:
 
     @app.get("/static/plotly.js", include_in_schema=False)
     def plotly() -> FileResponse:
-        """As the Python package brings it: no other server is asked."""
+        """Return plotly.js from the installed Python package.
+
+        No other server is needed.
+        """
         spec = find_spec("plotly")
         assert spec is not None
         assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""Other runs: those in a folder, where they lie between alignment and uniformity, and who moved from one to another."""
+"""Comparison with other runs of a folder: alignment, uniformity and changed neighbors."""
 
 from __future__ import annotations
 
@@ -24,16 +24,19 @@ from nearfar.train.model_data import draw_test_views, load_model_splits
 from nearfar.train.run_folder import RunFolder
 
 MAX_RUNS = 64
-"""Runs of a folder that are looked at."""
+"""Largest number of runs of a folder."""
 RUN_ALIGNMENT_SAMPLES, GEOMETRY_SAMPLES = 512, 2048
-"""Test samples whose two views are compared; samples whose spread is measured."""
+"""Numbers of test samples for the alignment of two views and for the spread."""
 COMPARED_POINTS, COMPARED_NEIGHBORS = 4096, 10
-"""Points whose neighbours are compared between two runs, and how many of them."""
+"""Number of points whose neighbors are compared between two runs, and number of neighbors."""
 GEOMETRY_MEASURES = ("alignment", "uniformity", "effective_rank", "spread")
 
 
 def find_runs(folder: Path | None) -> dict[str, Path]:
-    """Runs of a folder by name, in order. Names come from the folder, never from a request."""
+    """Return the runs of a folder by name, in order.
+
+    Names come from the folder, never from a request.
+    """
     if folder is None or not folder.is_dir():
         return {}
     found = [path.parent for path in folder.glob("*/config.json") if (path.parent / "checkpoints").is_dir()]
@@ -41,7 +44,10 @@ def find_runs(folder: Path | None) -> dict[str, Path]:
 
 
 def measure_run(path: Path, device: str) -> dict[str, Any]:
-    """Alignment and uniformity of a run on its own test split, kept beside it; or what is in the way."""
+    """Measure alignment and uniformity of a run on its own test split.
+
+    The values are cached in the run folder. If the run cannot be measured, `problem` states the reason.
+    """
     try:
         stored_config = RunFolder.open(path).read_config()
         about = {"name": path.name, "recipe": str(stored_config["recipe"]), "seed": stored_config["train_config"]["seed"]}
@@ -69,9 +75,10 @@ def _measure_geometry(path: Path, device: str) -> np.ndarray:
 
 
 def compute_neighbor_changes(one: Collection, other: Collection, report_progress: Any) -> Float32[np.ndarray, " n"]:
-    """For each point the share of its ten nearest neighbours that the other run does not give it; NaN for points that were not asked.
+    """Return the share of each point's ten nearest neighbors that the other run lacks.
 
-    Of more than `ASKED` points a keyed sample is asked.
+    The share is NaN for points that were not measured. If there are more than `COMPARED_POINTS` points, a
+    random sample is measured.
     """
     rows = np.sort(RandomKey(0)("explorer", "moved").permutation(len(one))[:COMPARED_POINTS])
     k = min(COMPARED_NEIGHBORS, len(one) - 1)
@@ -85,23 +92,29 @@ def compute_neighbor_changes(one: Collection, other: Collection, report_progress
 
 
 def _others(hits: np.ndarray, own: np.ndarray, k: int) -> np.ndarray:
-    """Each row's neighbours without itself, k of them."""
+    """Return k neighbors of each row without the row itself."""
     order = np.argsort(hits == own[:, None], axis=1, kind="stable")
     return np.take_along_axis(hits, order, 1)[:, :k]
 
 
 def align_map(points: Float32[np.ndarray, "n 2"], reference: Float32[np.ndarray, "n 2"]) -> Float32[np.ndarray, "n 2"]:
-    """A map rotated (and mirrored) to lie on another as well as it can: orthogonal Procrustes. The eye then sees moves, not turns."""
+    """Rotate or mirror a map to match another map (orthogonal Procrustes).
+
+    Only real moves of points remain visible then.
+    """
     u, _, v = np.linalg.svd(points.T.astype(np.float64) @ reference)
     found = points @ (u @ v)
     return (found / max(float(np.abs(found).max()), 1e-12)).astype(np.float32)
 
 
 def draw_sample_rows(n: int, count: int) -> Int64[np.ndarray, " m"]:
-    """Which of n rows stand for all of them; the first would not, where data are sorted by class. The same ones for every run."""
+    """Draw a random sample of n rows, the same for every run.
+
+    The first rows would not be representative if the data are sorted by class.
+    """
     return np.sort(RandomKey(0)("explorer", "sample").permutation(n)[:count])
 
 
 def encode_rows(model: Model, data: Any, rows: Int64[np.ndarray, " m"]) -> Float32[torch.Tensor, "m d"]:
-    """The vectors of some rows of a part."""
+    """Return the vectors of some rows of a part."""
     return model.encode(data.subset(rows)) if hasattr(data, "subset") else model.encode(data)[rows]

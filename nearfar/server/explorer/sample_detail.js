@@ -37,7 +37,7 @@ export function createSampleDetail(container, about, { onSelect, onShow }) {
   return {
     async show(row) {
       try {
-        const { item: sample, neighbours: neighbors } = await getJSON(`/explorer/neighbours/${row}`);
+        const { sample, neighbors } = await getJSON(`/explorer/neighbors/${row}`);
         const labeled = sample.label != null && neighbors.length > 0;
         const same = neighbors.filter((neighbor) => neighbor.label === sample.label).length;
         const note = labeled
@@ -72,7 +72,7 @@ export function createHoverCard(about) {
       card.hidden = true;
       return;
     }
-    const sample = await getJSON(`/explorer/item/${row}`).catch(() => null);
+    const sample = await getJSON(`/explorer/sample/${row}`).catch(() => null);
     if (!sample || shownRow !== row) return;
     card.replaceChildren(...createMedia(sample, about.modality),
       element("b", {}, sample.label ?? sample.name),

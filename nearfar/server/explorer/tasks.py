@@ -1,4 +1,7 @@
-"""What takes a while is done in the background, once, and says how far it is."""
+"""Background tasks with progress.
+
+Each task runs once.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +21,33 @@ ReportProgress = Callable[[float], None]
 
 @dataclass
 class Task:
-    """One thing that is being done."""
+    """Task with its progress."""
 
     description: str
     progress: float = 0.0
     future: Future = field(default_factory=Future)
 
     def set_progress(self, progress: float) -> None:
+        """Set the finished share of the task."""
         self.progress = progress
 
 
 class TaskQueue:
-    """One thread, in order: two at once would only make each other slow."""
+    """Queue of tasks in one thread.
+
+    Two tasks at once would only slow each other down.
+    """
 
     def __init__(self):
         self.worker = Worker(max_batch_rows=1, wait_seconds=0, max_queued_jobs=64)
         self.tasks: dict[str, Task] = {}
 
     def get_or_start(self, name: str, description: str, work: Callable[[ReportProgress], Any]) -> Task:
-        """The task of this name; begun if nobody has asked for it before. A failed one is told once, then it may be begun again."""
+        """Return the task of this name.
+
+        Start it if it does not exist. A failed task is returned once with its error. The next request starts
+        it again.
+        """
         task = self.tasks.get(name)
         if task is None:
             task = self.tasks[name] = Task(description)
@@ -51,7 +62,7 @@ def _run(payloads: list[tuple[Callable[[ReportProgress], Any], Task]]) -> list[A
 
 
 def build_task_response(task: Task, build_response: Callable[[Any], Response]) -> Response:
-    """The answer, or 202 and how far it is."""
+    """Return the result, or status 202 and the progress of a running task."""
     if not task.future.done():
         return JSONResponse({"doing": task.description, "share": task.progress}, 202)
     problem = task.future.exception()

@@ -1,4 +1,4 @@
-"""A run's inner life: learning curves, the spectrum of its vectors, what it saw as alike."""
+"""Training diagnostics of a run: learning curves, spectrum of its vectors, positive pairs."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from nearfar.train.model_data import draw_first_pairs, load_model_splits
 
 DIAGNOSED_SAMPLES = 2048
 MAX_CURVE_POINTS = 2000
-"""Points of a learning curve; longer ones are thinned."""
+"""Largest number of points of a learning curve. Longer curves are thinned."""
 
 
 def read_curves(model: Model | None) -> dict[str, list[list[float]]]:
-    """Everything that was logged, by name: pairs of step and value."""
+    """Return all logged numbers by name: pairs of step and value."""
     found: dict[str, list[list[float]]] = {}
     for line in model.metrics if model else []:
         for name, value in line.items():
@@ -34,7 +34,7 @@ def read_curves(model: Model | None) -> dict[str, list[list[float]]]:
 
 
 def compute_diagnostics(collection: Collection) -> dict[str, Any]:
-    """Spectrum, rank and spread of the vectors, beside those of the same net before training."""
+    """Return spectrum, rank and spread of the vectors before and after training."""
     rows = draw_sample_rows(len(collection), DIAGNOSED_SAMPLES)
     found = {"trained": torch.from_numpy(collection.get_vectors(collection.rows[rows]))}
     if isinstance(collection, RunCollection) and collection.model is not None:
@@ -59,12 +59,12 @@ def _measure_vectors(x: torch.Tensor) -> dict[str, Any]:
 
 
 def list_findings(model: Model) -> list[dict[str, Any]]:
-    """What `nearfar diagnose` says of the run."""
+    """Return the findings of `nearfar diagnose`."""
     return [{"name": f.name, "says": f.description, "tries": f.remedies} for f in diagnose(model).findings]
 
 
 def render_training_views(model: Model) -> list[list[dict[str, str]]]:
-    """Positive pairs of the training's first step: each a list of views, as a picture or as text."""
+    """Return positive pairs of the first training step, each as a list of images or texts."""
     train = load_model_splits(model).train
     pair = draw_first_pairs(model, train if model.recipe.uses_labels else train.drop_labels())
     if pair is None:
@@ -74,7 +74,7 @@ def render_training_views(model: Model) -> list[list[dict[str, str]]]:
 
 
 def _render_view(shown: Any) -> dict[str, str]:
-    """A picture, a text, or what a kind makes of a view: something with a `picture` or with a `text`."""
+    """Render an image, a text, or an object with a `picture` or a `text`."""
     picture = shown if isinstance(shown, torch.Tensor) else getattr(shown, "picture", None)
     if picture is None:
         return {"text": str(getattr(shown, "text", shown))}
