@@ -25,7 +25,8 @@ from common import keep_part
 from provenance import DATA, Training, agrees, provenance
 
 from nearfar.core import RandomKey, RuntimeConfig, TrainConfig
-from nearfar.data.walks.dataset import WalkGraph, load_walks
+from nearfar.data.walks.dataset import WalkGraph
+from nearfar.data.walks.load import load_walks
 from nearfar.evaluate.multilabel import multilabel_f1
 from nearfar.modalities.walks import compute_adjacency_svd, compute_log_degrees
 from nearfar.recipes.graph.node2vec import Node2Vec

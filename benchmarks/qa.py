@@ -34,10 +34,11 @@ from provenance import DATA, Training, agrees, provenance
 from qa_summary import halves, summarise
 
 from nearfar.core import RandomKey, Recipe, RuntimeConfig, TrainConfig
-from nearfar.data.common.text_rows import build_texts
 from nearfar.data.common.tokenizer import load_pretrained_tokenizer
-from nearfar.data.questions.dataset import Questions, load_questions
+from nearfar.data.questions.dataset import Questions
+from nearfar.data.questions.load import load_questions
 from nearfar.data.text.dataset import Texts
+from nearfar.data.text.readers import build_texts
 from nearfar.evaluate.squad_answers import score_answers
 from nearfar.index.base_index import Hits
 from nearfar.index.bm25 import build_bm25

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from nearfar.core import RandomKey
-from nearfar.data.questions.dataset import Questions, load_questions
+from nearfar.data.questions.dataset import Questions
+from nearfar.data.questions.load import load_questions
 from nearfar.evaluate.retrieval import paired_bootstrap
 
 VALIDATION = 4

@@ -28,7 +28,8 @@ from common import keep_part
 from provenance import DATA, Training, agrees, provenance
 
 from nearfar.core import RuntimeConfig, TrainConfig
-from nearfar.data.triples.dataset import Triples, load_triples
+from nearfar.data.triples.dataset import Triples
+from nearfar.data.triples.load import load_triples
 from nearfar.evaluate.link_prediction import LinkPredictionResult, TripleScorer, build_frequency_baseline, evaluate_link_prediction
 from nearfar.recipes.graph.transe import TransE
 from nearfar.train.session import TrainingSession

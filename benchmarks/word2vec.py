@@ -31,7 +31,8 @@ from provenance import DATA, Training, agrees, provenance
 
 from nearfar import recipes
 from nearfar.core import Recipe, RuntimeConfig, TrainConfig
-from nearfar.data.words.dataset import Corpus, build_corpus, read_sentences, split_words
+from nearfar.data.words.dataset import Corpus, build_corpus, split_words
+from nearfar.data.words.readers import read_sentences
 from nearfar.evaluate.word_similarity import AnalogyResult, read_analogies, read_rated_pairs, score_analogies, score_word_similarity
 from nearfar.train.session import TrainingSession
 from nearfar.train.training_loop import train

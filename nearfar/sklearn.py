@@ -150,7 +150,7 @@ class Embedder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator)
 
     def _rows(self, X: Float64[np.ndarray, "n f"]) -> tuple[ResolvedSettings, Any]:
         if self.recipe != "simclr" or self.settings:
-            raise ValueError("rows of numbers are learned by recipe='simclr', without further settings; images have a shape=")
+            raise ValueError("rows of numbers need recipe='simclr', without further settings; images have a shape=")
         self.mean_, self.scale_ = X.mean(0), X.std(0)
         self.scale_[self.scale_ < 1e-12 * (1 + np.abs(self.mean_))] = 1.0
         data = RowData(((X - self.mean_) / self.scale_).astype(np.float32))

@@ -274,7 +274,7 @@ def test_labels_must_be_whole_numbers():
         "`y`": lambda: evaluate.OnlineProbe(3, 2).learn(A, NAN_LABELS),
     }
     for name, call in calls.items():
-        with pytest.raises(ValueError, match=f"{name}.*(whole numbers|truth values)"):
+        with pytest.raises(ValueError, match=f"{name}.*(whole numbers|boolean tensor)"):
             call()
 
 

@@ -10,7 +10,7 @@ import pytest
 import nearfar
 from nearfar.cli.commands.ask import format_passage
 from nearfar.cli.main import main
-from nearfar.data.common.text_rows import build_texts
+from nearfar.data.text.readers import build_texts
 from nearfar.index import open_index
 from nearfar.index.passage_reader import Span
 from nearfar.index.question_answering import Passage
@@ -110,7 +110,7 @@ def test_words_follow_what_is_added_and_deleted(made, capsys, tmp_path):
         (["--how", "guess"], "hybrid"),
         (["--weight", "2"], "between 0"),
         (["--how", "words", "--weight", "0.3"], "--weight"),
-        (["--reader", "{run}"], "no reader but DPR"),
+        (["--reader", "{run}"], "not a reader but DPR"),
         (["--reader", "{none}"], "none"),
     ],
 )
@@ -128,7 +128,7 @@ def test_an_empty_question_a_missing_index_and_one_of_no_texts_are_refused(made,
     nearfar.index.build_index(np.eye(3, dtype=np.float32), ["a", "b", "c"], tmp_path / "plain")
     code, _, err = ask(tmp_path, capsys, "--how", "words", index="plain")
     assert code == 2
-    assert "no index of texts" in err
+    assert "not an index of texts" in err
 
 
 def test_a_long_passage_is_cut_around_its_answer():

@@ -143,8 +143,8 @@ def test_a_killed_driver_and_a_killed_worker_change_nothing(made):
     said, err = second.communicate(timeout=300)
     assert second.returncode == 0, err
     assert f"{ROWS:,} vectors" in said
-    assert f"{kept - 1} of 7 shards are there already" in err
-    assert "is damaged: it is made anew" in err
+    assert f"{kept - 1} of 7 shards already exist" in err
+    assert "is damaged: computing it again" in err
     assert out.read_bytes() == (made / "one.npy").read_bytes()
     assert not Path(f"{out}.shards").exists(), "nothing is left beside the result"
     assert not re.search(r"ray|Traceback|[A-Z]\w*Warning", err.replace(str(made), "")), f"Ray is quiet: {err}"
@@ -160,11 +160,11 @@ def test_shards_of_other_plans_are_dropped_and_other_folders_are_not(tmp_path, c
     with caplog.at_level(logging.WARNING, "nearfar"):
         store.prepare({"weights": "b"})
     assert "another run" in caplog.text
-    with pytest.raises(NearfarError, match=r"shard 0 .* again makes it anew"):
+    with pytest.raises(NearfarError, match=r"shard 0 .* again to compute it"):
         store.read(0)
     (tmp_path / "mine.shards").mkdir()
     (tmp_path / "mine.shards" / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError, match="other things in it"):
+    with pytest.raises(UsageError, match="holds other files"):
         ShardFolder(tmp_path / "mine.shards").prepare({"weights": "a"})
 
 
@@ -173,7 +173,7 @@ def test_a_shard_that_kills_every_worker_ends_the_command(tmp_path):
     store.prepare({})
     for _ in range(8):
         store.count_try(3)
-    with pytest.raises(NearfarError, match="shard 3 was begun 8 times"):
+    with pytest.raises(NearfarError, match="shard 3 was started 8 times"):
         store.count_try(3)
     store.prepare({})
     store.count_try(3)

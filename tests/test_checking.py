@@ -121,7 +121,7 @@ def test_a_broken_promise_is_named(promise, tmp_path):
 
 def test_what_is_wrong_is_said_with_the_names_of_the_parts(tmp_path):
     found = {p.name: p.found for p in check(own(tmp_path, BROKEN["gradients reach every parameter"])).promises}
-    assert found["gradients reach every parameter"].startswith("spare.bias, spare.weight never moved")
+    assert found["gradients reach every parameter"].startswith("spare.bias, spare.weight never changed")
 
 
 def test_batch_statistics_that_cannot_be_taken_out_are_not_held_against_chunks(tmp_path):

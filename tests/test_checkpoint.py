@@ -232,7 +232,7 @@ def test_a_field_that_a_config_lacks_is_named(finished, tmp_path, field):
     assert str(copy) in str(error.value)
     assert "config.json" in str(error.value)
     if field != "recipe":
-        assert f"has no proper {field!r}" in str(error.value)
+        assert f"has no valid {field!r}" in str(error.value)
         assert "checkpoints" in str(error.value), "where a copy of it is"
 
 
@@ -243,7 +243,7 @@ def test_a_field_that_a_config_lacks_is_named_by_resume(finished, tmp_path, fiel
     config = json.loads((copy / "config.json").read_text())
     config["train_config"]["steps"] = 6
     (copy / "config.json").write_text(json.dumps(damaged(config, field)))
-    with pytest.raises(UsageError, match=rf"config\.json has no proper '{field}.*checkpoints"):
+    with pytest.raises(UsageError, match=rf"config\.json has no valid '{field}.*checkpoints"):
         nearfar.resume(copy, accept_changes=True)
 
 

@@ -113,7 +113,7 @@ def test_geometry_is_that_of_unseen_samples_and_needs_no_labels(data):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--budget", "0.05"], "say nothing: give about"),
+        (["--budget", "0.05"], "are too few to rank: give about"),
         (["--budget", "-1"], "greater than 0"),
         (["--budget", "9", "--steps", "0"], "at least 1"),
         (["--budget", "9", "--recipes", "simclr"], "at least two different methods"),

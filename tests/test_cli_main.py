@@ -113,7 +113,7 @@ def run(argv: str | list[str], capsys) -> tuple[int, str, str]:
         ("fit simclr --data d", ["--out is missing"]),
         ("fit simclr --out r", ["--data is missing", "digits"]),
         ("fit simclr --paper --out r", ["--data is missing"]),
-        ("fit simclr moco --tiny --out r", ["'moco'", "too many"]),
+        ("fit simclr moco --tiny --out r", ["'moco'", "unexpected argument"]),
         ("fit simclr --data no-such-data --out r", ["no-such-data"]),
         ("fit simclr --tiny --out r --device tpu", ["--device", "tpu", "cuda"]),
         ("fit --resume r --steps 5", ["--resume", "leave out --steps"]),
@@ -267,7 +267,7 @@ def test_what_goes_wrong_in_a_run_is_one_line(own, capsys, tmp_path):
     assert (code, err) == (1, "nearfar: error: invalid syntax (broken.py, line 1)\n")
     code, _, err = run(["fit", own, "--tiny", "--out", str(tmp_path / "d"), "--fail", "interrupt"], capsys)
     assert code == 130
-    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {tmp_path / 'd'}` goes on from here"
+    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {tmp_path / 'd'}` resumes from here"
 
 
 def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_path):
@@ -280,7 +280,7 @@ def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=240)
     assert (process.returncode, out) == (130, ""), err
-    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {folder}` goes on from here"
+    assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {folder}` resumes from here"
     assert "Traceback" not in err
     config = json.loads((folder / "config.json").read_text())
     config["train_config"]["steps"] = steps = len(metrics.read_text().splitlines()) + 2
@@ -348,4 +348,4 @@ def test_a_protocol_is_refused_where_data_have_their_own(tmp_path, capsys):
     assert main(["fit", "transe", "--tiny", "--steps", "2", "--out", folder, "-q"]) == 0
     for data in ([], ["--data", "nowhere"]):
         assert main(["eval", folder, "-q", "--k", "3", *data]) == 2
-        assert "a protocol of their own" in capsys.readouterr().err, "said before data are looked for"
+        assert "have their own evaluation protocol" in capsys.readouterr().err, "said before data are looked for"

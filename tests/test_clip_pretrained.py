@@ -124,7 +124,7 @@ def test_both_towers_go_home(tmp_path, to):
 
 @pytest.mark.parametrize("to", ["transformers", "sentence-transformers"])
 def test_what_cannot_go_home_says_why(tmp_path, to):
-    with pytest.raises(UsageError, match=f"--to {to}: the encoder convnet is no .*model of transformers; --to onnx"):
+    with pytest.raises(UsageError, match=f"--to {to}: the encoder convnet is not a .*model of transformers; use --to onnx"):
         export_encoder(nearfar.fit("clip", **TINY | {"image_size": None}), to, tmp_path / "out")
 
 

@@ -114,8 +114,8 @@ def test_the_clock_of_a_resumed_run_is_added_up():
 def test_other_data_are_shown_side_by_side_and_said(runs, capsys):
     assert main(["compare", str(runs["a0"]), str(runs["elsewhere"]), "-q"]) == 1
     said = capsys.readouterr()
-    assert "NOT COMPARABLE: other data" in said.out
-    assert "do not compare" in said.err
+    assert "NOT COMPARABLE: different data" in said.out
+    assert "are not comparable" in said.err
     assert len(re.findall(r"^simclr data=", said.out, re.MULTILINE)) >= 2
     assert main(["compare", str(runs["a0"]), str(runs["elsewhere"]), "--json", "-q"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -139,7 +139,7 @@ def test_results_are_measured_once_and_only_trusted_for_the_state_they_are_of(ru
     (copy / "results.json").unlink()
     found = compare_runs([copy, runs["b"]])
     assert found.notes[0] == "Evaluated now, results kept in results.json: copy."
-    assert any("another protocol, draws: 10 (copy); 2 (b)" in line for line in found.incompatibilities)
+    assert any("different protocol, draws: 10 (copy); 2 (b)" in line for line in found.incompatibilities)
     monkeypatch.setattr(compare_module, "evaluate_model", None)
     assert read_or_measure_results(copy) == (found.rows[0].runs[0].stored_results, False)
     config = json.loads((copy / "config.json").read_text())
@@ -166,7 +166,7 @@ def test_a_run_that_cannot_be_measured_has_a_cost_and_a_reason(runs, tmp_path):
     pictures = torch.arange(12 * 64, dtype=torch.uint8).view(12, 8, 8)
     fit("simclr", pictures, out=tmp_path / "array", steps=2, batch_size=8)
     found = compare_runs([tmp_path / "array", runs["a0"]])
-    assert any("array has no numbers: " in note and "was trained on an array" in note for note in found.notes)
+    assert any("array has no results: " in note and "was trained on an array" in note for note in found.notes)
     assert found.rows[0].format_cell("knn") == "–"
     assert found.rows[0].get_values("samples") == [16]
     assert found.incompatibilities

@@ -13,7 +13,9 @@ from nearfar.core import NearfarError, TrainConfig, UsageError
 from nearfar.data import build_inputs
 from nearfar.data.common.named_samples import build_word_tokenizer, get_vocabulary
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.words.dataset import Corpus, build_corpus, load_words, read_sentences, split_words
+from nearfar.data.words.dataset import Corpus, build_corpus, split_words
+from nearfar.data.words.load import load_words
+from nearfar.data.words.readers import read_sentences
 from nearfar.recipes import load_method
 
 ARTICLES = """# The cat
@@ -139,5 +141,5 @@ def test_words_are_brought_to_a_trained_net():
     assert [some.name(i) for i in range(2)] == ["a", "c"]
     (known,) = inputs.load_all(["z b c d"], TrainConfig())
     assert [known.name(i) for i in range(len(known))] == ["c", "b"]
-    with pytest.raises(UsageError, match="'z' is no word of this run's vocabulary of 3"):
+    with pytest.raises(UsageError, match="'z' is not in this run's vocabulary of 3 words"):
         inputs.adapt(["a", "z"])

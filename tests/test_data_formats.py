@@ -81,7 +81,7 @@ def test_cifar_label_out_of_range(cifar):
 
 def test_cifar_pickles_are_refused(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(b"\x80\x02}")
-    with pytest.raises(UsageError, match="pickles, which are never opened: get its binary version"):
+    with pytest.raises(UsageError, match="pickles, which nearfar does not open: use its binary version"):
         load_images(tmp_path)
 
 
@@ -143,7 +143,7 @@ def test_idx_without_labels_or_test_files(tmp_path):
         (lambda b: b + b"x", "holds 242 bytes, expected 241"),
         (lambda b: b[:6], "holds 6 bytes, expected"),
         (lambda b: b"\0\0\x0d\x03" + b[4:], "00 00 0d 03 instead of 00 00 08 03"),
-        (lambda b: b"", "does not begin like an idx file"),
+        (lambda b: b"", "is not an idx file"),
     ],
 )
 def test_damaged_idx_names_file_and_bytes(tmp_path, change, message):

@@ -46,9 +46,9 @@ def test_unknown_name_suggests_a_known_one():
 
 
 def test_missing_paths_and_no_data_at_all(tmp_path):
-    with pytest.raises(UsageError, match="there is no such file or folder"):
+    with pytest.raises(UsageError, match="there is no such file, folder or name"):
         load_images(tmp_path / "nowhere")
-    with pytest.raises(UsageError, match="there is no such file or folder"):
+    with pytest.raises(UsageError, match="there is no such file, folder or name"):
         load_images("x" * 5000)
     with pytest.raises(UsageError, match="no data given"):
         load_images("")
@@ -75,7 +75,7 @@ def test_other_things_are_refused(spec):
 def test_bad_options():
     with pytest.raises(UsageError, match="--image-size must be at least 1, got 0"):
         load_images(GREY, image_size=0)
-    with pytest.raises(UsageError, match="--on-error is 'stop' or 'skip', got 'ignore'"):
+    with pytest.raises(UsageError, match="--on-error must be 'stop' or 'skip', got 'ignore'"):
         load_images(GREY, on_error="ignore")
 
 
@@ -107,15 +107,15 @@ def test_the_caller_s_array_stays_the_caller_s():
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (GREY.astype(np.int64), r"holds int64; images are uint8 \(0 to 255\) or floats in \[0, 1\]"),
-        (GREY.astype(np.float32), r"holds floats from 0 to 255; images are floats in \[0, 1\]"),
+        (GREY.astype(np.int64), r"holds int64; images must be uint8 \(0 to 255\) or floats in \[0, 1\]"),
+        (GREY.astype(np.float32), r"holds floats from 0 to 255; use floats in \[0, 1\]"),
         (np.full((4, 6, 6), np.nan), "holds floats from nan to nan"),
         (np.array([None, None]), "holds object"),
         (GREY > 3, "holds bool"),
-        (GREY[0], r"has the shape \(6, 6\); images have the shape \(n, height, width\)"),
+        (GREY[0], r"has the shape \(6, 6\); images must have the shape \(n, height, width\)"),
         (np.zeros((4, 6, 6, 4), np.uint8), r"has the shape \(4, 6, 6, 4\); images"),
-        (np.zeros((4, 0, 0), np.uint8), "there are no pixels"),
-        (np.zeros((0, 6, 6), np.uint8), "there are no pixels"),
+        (np.zeros((4, 0, 0), np.uint8), "it contains no pixels"),
+        (np.zeros((0, 6, 6), np.uint8), "it contains no pixels"),
         (GREY[:1], "has 1 image to learn from; at least 2 are needed"),
         (GREY[:, :4], "are 4 pixels high and 6 wide: --image-size 4"),
     ],
@@ -159,12 +159,12 @@ def test_labels_are_numbered_from_zero(labels, classes, first):
     ("labels", "message"),
     [
         (np.zeros(19, int), "has 20 images but 19 labels"),
-        (np.zeros(20), "labels of type float64; labels are whole numbers or texts"),
+        (np.zeros(20), "labels of type float64; labels must be whole numbers or texts"),
         (np.zeros((20, 10), int), r"labels of the shape \(20, 10\)"),
         (np.array([None] * 20), "labels of type object"),
         (np.array(["a", float("nan")] * 10, dtype=object), "labels of type object"),
         ([-1, 0, 1, 2] * 5, "the label -1 among others: if it means unknown, leave those images out"),
-        ([[1], [2, 3]], "labels that are no plain list"),
+        ([[1], [2, 3]], "labels that are not a plain list"),
     ],
 )
 def test_impossible_labels(labels, message):
@@ -214,7 +214,7 @@ class Stream(IterableDataset):
 
 
 def test_a_dataset_of_pillow_images(tmp_path):
-    with pytest.raises(UsageError, match="item 3 of Photos of 6 items: disk on fire"):
+    with pytest.raises(UsageError, match="sample 3 of Photos of 6 items: disk on fire"):
         load_images(Photos())
     data = everything(Photos(), on_error="skip")
     assert (len(data), data.shape, data.classes, data.skipped) == (5, (3, 64, 64), ("zebra", "ant"), ("row 3",))
@@ -244,11 +244,11 @@ def test_a_list_of_images_will_do():
     ("dataset", "message"),
     [
         (Stream(), "a dataset with a length"),
-        (Arrays(["a", "b"]), "item 0 of Arrays of 2 items: it is a str; an item is an image"),
+        (Arrays(["a", "b"]), "sample 0 of Arrays of 2 items: it is a str; a sample must be an image"),
         (Arrays([{"image": 1}]), "it is a dict"),
-        (Arrays([GREY[0].astype(int)] * 2), "item 0 of Arrays of 2 items: it holds int64"),
-        (Arrays([(GREY[0], 1), GREY[1]]), "has labels for some items only"),
-        (Arrays([]), "has no item that can be read"),
+        (Arrays([GREY[0].astype(int)] * 2), "sample 0 of Arrays of 2 items: it holds int64"),
+        (Arrays([(GREY[0], 1), GREY[1]]), "has labels for some samples only"),
+        (Arrays([]), "has no sample that can be read"),
         (Arrays([GREY[0]]), "has 1 image to learn from"),
     ],
 )

@@ -19,7 +19,7 @@ from nearfar.data.graphs.dataset import Graphs, Nodes, build_graph_store
 from nearfar.data.image_text.dataset import CaptionedImages, attach_captions
 from nearfar.data.images.dataset import Images
 from nearfar.data.text.dataset import Texts, TextStore
-from nearfar.data.triples.dataset import load_triples
+from nearfar.data.triples.load import load_triples
 from nearfar.data.walks.dataset import build_walk_graph
 from nearfar.data.words.dataset import build_corpus
 
@@ -137,4 +137,4 @@ def test_a_line_that_is_no_text_is_named(tmp_path):
 
 def test_data_that_are_not_there_are_named_with_those_that_are():
     said = str(build_missing_data_error("digit", ["digits", "docstrings"]))
-    assert said == "no data 'digit': there is no such file or folder, nor such a name (digits, docstrings). Did you mean 'digits'?"
+    assert said == "no data 'digit': there is no such file, folder or name (digits, docstrings). Did you mean 'digits'?"

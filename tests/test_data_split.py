@@ -79,9 +79,9 @@ def test_no_test_split_where_none_is_asked_for_or_possible():
 @pytest.mark.parametrize(
     ("split", "message"),
     [
-        ([3, 60], r"names row 60, but array of shape \(60, 4, 4\) has 60 rows"),
-        ([-1], "names row -1"),
-        ([3, 3], "names a row twice"),
+        ([3, 60], r"contains row 60, but array of shape \(60, 4, 4\) has 60 rows"),
+        ([-1], "contains row -1"),
+        ([3, 3], "contains a row twice"),
         (list(range(60)), "leaves none of the 60 rows"),
         (np.array([0.5]), "a list of row numbers"),
     ],
@@ -93,5 +93,5 @@ def test_impossible_stored_splits(split, message):
 
 def test_a_stored_split_does_not_override_the_data_s_own(tmp_path):
     np.savez(tmp_path / "d.npz", x_train=PIXELS, x_test=PIXELS)
-    with pytest.raises(UsageError, match="brings its own test split"):
+    with pytest.raises(UsageError, match="has its own test split"):
         load_images(tmp_path / "d.npz", test_ids=[1, 2])

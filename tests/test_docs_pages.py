@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
-BANK = "trained encoder and head, neighbors in the bank"
+BANK = "trained encoder and head, neighbours in the bank"
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import nearfar
 from nearfar.api.evaluate import measure_model
 from nearfar.cli.main import main
 from nearfar.core import Net, RandomKey, Rows, UsageError
-from nearfar.data.common.text_rows import build_texts
 from nearfar.data.common.tokenizer import train_tokenizer
+from nearfar.data.text.readers import build_texts
 from nearfar.index.bm25 import build_bm25
 from nearfar.index.index_factory import build_index
 from nearfar.index.passage_reader import PassageReader

@@ -9,12 +9,12 @@ from torch import nn
 
 from nearfar.core import UsageError
 from nearfar.data.common.arrays import ImageReadOptions
-from nearfar.data.common.text_rows import build_texts
 from nearfar.data.common.tokenizer import train_tokenizer
 from nearfar.data.graphs.dataset import Graphs, Nodes, build_graph_store
 from nearfar.data.image_text.readers import make_digits_captions
 from nearfar.data.samples.bounce import make_bounce
 from nearfar.data.samples.tones import make_tones
+from nearfar.data.text.readers import build_texts
 from nearfar.data.words.dataset import build_corpus
 from nearfar.encoders import ENCODER_FAMILIES, EncoderFamily, make_encoder, resolve_encoder
 
@@ -59,7 +59,7 @@ def test_a_mistake_is_answered_with_what_there_is(family):
 
 def test_data_without_a_family_are_refused_until_there_is_one(monkeypatch):
     sizes = {"n": 3, "points": 5}
-    with pytest.raises(UsageError, match=r"sizes are n, points: one of .*rate \(sounds\).* must be among them"):
+    with pytest.raises(UsageError, match=r"sizes n, points: one of .*sample_rate \(sounds\).* must be among them"):
         make_encoder("auto", sizes)
     known = {
         "linear": lambda sizes: nn.Linear(sizes["points"], 2),

@@ -46,7 +46,7 @@ def test_grey_images_are_shown_to_a_model_of_colours_with_equal_channels(vit):
 
 def test_colours_for_a_model_of_grey_images_are_one_clear_error(vit):
     encoder = make_encoder(vit(1), sizes(3))
-    with pytest.raises(UsageError, match=r"--encoder hf:.*model takes images of 1 channel\(s\), these have 3"):
+    with pytest.raises(UsageError, match=r"--encoder hf:.*model takes images of 1 channel\(s\), these images have 3"):
         encoder(images(3))
 
 

@@ -100,7 +100,7 @@ def test_no_neighbour_and_no_temperature_are_refused(digits):
 
 @pytest.mark.parametrize("labels", [np.array(["cat", "dog"]), np.array(["cat", None], dtype=object), np.array([0.5, 1.0])])
 def test_labels_that_are_no_whole_numbers_are_refused(labels):
-    with pytest.raises(NearfarError, match=r"training labels: whole numbers are needed, got .* numbers classes"):
+    with pytest.raises(NearfarError, match=r"training labels: expected whole numbers, got .* turns classes into numbers"):
         check_labels(labels, torch.zeros(2, 3), "training labels")
 
 

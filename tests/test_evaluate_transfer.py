@@ -50,7 +50,7 @@ def test_folds_are_keyed_and_possible():
     y = torch.arange(40) % 2
     assert torch.equal(assign_stratified_folds(y, RandomKey(0), 5), assign_stratified_folds(y, RandomKey(0), 5))
     assert not torch.equal(assign_stratified_folds(y, RandomKey(0), 5), assign_stratified_folds(y, RandomKey(1), 5))
-    with pytest.raises(NearfarError, match="40 rows cannot be cut into 41"):
+    with pytest.raises(NearfarError, match="40 rows cannot be split into 41"):
         assign_stratified_folds(y, RandomKey(0), 41)
 
 

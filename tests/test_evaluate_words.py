@@ -44,13 +44,13 @@ def test_wordsim_and_simlex_as_their_authors_write_them(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("love\tsex\t6.77\ntiger\tcat\n", "line 2: two words and a score"),
-        ("# remark\nlove\tsex\t6.77\ntiger\tcat\thigh\n", "line 3: the score 'high' is no number"),
-        ("love\tsex\tnan\ntiger\tcat\tnan\n", "line 2: the score 'nan' is no number"),
+        ("love\tsex\t6.77\ntiger\tcat\n", "line 2: expected two words and a score"),
+        ("# remark\nlove\tsex\t6.77\ntiger\tcat\thigh\n", "line 3: the score 'high' is not a number"),
+        ("love\tsex\tnan\ntiger\tcat\tnan\n", "line 2: the score 'nan' is not a number"),
         ("love\tsex\t6.77\n\tcat\t3\n", "line 2"),
-        (SIMLEX + "short\trow\tA\r\n", "line 4: two words and a score in column 4"),
+        (SIMLEX + "short\trow\tA\r\n", "line 4: expected two words and a score in column 4"),
         (b"love\tsex\t6.77\nt\xffger\tcat\t3\n", "line 2: not UTF-8"),
-        ("# only remarks\n", "no pair of words"),
+        ("# only remarks\n", "contains no word pairs"),
     ],
 )
 def test_malformed_judgements_are_named_with_their_line(tmp_path, content, message):
@@ -68,7 +68,7 @@ def test_questions_by_section(tmp_path):
     ("content", "message"),
     [
         ("a b c d\n", "line 1: a question before the first section"),
-        (": s\na b c d\na b c\n", "line 3: four words were expected, found 3"),
+        (": s\na b c d\na b c\n", "line 3: expected four words, found 3"),
         (": s\n", "no questions"),
     ],
 )

@@ -235,8 +235,8 @@ def test_transformers_loads_image_models(tmp_path):
 @pytest.mark.parametrize(
     ("name", "to", "why"),
     [
-        ("convnet", "transformers", "convnet is no model of transformers"),
-        ("gru", "sentence-transformers", "gru is no text model"),
+        ("convnet", "transformers", "convnet is not a model of transformers"),
+        ("gru", "sentence-transformers", "gru is not a text model"),
         ("dense", "transformers", "a layer after the encoder"),
         ("first-last", "sentence-transformers", "no pooling over the first and last layers"),
         *(("reader", to, "marks answers in passages and has no vectors") for to in TARGETS),
@@ -255,7 +255,7 @@ def test_the_command_writes_a_new_folder_only(runs, tmp_path, capsys):
     assert main(["export", run, "--to", "sentence-transformers", "--out", str(out)]) == 0
     assert capsys.readouterr().out.strip() == str(out)
     assert main(["export", run, "--to", "torch", "--out", str(out)]) == 2
-    assert "there already" in capsys.readouterr().err
+    assert "already exists" in capsys.readouterr().err
     assert main(["export", run, "--to", "torch", "--out", str(tmp_path / "no" / "out")]) == 2
     assert "there is no folder" in capsys.readouterr().err
     assert set(TARGETS) == {"onnx", "torch", "transformers", "sentence-transformers"}

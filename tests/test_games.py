@@ -250,7 +250,7 @@ def test_from_a_recording_to_a_measured_run_on_the_command_line(bouncing, tmp_pa
     assert np.load(tmp_path / "v.npy").shape == (6 * 40, 64)
     np.savez(tmp_path / "other.npz", frames=np.zeros((9, 42, 40), np.uint8))
     assert main(["eval", run, "--data", str(tmp_path / "other.npz")]) == 2
-    assert "this net takes 1 channels of 42 x 32" in capsys.readouterr().err
+    assert "this model expects 1 channels of 42 x 32" in capsys.readouterr().err
 
 
 def test_frames_without_variables_have_their_geometry_measured(tmp_path, capsys):
@@ -330,7 +330,7 @@ def test_what_is_wrong_with_a_file_of_frames_is_said(tmp_path):
     cases = {
         "has no array 'frames'": {"x": frames},
         "3 frames but 2 labels": {"frames": frames, "episode": [0, 0]},
-        "array 'labels', is float64": {"frames": frames, "labels": np.zeros((3, 2))},
+        "array 'labels', must be whole numbers of shape .*got float64": {"frames": frames, "labels": np.zeros((3, 2))},
         "2 columns in 'labels' and 1 different names": {"frames": frames, "labels": np.zeros((3, 2), int), "variables": ["a", "a"]},
     }
     for said, arrays in cases.items():
@@ -342,7 +342,7 @@ def test_what_is_wrong_with_a_file_of_frames_is_said(tmp_path):
         with pytest.raises(UsageError, match=said):
             load_all_frames(spec)
     (tmp_path / "x.games").write_bytes(b"something else")
-    with pytest.raises(UsageError, match="is no recording of games"):
+    with pytest.raises(UsageError, match="is not a recording of games"):
         load_all_frames(tmp_path / "x.games")
     with pytest.raises(UsageError, match="pairs of consecutive frames"):
         build_inputs(load_method("st-dim").recipe_class()).load_splits(frames[:2], TrainConfig())

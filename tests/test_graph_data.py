@@ -121,9 +121,9 @@ def test_features_with_a_negative_one_are_left_as_they_are(tmp_path):
 
 def test_masks_that_overlap_are_refused(tmp_path):
     fields = {"y": np.array([0, 1, -1, 1]), "train": np.array([1, 1, 0, 1], bool), "test": np.array([0, 1, 0, 1], bool)}
-    with pytest.raises(UsageError, match=r"a\.npz: 2 nodes are for training and for testing, the first: node 1\."):
+    with pytest.raises(UsageError, match=r"a\.npz: 2 nodes are for training and for testing; the first: node 1\."):
         load_nodes(write_npz(tmp_path / "a.npz", **fields))
-    with pytest.raises(UsageError, match=r"2 nodes are for training and for testing, the first: rye\."):
+    with pytest.raises(UsageError, match=r"2 nodes are for training and for testing; the first: rye\."):
         load_nodes({"edge_index": TRIANGLE_AND_TAIL, "x": np.ones((4, 1)), "names": ["oat", "rye", "corn", "rice"], **fields})
     assert len(load_node_graph(tmp_path / "a.npz").nodes) == 4, "what needs no split has no use for masks"
 
@@ -132,7 +132,7 @@ def test_masks_that_overlap_are_refused(tmp_path):
 def test_masks_that_name_nobody_are_refused(tmp_path, empty):
     masks = {"train_mask": np.array([1, 0, 0, 1], bool), "test_mask": np.array([0, 1, 1, 0], bool)}
     path = write_npz(tmp_path / "a.npz", y=np.array([0, 1, 0, 1]), **masks | {f"{empty}_mask": np.zeros(4, bool)})
-    with pytest.raises(UsageError, match=f"a.npz: the mask '{empty}' names no node"):
+    with pytest.raises(UsageError, match=f"a.npz: the mask '{empty}' selects no node"):
         load_nodes(path)
 
 
@@ -218,11 +218,11 @@ def test_broken_lines_are_left_out_where_the_user_says_so(tmp_path):
     ("fields", "message"),
     [
         ({"edge_index": np.array([[0, 9], [1, 1]]), "x": np.ones((4, 1))}, "link 1 is between nodes 9 and 1, but there are 4"),
-        ({"edge_index": np.array([[0.5], [1.0]]), "x": np.ones((4, 1))}, "links are two rows of node numbers"),
-        ({"x": np.ones((4, 2, 2))}, "features are a table of numbers"),
+        ({"edge_index": np.array([[0.5], [1.0]]), "x": np.ones((4, 1))}, "links must be two rows of node numbers"),
+        ({"x": np.ones((4, 2, 2))}, "features must be a table of numbers"),
         ({"x": np.array([[np.nan], [1], [1], [1]])}, "not a finite number"),
-        ({"x": np.ones((4, 1)), "y": np.array([0, 1])}, "labels are one whole number or text for each of 4 nodes"),
-        ({"x": np.ones((4, 1)), "y": np.zeros(4, int), "train": np.ones(3, bool)}, "'train' is one boolean for each of 4 nodes"),
+        ({"x": np.ones((4, 1)), "y": np.array([0, 1])}, "labels must be one whole number or text for each of 4 nodes"),
+        ({"x": np.ones((4, 1)), "y": np.zeros(4, int), "train": np.ones(3, bool)}, "'train' must be one boolean for each of 4 nodes"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(fields, message):
@@ -261,7 +261,7 @@ def test_a_folder_of_tudataset_is_the_same_set(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (TWO_GRAPHS.replace("5 2 0 2", "5 2 0 3"), "line 4: a neighbor is none of the graph's nodes 0 … 2"),
+        (TWO_GRAPHS.replace("5 2 0 2", "5 2 0 3"), "line 4: a neighbor is not one of the graph's nodes 0 … 2"),
         (TWO_GRAPHS.replace("5 2 0 2", "5 2 0"), "line 4: 1 whole numbers where 2"),
         (TWO_GRAPHS.replace("2 -1", "2 minus"), "line 6: invalid literal"),
         (TWO_GRAPHS.rsplit("5", 1)[0], "ends too early"),
@@ -281,9 +281,9 @@ def test_new_graphs_get_the_features_of_the_net(tmp_path):
     inputs = GraphInputs(load_all_graphs(tmp_path / "SET.txt").sizes())
     assert inputs.adapt(tmp_path / "NEW.txt")[0].read([0])["x"].tolist() == [[0, 1], [0, 1]]
     (tmp_path / "NEW.txt").write_text("1\n1 0\n6 0\n")
-    with pytest.raises(UsageError, match="the node label 6 is none of those"):
+    with pytest.raises(UsageError, match="the node label 6 is not one of those"):
         inputs.adapt(tmp_path / "NEW.txt")
-    with pytest.raises(UsageError, match="34 features, and this net was trained on 33"):
+    with pytest.raises(UsageError, match="34 features, and this model was trained on 33"):
         NodeInputs({"node_features": 33}).adapt("karate")
 
 

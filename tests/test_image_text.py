@@ -15,11 +15,11 @@ import nearfar
 from nearfar.api.evaluate import evaluate_model
 from nearfar.core import NearfarError, RandomKey, Rows, TrainConfig, UsageError
 from nearfar.data.common.arrays import ImageReadOptions
-from nearfar.data.common.text_rows import BrokenRow
 from nearfar.data.image_text.dataset import GroupedRows
 from nearfar.data.image_text.inputs import ImageTextInputs
 from nearfar.data.image_text.load import load_all_captions, load_captions
 from nearfar.data.image_text.readers import DIGIT_NAMES
+from nearfar.data.text.readers import BrokenRow
 from nearfar.evaluate.cross_modal import build_neighbor_caption_baseline, encode_class_prompts, hits_at, recall_at, zero_shot_accuracy
 from nearfar.modalities.image_text import RenderedView
 from nearfar.similarity.augment import ImageViews
@@ -86,8 +86,8 @@ def test_columns_are_named_and_labels_read(pictures):
         ({"image": "pictures/none.png", "caption": "x"}, "there is no image"),
         ({"image": "pictures/red.png", "caption": ["x", " "]}, "a caption is empty"),
         ({"image": "pictures/red.png", "caption": []}, "a caption is empty"),
-        ({"image": "pictures/red.png", "caption": 3}, "'caption' is no text, nor a list of texts: 3"),
-        ({"image": None, "caption": "x"}, "'image' is no path"),
+        ({"image": "pictures/red.png", "caption": 3}, "'caption' is neither a text nor a list of texts: 3"),
+        ({"image": None, "caption": "x"}, "'image' is not the path"),
         ("[1, 2]", "not a JSON object"),
         ("{", "not JSON"),
     ],
@@ -232,7 +232,7 @@ def test_zero_shot_takes_the_mean_of_the_prompts_directions():
     images = torch.tensor([[1.0, 1.0], [-1.0, -0.1], [-1.0, 0.0]])
     assert zero_shot_accuracy(images, torch.tensor([0, 1, 0]), classes) == pytest.approx(2 / 3)
     assert zero_shot_accuracy(torch.zeros(3, 2), torch.tensor([0, 1, 0]), classes) == pytest.approx(1 / 2)
-    with pytest.raises(UsageError, match=r"each needs a \{\}"):
+    with pytest.raises(UsageError, match=r"each prompt needs a \{\}"):
         encode_class_prompts(("cat",), ("a photo",), lambda texts: torch.zeros(1, 2))
 
 

@@ -135,9 +135,9 @@ def test_items_are_named_labelled_and_forgotten(tmp_path):
     index = build_index(table(4), items, tmp_path / "index")
     assert index.describe_rows([0]) == [{"name": "a.png", "row": 0, "label": "cat", "text": "secret words", "path": "/x/a"}]
     assert index.describe_rows([3, 1])[1] == {"name": "b\\udce9.png", "row": 1, "label": None, "text": "two"}
-    with pytest.raises(UsageError, match=r"2 items called 'twice': name one by its row \(2, 3\)"):
+    with pytest.raises(UsageError, match=r"2 samples named 'twice': choose one by its row \(2, 3\)"):
         index.delete("twice")
-    with pytest.raises(UsageError, match="no item called 'zebra'"):
+    with pytest.raises(UsageError, match="no sample named 'zebra'"):
         index.delete(["a.png", "zebra"])
     assert len(index) == 4, "nothing is deleted if one of the names is wrong"
     assert index.delete(["a.png", "row:2", 3]).tolist() == [0, 2, 3]
@@ -145,7 +145,7 @@ def test_items_are_named_labelled_and_forgotten(tmp_path):
     assert not any(b"secret words" in f.read_bytes() for f in (tmp_path / "index").iterdir())
     with pytest.raises(UsageError, match=r"row 0 of .* was deleted"):
         again.describe_rows([0])
-    with pytest.raises(UsageError, match=r"row 9 of .* is not there: rows are 0 to 3"):
+    with pytest.raises(UsageError, match=r"row 9 of .* does not exist: rows are 0 to 3"):
         again.read_vectors([9])
     assert again.add(table(1), ["new"]).tolist() == [4]
 
@@ -154,14 +154,14 @@ def test_a_number_that_is_a_name_too_is_not_taken_for_a_row():
     """Nodes of an edge list are called by numbers, and stand on other rows."""
     index = build_index(table(5), ["3", "0", "2", "name:1", "77"], None)
     for asked in ("3", "0", "77"):
-        with pytest.raises(UsageError, match=f"{asked} can mean row {asked} .*: say row:{asked} or name:{asked}"):
+        with pytest.raises(UsageError, match=f"{asked} can mean row {asked} .*: use row:{asked} or name:{asked}"):
             index.delete(asked)
-        with pytest.raises(UsageError, match=f"say row:{asked} or name:{asked}"):
+        with pytest.raises(UsageError, match=f"use row:{asked} or name:{asked}"):
             read_query(asked, index, index.load_model)
     assert len(index) == 5
     assert [index.resolve_row(asked) for asked in ("2", "1", 3, "row:3", "name:3", "name:name:1")] == [2, 1, 3, 3, 0, 3]
     assert read_query("name:77", index, index.load_model).row == 4
-    with pytest.raises(UsageError, match="no item called '5'"):
+    with pytest.raises(UsageError, match="no sample named '5'"):
         index.delete("name:5")
     assert index.delete(["name:3", "row:1"]).tolist() == [0, 1]
     assert index.delete("3").tolist() == [3], "nobody is called 3 any more"
@@ -172,17 +172,17 @@ def test_wrong_vectors_are_refused():
     index = build_index(x, None, None)
     with pytest.raises(UsageError, match="queries have 5 values each; the vectors of this index have 12"):
         index.search(np.zeros((1, 5), np.float32), 3)
-    with pytest.raises(UsageError, match="row 1 has a value that is no finite number"):
+    with pytest.raises(UsageError, match="row 1 has a value that is not a finite number"):
         index.add(np.array([[0.0] * 12, [np.nan] * 12], np.float32))
     with pytest.raises(UsageError, match="--k must be at least 1"):
         index.search(x, 0)
-    with pytest.raises(UsageError, match="20 vectors, but 3 items"):
+    with pytest.raises(UsageError, match="20 vectors, but 3 samples"):
         build_index(x, ["a", "b", "c"], None)
     with pytest.raises(UsageError, match="no vectors"):
         build_index(x[:0], None, None)
-    with pytest.raises(UsageError, match="--metric is cosine, dot, l2"):
+    with pytest.raises(UsageError, match="--metric must be one of cosine, dot, l2"):
         build_index(x, None, None, metric="euclid")
-    with pytest.raises(UsageError, match="--index-type is exact, hnsw, ivf"):
+    with pytest.raises(UsageError, match="--index-type must be one of exact, hnsw, ivf"):
         build_index(x, None, None, index_type="tree")
 
 
@@ -258,7 +258,7 @@ def test_targets_that_are_taken_are_refused_and_overwriting_replaces(folder, tmp
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("years of work")
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match="other things in it"):
+        with pytest.raises(UsageError, match="other files in it"):
             check_index_target(tmp_path / "other", overwrite)
     with pytest.raises(UsageError, match="is a file"):
         check_index_target(tmp_path / "other" / "thesis.txt")
@@ -280,7 +280,7 @@ def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_ol
         with pytest.raises(NearfarError, match=r"cannot write the index .*No space left"):
             build_index(table(5), None, tmp_path / "new")
         index = open_index(folder)
-        with pytest.raises(NearfarError, match="No space left on device; it is as it was"):
+        with pytest.raises(NearfarError, match="No space left on device; the index is unchanged"):
             index.add(table(5))
     assert [p.name for p in tmp_path.iterdir()] == ["index"]
     again = open_index(folder)

@@ -65,7 +65,7 @@ def test_texts_bring_themselves_and_parts_follow_each_other(tmp_path):
 
 
 def test_columns_of_items_must_be_of_one_length():
-    with pytest.raises(UsageError, match="2 names of items, but 1 values of 'label'"):
+    with pytest.raises(UsageError, match="2 sample names, but 1 values of 'label'"):
         RowTable.from_columns(["a", "b"], ["x"])
 
 
@@ -88,7 +88,7 @@ def test_an_index_that_names_no_run_is_searched_by_rows_and_vectors_only():
     assert (query.row, query.title) == (2, "row 2")
     assert index.search(query.vectors, 1).rows.tolist() == [[2]]
     assert read_query("2", index, index.load_model).row == 2
-    with pytest.raises(NearfarError, match="does not say which model"):
+    with pytest.raises(NearfarError, match="does not record which model"):
         read_query("some words", index, index.load_model)
     never_saved = build_index(x, None, None, model=identify_model(untrained()))
     with pytest.raises(NearfarError, match="never saved"):
@@ -126,8 +126,8 @@ def test_vectors_come_as_npy_or_as_lines_of_json(kind):
     ("data", "words"),
     [
         (b"", "no vectors came"),
-        (b"\x93NUMPY garbage", "no whole .npy"),
-        (b"[1, 2]\n[1, 2, 3]", "line 2: a list of 2 numbers was expected"),
+        (b"\x93NUMPY garbage", "not a valid .npy file"),
+        (b"[1, 2]\n[1, 2, 3]", "line 2: expected a list of 2 numbers"),
         (b"[1, 2]\nhello", "line 2: not a JSON list of numbers"),
         (b'{"id": 1}', "line 1: not a JSON list of numbers"),
         (b'["a", "b"]', "line 1: not a JSON list of numbers"),
@@ -143,5 +143,5 @@ def test_broken_vectors_name_their_line(data, words):
 def test_a_pickled_npy_is_refused():
     file = io.BytesIO()
     np.save(file, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(UsageError, match="no whole"):
+    with pytest.raises(UsageError, match="is not a valid"):
         parse_vectors(file.getvalue())

@@ -242,7 +242,7 @@ def test_the_boundary_of_the_margin_based_loss_is_learned():
 )
 def test_losses_of_distances_refuse_similarities(loss):
     z, y = _batch()
-    with pytest.raises(UsageError, match="needs a table of minus distances"):
+    with pytest.raises(UsageError, match="needs a table of negative distances"):
         loss(Scores.from_labels(z, y))
     assert loss(Scores.from_labels(z, y, score=cosine) + (-1)).isfinite().all(), "cosine - 1 is minus a distance"
 

@@ -299,7 +299,7 @@ def test_a_hard_batch_has_the_pairs_and_what_is_nearest_to_them():
     assert len(build_hard_batch(z[:5], torch.tensor([0, 0, 0, 1, -1]), torch.tensor([[0, 1]]), 5)) == 4, (
         "row 2 is no negative, and there are no more"
     )
-    with pytest.raises(UsageError, match="more than the 3 asked for"):
+    with pytest.raises(UsageError, match="more than the requested 3"):
         build_hard_batch(z, y, chosen, 3)
 
 

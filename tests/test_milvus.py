@@ -49,7 +49,7 @@ def _check_changes(where: str) -> None:
     items = RowTable.from_columns(NAMES, ["cat", *[None] * 6], ["é" * 9000, *[None] * 6], [Path("/a/\udce9"), *[None] * 6], pictures)
     index = build_index(x, items, where, metric="l2", index_type="ivf", model=ModelIdentity("run", "f" * 64), overwrite=True)
     assert (len(index), index.dim, index.metric, index.next_row) == (7, 12, "l2", 7)
-    with pytest.raises(UsageError, match=r"2 items called 'twice': name one by its row \(5, 6\)"):
+    with pytest.raises(UsageError, match=r"2 samples named 'twice': choose one by its row \(5, 6\)"):
         index.delete("twice")
     assert [index.resolve_row(name) for name in NAMES[:5]] == [0, 1, 2, 3, 4]
     assert index.describe_rows([3, 0]) == [
@@ -66,7 +66,7 @@ def _check_changes(where: str) -> None:
     assert index.add(more, ["a", "b", "c"]).tolist() == [7, 8, 9], "the number of a deleted last row is not given again"
     with pytest.raises(UsageError, match=r"row 6 of .* was deleted"):
         index.describe_rows([6])
-    with pytest.raises(UsageError, match="is not there: rows are 0 to 9"):
+    with pytest.raises(UsageError, match="does not exist: rows are 0 to 9"):
         index.read_vectors([10])
     expected = {row: x[row] for row in (0, 3, 4, 5)} | dict(zip((7, 8, 9), more, strict=True))
     hits = index.search(more, 100)
@@ -130,9 +130,9 @@ def test_a_strangers_collection_is_never_replaced(tmp_path):
     client.insert("nearfar", [{"id": 1, "vector": [1.0, 2.0, 3.0]}])
     client.close()
     for overwrite in (False, True):
-        with pytest.raises(UsageError, match="that nearfar did not make"):
+        with pytest.raises(UsageError, match="that nearfar did not create"):
             build_index(table(5), None, tmp_path / "theirs.db", overwrite=overwrite)
-    with pytest.raises(UsageError, match="holds no index of nearfar"):
+    with pytest.raises(UsageError, match="has no nearfar index"):
         open_index(tmp_path / "theirs.db")
     client = MilvusClient(str(tmp_path / "theirs.db"))
     client.load_collection("nearfar")
@@ -145,7 +145,7 @@ def test_names_of_stores():
     ] * 2
     assert parse_milvus_store("http://u:p@host:19530/photos") == MilvusStore("http://host:19530", "photos", "u:p")
     assert parse_milvus_store("https://host") == MilvusStore("https://host", "nearfar", "")
-    with pytest.raises(UsageError, match="no name of a collection"):
+    with pytest.raises(UsageError, match="not a valid collection name"):
         parse_milvus_store("http://host/a-b")
 
 

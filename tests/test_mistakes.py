@@ -57,7 +57,7 @@ def test_one_broken_image_among_a_thousand(thousand, tmp_path, capsys):
     for name in ("one", "two"):
         code, err = said(capsys, "fit", "simclr", "--data", thousand, "--on-error", "skip", "--out", tmp_path / name, *FIT)
         assert code == 0, err
-        assert "1 sample could not be read: left out, the first: a/0500.png" in err
+        assert "1 sample could not be read and will be left out; the first: a/0500.png" in err
         assert "0500.png" in err
     config = json.loads((tmp_path / "one" / "config.json").read_text())
     assert config["data"]["skipped"] == ["a/0500.png"]
@@ -94,7 +94,7 @@ def test_fit_never_sees_test_rows_or_labels(thousand, tmp_path):
         (lambda p: p.mkdir(), "empty"),
         (lambda p: (p.mkdir(), (p / "notes.txt").write_text("x")), "no images"),
         (lambda p: (p.mkdir(), Image.new("L", (8, 8)).save(p / "one.png")), "at least 2"),
-        (lambda p: None, "no such file or folder"),
+        (lambda p: None, "no such file, folder or name"),
     ],
 )
 def test_data_that_are_none(make, expected, tmp_path, capsys):
@@ -137,7 +137,7 @@ def test_other_things_are_never_overwritten(tmp_path, capsys):
     folder = tmp_path / "thesis"
     folder.mkdir()
     (folder / "chapter.tex").write_text("years of work")
-    assert "other things in it" in refused(capsys, "fit", "simclr", "--tiny", "--overwrite", "--out", folder, *FIT)
+    assert "other files in it" in refused(capsys, "fit", "simclr", "--tiny", "--overwrite", "--out", folder, *FIT)
     assert "is a file" in refused(capsys, "fit", "simclr", "--tiny", "--overwrite", "--out", folder / "chapter.tex", *FIT)
     assert (folder / "chapter.tex").read_text() == "years of work"
 
@@ -158,7 +158,7 @@ def test_vectors_are_written_to_regular_files_only(tmp_path, capsys):
 
 def test_a_folder_that_cannot_be_written(tmp_path, capsys):
     """Under root every folder can be written: a folder inside /proc cannot, for anybody."""
-    assert "cannot make the run folder" in refused(capsys, "fit", "simclr", "--tiny", "--out", "/proc/nearfar/run", *FIT)
+    assert "cannot create the run folder" in refused(capsys, "fit", "simclr", "--tiny", "--out", "/proc/nearfar/run", *FIT)
 
 
 def test_vectors_in_both_formats_are_the_encoders(tmp_path, capsys):
@@ -182,7 +182,7 @@ def test_vectors_in_both_formats_are_the_encoders(tmp_path, capsys):
 
 def test_one_image_is_not_taken_for_its_rows(tmp_path):
     run = nearfar.fit("simclr", data=np.zeros((20, 8, 8, 3), np.uint8), steps=1, batch_size=8)
-    with pytest.raises(nearfar.UsageError, match=r"as one image has: give image\[None\]"):
+    with pytest.raises(nearfar.UsageError, match=r"of a single image: pass image\[None\]"):
         run.encode(np.zeros((8, 8, 3), np.uint8))
     assert run.encode(np.zeros((1, 8, 8, 3), np.uint8)).shape[0] == 1
 
@@ -190,4 +190,4 @@ def test_one_image_is_not_taken_for_its_rows(tmp_path):
 def test_ports_do_not_wrap_around(capsys, tmp_path):
     nearfar.fit("simclr", preset="tiny", steps=1, batch_size=8, out=tmp_path / "run")
     for port in (70_000, -1):
-        assert "from 0 (any that is free) to 65535" in refused(capsys, "serve", tmp_path / "run", "--port", port, "-q")
+        assert "from 0 (any free port) to 65535" in refused(capsys, "serve", tmp_path / "run", "--port", port, "-q")

@@ -32,7 +32,7 @@ def test_a_run_ends_with_a_card_that_hugging_face_reads(run):
     assert "CC BY 4.0" in card.text
     assert "Not measured yet" in card.text
     assert "Requirements" not in card.text.split("## Limits")[0]
-    assert "a batch large enough" in card.text.split("## Limits")[1]
+    assert "a batch with enough negatives" in card.text.split("## Limits")[1]
     settings = json.loads(re.search(r"```json\n(.*?)```", card.text, re.DOTALL)[1])
     assert (settings["temperature"], settings["steps"], settings["data"]) == (0.25, 3, "digits")
     config = run.run_folder.read_config()["data"]
@@ -98,7 +98,7 @@ def test_paths_of_the_machine_stay_out_of_it(tmp_path):
     card = ModelCard.load(tmp_path / "run" / "README.md")
     assert "secret" not in str(card)
     assert "source: mine.txt" in card.text
-    assert "see LICENSE.txt beside the data" in card.text
+    assert "see LICENSE.txt next to the data" in card.text
     assert card.data.pipeline_tag == "sentence-similarity"
     assert run.step == 2
 

@@ -77,7 +77,7 @@ def test_each_run_is_measured_with_its_own_file(tmp_path, capsys):
     assert encoded(b, two).max() <= -1
     code, _, err = run(["compare", str(a), str(b), "--recipe", str(one)], capsys)
     assert code == 2
-    assert f"{b} was trained with a recipe of its own, {two}, which {one} is not" in err
+    assert f"{b} was trained with a custom recipe, {two}, which {one} is not" in err
     assert err.count("\n") == 1
     with pytest.raises(UsageError, match=r"two\.py"):
         nearfar.load(b, recipe=one)
@@ -135,9 +135,7 @@ def test_a_class_from_a_notebook_trains_resumes_loads_and_compares(tmp_path, not
         assert nearfar.load(path, recipe=again).recipe == kind(weight=2.0)
     assert nearfar.fit(kind, config_file=path / "config.json").recipe == kind(weight=2.0)
     for use in (nearfar.load, nearfar.resume):
-        with pytest.raises(
-            UsageError, match=r"Own, a class whose source is not known: hand it in again \(nearfar\.load\(RUN, recipe=Own\)"
-        ):
+        with pytest.raises(UsageError, match=r"Own, a class with unknown source: pass it again \(nearfar\.load\(RUN, recipe=Own\)"):
             use(path)
     nearfar.fit(kind, out=tmp_path / "other", seed=1, **small)
     found = nearfar.compare_runs([path, measured(tmp_path / "other", kind)], recipe=kind)
@@ -150,7 +148,7 @@ def test_a_class_from_a_notebook_trains_resumes_loads_and_compares(tmp_path, not
 def test_a_class_of_another_name_is_refused(tmp_path, notebook):
     exec(OWN.replace("Own", "Other"), vars(notebook))
     nearfar.fit(notebook.Own, out=tmp_path / "run", **SMALL)
-    with pytest.raises(UsageError, match="Own, a class whose source is not known, which Other is not"):
+    with pytest.raises(UsageError, match="Own, a class with unknown source, which Other is not"):
         nearfar.load(tmp_path / "run", recipe=notebook.Other)
     assert type(nearfar.load(tmp_path / "run", recipe=[notebook.Other, notebook.Own]).recipe) is notebook.Own
 
@@ -213,7 +211,7 @@ def test_finetuning_takes_more_than_the_encoder_from_a_method_of_ones_own(tmp_pa
     theirs = nearfar.load(donor, recipe=tmp_path / "layered.py").net.middle.state_dict()
     assert all(torch.equal(began.net.middle.state_dict()[name], weights) for name, weights in theirs.items())
     plain = trained_with(own_file(tmp_path / "own.py"), tmp_path / "plain")
-    with pytest.raises(UsageError, match="plain: its net has no middle to begin from, it has encoder"):
+    with pytest.raises(UsageError, match="plain: its model has no middle to start from, it has encoder"):
         nearfar.fit("simclr-v2-finetune", **settings | {"init_from": str(plain)})
 
 

@@ -57,7 +57,7 @@ def test_a_weight_of_zero_is_refused_with_the_line_that_allows_it(own, tmp_path,
     assert f"write {line} in the class Weighted" in err
     assert said(capsys, "fit", own(limits=line), "--tiny", "--nu", "0", "--ema-momentum", "1", "--out", out)[0] == 0
     code, err = said(capsys, "fit", own(limits=line), "--tiny", "--dim", "-3", "--out", out)
-    assert '--dim must be greater than 0, got -3. If it means something, add "dim": (-float("inf"), float("inf")) to the limits' in err
+    assert '--dim must be greater than 0, got -3. To allow this value, add "dim": (-float("inf"), float("inf")) to the limits' in err
     _, err = said(capsys, "fit", own(limits=line), "--tiny", "--nu", "-1", "--out", out)
     assert err.strip().endswith("--nu must be at least 0, got -1.0"), "limits that the author has set are left alone"
 
@@ -100,7 +100,7 @@ def test_barlow_twins_without_its_weight_is_its_diagonal():
 
 
 @pytest.mark.parametrize(
-    ("name", "owner"), [("lr", "a setting of TrainConfig"), ("chunk_size", "a setting of RuntimeConfig"), ("out", "a word of")]
+    ("name", "owner"), [("lr", "a setting of TrainConfig"), ("chunk_size", "a setting of RuntimeConfig"), ("out", "an option of")]
 )
 def test_a_hyperparameter_that_is_called_like_another_setting_is_refused(own, name, owner, tmp_path, capsys):
     file = own(field=f"{name}: int = 1")

@@ -97,7 +97,7 @@ def test_patches_overlap_by_half_and_lie_where_they_should():
     for i, j in ((0, 0), (3, 5), (6, 6)):
         assert torch.equal(cut[:, i, j], image[:, :, 4 * i : 4 * i + 8, 4 * j : 4 * j + 8])
     assert split_patches(torch.zeros(1, 1, 256, 256), 7).shape[-1] == 64
-    with pytest.raises(UsageError, match="--grid 9"):
+    with pytest.raises(UsageError, match="--patches-per-side 9"):
         split_patches(torch.zeros(1, 1, 8, 8), 9)
 
 

@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from nearfar.core import UsageError
-from nearfar.data.common.text_rows import BrokenRow
 from nearfar.data.common.tokenizer import train_tokenizer
-from nearfar.data.questions.dataset import load_questions, make_docstring_questions
+from nearfar.data.questions.load import load_questions
 from nearfar.data.questions.question_passage_pairs import mark_answers, tokenize_pairs
+from nearfar.data.samples.docstring_questions import make_docstring_questions
 from nearfar.data.text.load import load_texts
+from nearfar.data.text.readers import BrokenRow
 
 NORMANS = "The Normans gave their name to Normandy, a region in France."
 ROLLO = "Their leader Rollo swore fealty. Rollo was a Viking."
@@ -122,7 +123,7 @@ def test_a_broken_row_is_named_by_file_and_line(tmp_path, lines, line, why):
 
 def test_a_wrong_label_and_a_missing_file_are_named(tmp_path):
     (tmp_path / "t.csv").write_text("qtext,label,atext\nWho?,2,he\n")
-    with pytest.raises(BrokenRow, match=r"t\.csv, line 2: 'label' is 0 or 1, got '2'"):
+    with pytest.raises(BrokenRow, match=r"t\.csv, line 2: 'label' must be 0 or 1, got '2'"):
         load_questions(tmp_path / "t.csv")
     with pytest.raises(UsageError, match="no such file"):
         load_questions(tmp_path / "none.json")

@@ -109,7 +109,7 @@ def test_kmeans_of_equal_rows_and_of_too_few():
     everyone = kmeans(unit_rows(9, 3), 9, KEY)
     assert sorted(everyone.cluster_ids.tolist()) == list(range(9))
     for k in (0, 10):
-        with pytest.raises(UsageError, match="9 samples cannot make"):
+        with pytest.raises(UsageError, match="9 samples cannot form"):
             kmeans(unit_rows(9, 3), k, KEY)
 
 
@@ -250,7 +250,7 @@ def test_deepcluster_sees_edges_in_training_and_in_evaluation():
     torch.testing.assert_close(recipe.encode(net, image), recipe.encode(net, image.float() / 255))
     brighter = (image // 2 + 100, image // 2)
     torch.testing.assert_close(recipe.encode(net, brighter[0]), recipe.encode(net, brighter[1]), rtol=1e-3, atol=1e-4)
-    with pytest.raises(UsageError, match="cannot make 5000 clusters"):
+    with pytest.raises(UsageError, match="cannot form 5000 clusters"):
         session_of(DeepCluster(clusters=5000), batch_size=16)
 
 

@@ -134,11 +134,11 @@ def test_mistakes_are_named():
     data = pictures(5, 5)
     with pytest.raises(UsageError, match="--samples-per-class must be at least 2"):
         ClassBalancedViews(ONE_VIEW, 1)
-    with pytest.raises(UsageError, match="one class only"):
+    with pytest.raises(UsageError, match="only one class"):
         ClassBalancedViews(ONE_VIEW, 2).count(pictures(9))
     with pytest.raises(UsageError, match="the data have none"):
         ClassBalancedViews(ONE_VIEW, 2).count(data.drop_labels())
-    with pytest.raises(UsageError, match=r"a batch of 4 is one class of --samples-per-class 4.* larger --batch-size"):
+    with pytest.raises(UsageError, match=r"a batch of 4 holds only one class of --samples-per-class 4.* larger --batch-size"):
         nearfar.fit("facenet", data="digits", batch_size=4, steps=1)
     with pytest.raises(UsageError, match="--samples-per-class"):
         recipes.load_method("npair-sohn").recipe_class(samples_per_class=4)
@@ -305,5 +305,5 @@ def test_equal_error_rate_against_every_threshold():
     assert equal_error_rate(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([True, True, False, False])) == 0.0
     assert equal_error_rate(torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([False, False, True, True])) == 1.0
     assert equal_error_rate(torch.zeros(5), torch.tensor([True, False, False, True, False])) == pytest.approx(0.5)
-    with pytest.raises(UsageError, match="different ones are needed"):
+    with pytest.raises(UsageError, match="pairs of different classes"):
         equal_error_rate(torch.zeros(3), torch.ones(3, dtype=torch.bool))

@@ -74,7 +74,7 @@ def test_a_run_in_groups_is_saved_and_loaded(tmp_path):
     again = nearfar.load(tmp_path / "run")
     assert torch.equal(again.encode(images), run.encode(images))
     torch.testing.assert_close(again.encode(images[:1]), run.encode(images)[:1])
-    with pytest.raises(nearfar.UsageError, match="20 images do not make 3 equal groups"):
+    with pytest.raises(nearfar.UsageError, match="20 images cannot be divided into 3 equal groups"):
         nearfar.fit("moco", data="digits", steps=1, batch_size=20, queue_size=40, batch_norm_groups=3, encoder="convnet")
 
 

@@ -114,7 +114,7 @@ def test_local_aggregation_draws_close_neighbours_nearer():
 
 def test_too_many_clusters_are_refused():
     for recipe in (LocalAggregation(clusters=5000), InterCLR(clusters=5000)):
-        with pytest.raises(UsageError, match="cannot make 5000 clusters"):
+        with pytest.raises(UsageError, match="cannot form 5000 clusters"):
             session_of(recipe, batch_size=16)
 
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import nearfar
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.data.common.text_rows import build_texts
-from nearfar.data.questions.dataset import Questions, load_questions
+from nearfar.data.questions.dataset import Questions
+from nearfar.data.questions.load import load_questions
 from nearfar.data.text.load import load_texts
+from nearfar.data.text.readers import build_texts
 from nearfar.index import build_index
 from nearfar.index.base_index import Hits
 from nearfar.index.bm25 import build_bm25, load_bm25, tokenize_without_stopwords
@@ -234,7 +235,7 @@ def test_all_retrievers_answer_alike(trained):
         assert rows.tolist() == alone.search(["Who led?"], 1).rows.tolist()
     with pytest.raises(UsageError, match="between 0"):
         HybridRetriever(lexical, dense, 1.5)
-    with pytest.raises(UsageError, match="no reader but DPR"):
+    with pytest.raises(UsageError, match="not a reader but DPR"):
         PassageReader.from_model(trained)
 
 

@@ -241,8 +241,8 @@ def test_without_a_group_gathering_changes_nothing():
 SAID = {
     "rows of": " rows (rank ",
     "small on": "6, 7 rows",
-    "columns": "other shapes",
-    "dtype": "other shapes, dtypes",
+    "columns": "different shapes",
+    "dtype": "different shapes, dtypes",
     "gather": "differ",
 }
 
@@ -250,7 +250,7 @@ SAID = {
 def test_unequal_batches_are_refused_on_every_rank(ranks):
     for rank in ranks:
         for name, message in rank["refusals"].items():
-            expected = next((text for start, text in SAID.items() if name.startswith(start)), "rank 1 has other values than rank 0")
+            expected = next((text for start, text in SAID.items() if name.startswith(start)), "rank 1 has different values than rank 0")
             assert expected in message, name
         assert rank["total"].tolist() == [2.0]
 

@@ -101,7 +101,7 @@ def test_labels_of_any_integer_type_are_the_same_labels(n, dtype):
 @pytest.mark.parametrize("n", [8, 800])
 @pytest.mark.parametrize("y", [lambda n: torch.arange(n) / 2, lambda n: torch.arange(n - 1), lambda n: torch.arange(n)[:, None]])
 def test_what_is_no_label_for_each_row_is_refused(n, y):
-    wrong = "must be a tensor of .* whole numbers, one a row"
+    wrong = "must be a tensor of .* whole numbers, one per row"
     with pytest.raises(UsageError, match=f"from_labels: labels {wrong}"):
         Scores.from_labels(_randn(n, 3), y(n))
     with pytest.raises(UsageError, match=f"exclude_negatives: column_ids {wrong}"):
@@ -124,7 +124,7 @@ def test_matched(score):
     S = Scores.from_matched(q, k, negatives=queue, score=score) / 0.2
     _assert_agree(S, [[-1] * 4 + [1]] * 5)
     torch.testing.assert_close(S.to_dense()[:, 4], Scores.from_pairs(q, k, score=score).to_dense().diagonal() / 0.2)
-    with pytest.raises(UsageError, match="candidates of its own"):
+    with pytest.raises(UsageError, match="rows have private candidates"):
         _ = S.T
 
 
@@ -263,7 +263,7 @@ def test_any_power_by_the_shorter_way(power):
 
 def test_differentiating_twice_is_an_error():
     a = _randn(4, 3).requires_grad_()
-    with pytest.raises(NearfarError, match="once only"):
+    with pytest.raises(NearfarError, match="only once"):
         torch.autograd.grad(Scores.from_pairs(a, a).all_lse.sum(), a, create_graph=True)
 
 
@@ -362,5 +362,5 @@ def test_wrong_tables_are_named():
         Scores.from_pairs(_randn(3, 2), _randn(2, 2))
     with pytest.raises(UsageError, match="every view"):
         Scores.from_views(_randn(3, 2), _randn(2, 2))
-    with pytest.raises(UsageError, match="row_id and col_id go together"):
+    with pytest.raises(UsageError, match="row_id and col_id must be given together"):
         Scores(_randn(3, 2), _randn(3, 2), row_id=torch.arange(3))

@@ -101,20 +101,20 @@ def test_add_and_delete(ask, home):
     assert {h["row"] for h in hits(ask("search changing photos/cat/a.png --json --k 2"))} == {0, 4}
     assert "2 deleted, 3 left" in ask("index changing --delete cat/a.png row:4")
     assert "was deleted" in ask("search changing row:4", fails=2)
-    assert "no item called 'zebra'" in ask("index changing --delete zebra", fails=2)
+    assert "no sample named 'zebra'" in ask("index changing --delete zebra", fails=2)
     assert {h["row"] for h in hits(ask("search changing photos/cat/a.png --json"))} == {1, 2, 3}
     assert "rows 5 to 5" in ask("index --add photos/cat/a.png changing")
 
 
 def test_another_model_is_refused_and_a_moved_run_found(ask, home):
     fit("simclr", preset="tiny", steps=2, batch_size=16, seed=5, out=home / "stranger")
-    assert "another model" in ask("search run-index photos/cat/a.png --run stranger", fails=1)
-    assert "another model" in ask("index run-index --add photos --run stranger", fails=1)
+    assert "a different model" in ask("search run-index photos/cat/a.png --run stranger", fails=1)
+    assert "a different model" in ask("index run-index --add photos --run stranger", fails=1)
     shutil.copytree(home / "run", home / "elsewhere")
     assert hits(ask("search run-index photos/cat/a.png --run elsewhere --json"))[0]["name"] == "cat/a.png"
     nearfar.index_data("elsewhere", "photos", home / "other-index")
     shutil.rmtree(home / "elsewhere")
-    assert "not there: say where it lies now (--run RUN)" in ask("search other-index photos/cat/a.png", fails=1)
+    assert "does not exist: give its new location (--run RUN)" in ask("search other-index photos/cat/a.png", fails=1)
     assert hits(ask("search other-index row:1 --json"))[0]["row"] == 1, "rows need no model"
 
 
@@ -132,7 +132,7 @@ def test_another_model_is_refused_and_a_moved_run_found(ask, home):
         ("index run --data photos --out x.db", "use --store", 2),
         ("index run --data photos --store x", "file.db", 2),
         ("index run --data photos --out run-index", "already holds an index", 2),
-        ("index run --data photos --out photos --overwrite", "other things in it", 2),
+        ("index run --data photos --out photos --overwrite", "other files in it", 2),
         ("index run --data photos --out x --index-type tree", "'tree' is not one of", 2),
         ("index run-index --add photos --delete a", "not both", 2),
         ("index run-index --add photos --out x", "leave out --out", 2),

@@ -147,11 +147,11 @@ def test_missing_empty_and_unknown(folder, tmp_path):
     with pytest.raises(UsageError, match=r"rt-polarity\.pos is empty"):
         read_binary_task(folder, "MR")
     write(folder / "STS" / "STS12-en-test" / "STS.gs.MSRpar.txt", [""] * 8)
-    with pytest.raises(UsageError, match="no pair of it has a grade"):
+    with pytest.raises(UsageError, match="none of its pairs has a grade"):
         read_sts(folder, "STS12")
-    with pytest.raises(UsageError, match="no set 'STS17'"):
+    with pytest.raises(UsageError, match="unknown sentence similarity dataset 'STS17'"):
         read_sts(folder, "STS17")
-    with pytest.raises(UsageError, match="no task 'IMDB'"):
+    with pytest.raises(UsageError, match="unknown task with two classes 'IMDB'"):
         read_binary_task(folder, "IMDB")
 
 

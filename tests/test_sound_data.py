@@ -11,7 +11,8 @@ import torch
 import nearfar
 from nearfar.core import TrainConfig, UsageError
 from nearfar.data.audio.dataset import as_clips, crop_or_pad
-from nearfar.data.audio.inputs import AudioInputs, load_all_sounds
+from nearfar.data.audio.inputs import AudioInputs
+from nearfar.data.audio.load import load_all_sounds
 from nearfar.data.audio.readers import SoundReadOptions, decode_sound, resample
 from nearfar.data.samples.tones import INSTRUMENTS, TUNES, make_tones
 
@@ -67,7 +68,7 @@ def test_without_soundfile_other_files_are_refused_by_name(tmp_path, monkeypatch
     write(tmp_path / "free.flac", wave)
     (tmp_path / "cut.wav").write_bytes((tmp_path / "fine.wav").read_bytes()[:20])
     monkeypatch.setitem(sys.modules, "soundfile", None)
-    for name, said in (("deep.wav", "24 bits a sample"), ("floats.wav", "unknown format: 3"), ("cut.wav", "without soundfile")):
+    for name, said in (("deep.wav", "24 bits per sample"), ("floats.wav", "unknown format: 3"), ("cut.wav", "without soundfile")):
         with pytest.raises(UsageError, match=rf"{name}: it .*{said}.*nearfar\[audio\]"):
             load_all_sounds([tmp_path / name], SoundReadOptions())
     with pytest.raises(UsageError, match=r"reading \.flac files needs the package 'soundfile'"):
@@ -147,7 +148,7 @@ def test_a_broken_file_is_named_or_left_out(tmp_path):
     assert data.skipped == ("torn.wav", "void.wav")
     assert len(data) == 3
     soundfile.write(tmp_path / "nan.wav", np.full(100, np.nan), 8000, subtype="FLOAT")
-    with pytest.raises(UsageError, match=r"nan\.wav: it holds values that are not numbers"):
+    with pytest.raises(UsageError, match=r"nan\.wav: it contains values that are not finite numbers"):
         load_all_sounds([tmp_path / "nan.wav"], SoundReadOptions())
 
 
@@ -155,8 +156,8 @@ def test_a_broken_file_is_named_or_left_out(tmp_path):
     ("spec", "message"),
     [
         ("tone", "Did you mean 'tones'"),
-        (np.zeros((2, 3, 4), np.float32), r"sounds have the shape \(n, time\)"),
-        (np.full((2, 30), 1.5, np.float32), r"beyond \[-1, 1\]"),
+        (np.zeros((2, 3, 4), np.float32), r"sounds must have the shape \(n, time\)"),
+        (np.full((2, 30), 1.5, np.float32), r"outside \[-1, 1\]"),
         (np.zeros((2, 30), np.int64), "int16 or floats"),
         ({"a": 1}, "cannot read sounds from a dict"),
     ],
@@ -226,5 +227,5 @@ def test_files_of_one_name_are_told_apart_by_their_folders(tmp_path):
     sounds = load_all_sounds(str(tmp_path), SoundReadOptions())
     assert [sounds.classes[y] for y in sounds.labels] == [sounds.name(i).split("/")[0] for i in range(6)]
     (tmp_path / "labels.csv").write_text("file,label\n" + "\n".join(row.split("/")[1] for row in rows) + "\n")
-    with pytest.raises(UsageError, match=r"several files are called 0, one of them alice/0\.wav: write whole paths in the column file"):
+    with pytest.raises(UsageError, match=r"several files are named 0, for example alice/0\.wav: write full paths in the column file"):
         load_all_sounds(str(tmp_path), SoundReadOptions())

@@ -140,9 +140,9 @@ def test_cpc_sees_past_and_future_at_the_same_times_but_not_alike():
 
 
 def test_cpc_refuses_clips_too_short_to_predict():
-    with pytest.raises(UsageError, match=r"--steps-ahead 40: the clips have \d+ frames only"):
+    with pytest.raises(UsageError, match=r"--steps-ahead 40: the clips have only \d+ frames"):
         nearfar.fit("cpc-audio", preset="tiny", steps_ahead=40, steps=1)
-    with pytest.raises(UsageError, match=r"--min-steps-ahead 9 lies beyond --steps-ahead 8"):
+    with pytest.raises(UsageError, match=r"--min-steps-ahead 9 is larger than --steps-ahead 8"):
         nearfar.fit("cpc-audio", preset="tiny", min_steps_ahead=9, steps=1)
 
 

@@ -73,10 +73,10 @@ def test_statistics_are_left_alone_where_they_are_not_tracked():
 
 def test_a_batch_that_does_not_divide_is_one_clear_error():
     _, split, x = pair(nn.BatchNorm1d, (12, 5), 5)
-    with pytest.raises(UsageError, match="12 images do not make 5 equal groups"):
+    with pytest.raises(UsageError, match="12 images cannot be divided into 5 equal groups"):
         split(x)
     _, split, x = pair(nn.BatchNorm1d, (12, 5), 12)
-    with pytest.raises(UsageError, match="12 images do not make 12 equal groups"):
+    with pytest.raises(UsageError, match="12 images cannot be divided into 12 equal groups"):
         split(x)
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from nearfar.core import UsageError
 from nearfar.data import load_texts
-from nearfar.data.common.text_rows import BrokenRow
 from nearfar.data.samples.docstrings import make_docstring_pairs, make_docstring_triples, make_docstrings, split_sentences
 from nearfar.data.text.load import load_all_texts
+from nearfar.data.text.readers import BrokenRow
 
 ROWS = [("a cat", "the cat", "a dog"), ('he said "no, no"', "he, refused", "ünïcode is fine"), ("third\tone", "3", "three")]
 
@@ -51,7 +51,7 @@ def test_tsv_has_no_quotes(tmp_path):
 
 def test_columns_can_be_named(tmp_path):
     path = write_table(tmp_path / "t.csv", [("x", "one text", "5"), ("y", "other text", "2.5")], ("kind", "body", "gold"))
-    with pytest.raises(UsageError, match="has the columns kind, body, gold: name those that are texts"):
+    with pytest.raises(UsageError, match="has the columns kind, body, gold: name the text columns"):
         load_all_texts(path)
     found = load_all_texts(path, "body,label=kind,score=gold").train
     assert found.get_strings() == ["one text", "other text"]
@@ -60,7 +60,7 @@ def test_columns_can_be_named(tmp_path):
     assert found.drop_labels().scores is None
     with pytest.raises(UsageError, match=r"no column 'bdy'\. Did you mean 'body'"):
         load_all_texts(path, "bdy")
-    with pytest.raises(UsageError, match="'labl' is no role"):
+    with pytest.raises(UsageError, match="'labl' is not a role"):
         load_all_texts(path, "body,labl=kind")
 
 
@@ -70,9 +70,9 @@ def test_columns_can_be_named(tmp_path):
         ("a.csv", "text,label\nfine,x\nbroken\nfine,y\n", "a.csv, line 3", "1 values, but 2 columns"),
         ("a.jsonl", '{"text": "fine"}\n{"text": \n{"text": "too"}\n', "a.jsonl, line 2", "not JSON"),
         ("b.jsonl", '{"text": "fine"}\n{"other": "x"}\n{"text": "too"}\n', "b.jsonl, line 2", "has no 'text'"),
-        ("c.jsonl", '{"text": "fine"}\n{"text": 7}\n{"text": "too"}\n', "c.jsonl, line 2", "no text but int"),
+        ("c.jsonl", '{"text": "fine"}\n{"text": 7}\n{"text": "too"}\n', "c.jsonl, line 2", "not a text but int"),
         ("d.jsonl", '{"text": "fine"}\n[1]\n{"text": "too"}\n', "d.jsonl, line 2", "not a JSON object"),
-        ("b.csv", "sentence1,sentence2,score\na,b,1\nc,d,high\ne,f,0\n", "b.csv, line 3", "'score' is no number: 'high'"),
+        ("b.csv", "sentence1,sentence2,score\na,b,1\nc,d,high\ne,f,0\n", "b.csv, line 3", "'score' is not a number: 'high'"),
         ("c.csv", "text\nfine\n  \ntoo\n", "c.csv, line 3", "the column 'text' is empty"),
         ("d.csv", "text,label\nfine,x\nwho knows, \ntoo,y\n", "d.csv, line 3", "has no 'label'"),
         (
@@ -155,7 +155,7 @@ def test_texts_in_memory():
     assert found.name(1) == "row 1"
     pairs = load_all_texts({"anchor": ["a", "b"], "positive": ["c", "d"]}).train
     assert pairs.get_strings(column="positive") == ["c", "d"]
-    with pytest.raises(UsageError, match="entry 1 is no string but int"):
+    with pytest.raises(UsageError, match="entry 1 is not a string but int"):
         load_all_texts(["a", 1])
     with pytest.raises(UsageError, match="differ in length: a 1, b 2"):
         load_all_texts({"a": ["x"], "b": ["y", "z"]})
@@ -227,7 +227,7 @@ def test_a_damaged_folder_of_hugging_face_datasets_is_named(tmp_path):
     with pytest.raises(UsageError, match="not the name of a file in that folder"):
         load_all_texts(tmp_path / "d")
     (tmp_path / "d" / "state.json").write_text("{}")
-    with pytest.raises(UsageError, match="no proper '_data_files'"):
+    with pytest.raises(UsageError, match="no valid '_data_files'"):
         load_all_texts(tmp_path / "d")
 
 

@@ -61,7 +61,7 @@ def test_a_saved_tokenizer_is_the_same(tmp_path):
     assert loaded.special_ids == TOKENIZER.special_ids
     assert np.array_equal(loaded.encode(SENTENCES, 30).flat, TOKENIZER.encode(SENTENCES, 30).flat)
     (tmp_path / "t.json").write_text(TOKENIZER.to_json()[:-30])
-    with pytest.raises(NearfarError, match=r"t\.json is no tokenizer"):
+    with pytest.raises(NearfarError, match=r"t\.json is not the tokenizer"):
         Tokenizer.load(tmp_path / "t.json")
     with pytest.raises(UsageError, match="at least 261"):
         train_tokenizer(SENTENCES, 100)

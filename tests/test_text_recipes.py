@@ -178,7 +178,7 @@ def test_reports_of_pairs_and_labels(tmp_path):
     assert page.count('<q class="words"') > 48
     table = evaluate_model(run)
     found = table.results[-1]
-    assert "A label is of the 2 texts of a row" in table.render()
+    assert "a label describes 2 texts" in table.render()
     assert found["spread"] > 0
     assert not {"linear", "knn", "few_labels"} & set(found), "the label is of both texts, a vector of one"
     assert embed(run, "docstring-pairs", tmp_path / "v.parquet", split="test") > 100
@@ -201,7 +201,7 @@ def test_an_encoder_goes_on_from_another_run_with_its_tokenizer(tmp_path):
 def test_a_damaged_tokenizer_is_named(tmp_path):
     nearfar.fit("simcse-unsup", data="docstrings", encoder="bag", steps=1, out=tmp_path / "run", **TINY)
     (tmp_path / "run" / "tokenizer.json").write_text("{}")
-    with pytest.raises(nearfar.NearfarError, match=r"tokenizer\.json is no tokenizer"):
+    with pytest.raises(nearfar.NearfarError, match=r"tokenizer\.json is not the tokenizer"):
         nearfar.load(tmp_path / "run")
 
 
@@ -209,7 +209,7 @@ def test_image_methods_do_not_take_texts_and_the_other_way_round(tmp_path):
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     with pytest.raises(UsageError, match="cannot read images"):
         nearfar.fit("simclr", data=tmp_path / "a.txt", steps=1)
-    with pytest.raises(UsageError, match="nor such a name"):
+    with pytest.raises(UsageError, match="folder or name"):
         nearfar.fit("simcse-unsup", data="digits", steps=1)
     with pytest.raises(UsageError, match="--max-length must be"):
         TrainConfig(max_length=0)
@@ -232,7 +232,7 @@ def test_sentences_on_both_sides_of_a_test_sentence_are_no_neighbours(tmp_path):
 
 
 def test_labels_of_texts_are_checked():
-    with pytest.raises(UsageError, match="labels are whole numbers or texts"):
+    with pytest.raises(UsageError, match="labels must be whole numbers or texts"):
         load_texts({"text": ["a", "b", "c"], "label": [1, None, 2]})
     with pytest.raises(UsageError, match="3 texts but 2 labels"):
         load_texts({"text": ["a", "b", "c"], "label": [1, 2]})

@@ -113,7 +113,7 @@ def test_easy_edits_depend_on_slot_and_key_only():
     whole, part = similarity.read(TEXTS, rows, RandomKey(3)), similarity.read(TEXTS, rows[2:4], RandomKey(3))
     assert torch.equal(part, whole[:, 2:4, : part.shape[2]])
     assert not torch.equal(whole[0], whole[1])
-    with pytest.raises(UsageError, match="'blur' is no edit"):
+    with pytest.raises(UsageError, match="unknown edit 'blur'"):
         EasyDataAugmentation(SYNONYMS, 0.1, ("blur",))
 
 

@@ -158,7 +158,7 @@ def test_a_signal_to_torchrun_saves_once(tmp_path):
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=120)
     ours = [line for line in err.splitlines() if line.startswith("nearfar: ")]
-    assert ours == [f"nearfar: interrupted: `nearfar fit --resume {run}` goes on from here"]
+    assert ours == [f"nearfar: interrupted: `nearfar fit --resume {run}` resumes from here"]
     (saved,) = (run / "checkpoints").iterdir()
     last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["step"]
     assert saved.name == f"step-{last:09d}"
@@ -357,7 +357,7 @@ def test_buckets_sum_what_there_is(ranks):
 
 def test_mistakes_are_named_on_every_rank(ranks):
     for found in (r["mistakes"] for r in ranks):
-        assert found["batch"] == "True --batch-size 2 is too small for 3 ranks: each needs a row at least"
+        assert found["batch"] == "True --batch-size 2 is too small for 3 ranks: each needs at least one row"
         assert "True OneRank embeds all rows at once: it runs on one rank" in found["rowwise"]
         assert "CUDA devices for" in found["cuda"]
         assert "use --device cuda" in found["cuda:1"]

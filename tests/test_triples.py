@@ -12,8 +12,9 @@ import nearfar
 from nearfar.api.evaluate import measure_model
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, RandomKey, Rows, RuntimeConfig, TrainConfig, UsageError
-from nearfar.data.triples.dataset import Triples, load_triples
+from nearfar.data.triples.dataset import Triples
 from nearfar.data.triples.inputs import TripleInputs
+from nearfar.data.triples.load import load_triples
 from nearfar.losses.hinge import translation_hinge
 from nearfar.losses.sparse_translation_hinge import sparse_translation_hinge
 from nearfar.recipes.graph.transe import TransE
@@ -76,7 +77,7 @@ def test_a_training_triple_is_no_test_of_what_was_learnt(folder, split, caplog):
     assert found.train.fingerprint == clean.train.fingerprint
     assert [line.split(": ")[0] for line in found.train.skipped] == [f"{folder / split}.txt, line {line}" for line in (2, 3)]
     nearfar.fit("transe", folder, on_error="skip", steps=1, batch_size=2, device="cpu")
-    assert "2 samples could not be read: left out, the first:" in caplog.text
+    assert "2 samples could not be read and will be left out; the first:" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -121,7 +122,7 @@ def test_a_file_and_a_list_may_have_broken_triples_too(tmp_path):
     assert [line.split(": ")[0] for line in found.skipped] == [f"{tmp_path / 'all.tsv'}, line {line}" for line in (3, 7)]
     listed = load_triples([*FAMILY, ("ann", "bob")], test_ids=[], on_error="skip").train
     assert listed.fingerprint == found.fingerprint
-    assert listed.skipped[0].startswith("triple 4: three names")
+    assert listed.skipped[0].startswith("triple 4: expected three names")
 
 
 def test_an_unknown_name_is_named_by_its_line_in_the_file(tmp_path):

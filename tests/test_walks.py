@@ -12,8 +12,9 @@ from scipy.sparse import coo_matrix, csr_matrix
 
 from nearfar.core import NearfarError, RandomKey, Rows, TrainConfig, UsageError
 from nearfar.data.graphs.load_nodes import load_node_graph
-from nearfar.data.walks.dataset import build_walk_graph, load_walks
+from nearfar.data.walks.dataset import build_walk_graph
 from nearfar.data.walks.inputs import WalkInputs
+from nearfar.data.walks.load import load_walks
 from nearfar.similarity import walks
 from nearfar.similarity.text_windows import CENTERS_PER_GROUP
 from nearfar.similarity.walks import RandomWalks, build_walk_tables, draw_walks
@@ -104,9 +105,9 @@ def test_arrays_in_a_file_are_a_graph_to_walk_on(tmp_path):
     ("fields", "said"),
     [
         ({"x": np.ones((3, 2))}, "has no edge_index"),
-        ({"edge_index": np.array([[0, 1]])}, "links are two rows"),
-        ({"edge_index": np.array([[0], [1]]), "weights": np.ones(2)}, "weights are one number for each of 1 links"),
-        ({"edge_index": np.array([[0], [1]]), "names": np.array(["a", "a"])}, "names are different texts, one for each of 2 nodes"),
+        ({"edge_index": np.array([[0, 1]])}, "links must be two rows"),
+        ({"edge_index": np.array([[0], [1]]), "weights": np.ones(2)}, "weights must be one number for each of 1 links"),
+        ({"edge_index": np.array([[0], [1]]), "names": np.array(["a", "a"])}, "names must be different texts, one for each of 2 nodes"),
     ],
 )
 def test_arrays_that_are_no_graph_are_said(tmp_path, fields, said):

@@ -325,8 +325,8 @@ def test_words_of_one_topic_come_near_each_other(name):
 def test_eval_says_how_words_are_measured():
     trained = nearfar.fit("word2vec-cbow", preset="tiny", steps=2)
     table = measure_model(trained).table
-    assert "compares with people" in table.render()
-    with pytest.raises(UsageError, match="no judgements"):
+    assert "compares with human judgments" in table.render()
+    with pytest.raises(UsageError, match="no judgments"):
         measure_model(trained, "nowhere")
 
 

@@ -87,7 +87,7 @@ def check(
     whole, promises = asked.fit(), []
     for i, (name, ask) in enumerate(PROMISES.items(), 1):
         unclear = ask in COMPARED_CHECKS and any(p.kept is False and p.name == SEED_REMEDY for p in promises)
-        found = (None, f"only runs that repeat can be compared: first mend “{SEED_REMEDY}”") if unclear else ask(asked, whole)
+        found = (None, f"runs can be compared only if they repeat: first fix “{SEED_REMEDY}”") if unclear else ask(asked, whole)
         promises.append(Promise(name, *found))
         if progress:
             progress(i, len(PROMISES))
@@ -109,11 +109,14 @@ class StepWatch(Hook):
             first, second = _one_batch(session), _one_batch(session)
         written, moved = _different(before, session.net.state_dict()), _different(first, second)
         if written:
-            self.found = False, f"they wrote {_names(written)}: what a method remembers is written in `update` or `refresh`"
+            self.found = False, f"they changed {_names(written)}: change state only in `update` or `refresh`"
         elif moved:
-            self.found = False, f"the same batch gave another {_names(moved)}: draw by `rng_key`, not by a generator that goes on"
+            self.found = (
+                False,
+                f"the same batch gave a different {_names(moved)}: draw with `rng_key`, not with a generator that keeps its state",
+            )
         else:
-            self.found = True, "the same batch twice gave the same, and nothing in `net` was written"
+            self.found = True, "the same batch gave the same result twice, and `net` did not change"
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ class CheckedRecipe:
         """Resolve the recipe, its data and its settings for the runs of a check."""
         method = recipes.load_method(recipe) if isinstance(recipe, str) else recipes.find_method(recipe)
         if not method.recipe_class.trains:
-            raise UsageError(f"{method.name} is fitted in closed form: it has no steps that could be checked")
+            raise UsageError(f"{method.name} is fitted in closed form: it has no steps to check")
         tiny = {} if isinstance(recipe, Recipe) or not method.tiny[1].data else {"preset": "tiny"}
         if data is None and not method.tiny[1].data:
             raise UsageError(f"{method.name} names no data in its `tiny` settings: --data DATA")
@@ -176,10 +179,10 @@ def check_repeatable(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
     """Check that equal seeds give equal runs and different seeds give different runs."""
     differ = _different(whole.net.state_dict(), checked.fit().net.state_dict())
     if differ:
-        return False, f"{_names(differ)} came out otherwise: a random number has no key (numpy's or Python's generator?)"
+        return False, f"{_names(differ)} came out different: a random number is drawn without a key (numpy's or Python's generator?)"
     if not _different(whole.net.state_dict(), checked.fit(seed=checked.settings.get("seed", 0) + 1).net.state_dict()):
         return False, "another seed gave the same run: nothing in it depends on the seed"
-    return True, "the same seed twice: equal to the bit; another seed: another run"
+    return True, "the same seed twice: identical bit for bit; another seed: a different run"
 
 
 def check_resume(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
@@ -190,8 +193,8 @@ def check_resume(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
         again = resume(Path(folder, "run"), None if isinstance(checked.data, str) else checked.data, recipe=checked.trusted_recipe)
     differ = _different(whole.net.state_dict(), again.net.state_dict())
     if differ:
-        return False, f"{_names(differ)} came out otherwise: there is state outside `net`, or a random number without a key"
-    return True, f"stopped before step {CHECK_STEPS} and resumed: equal to the bit"
+        return False, f"{_names(differ)} came out different: there is state outside `net`, or a random number without a key"
+    return True, f"stopped before step {CHECK_STEPS} and resumed: identical bit for bit"
 
 
 def check_load(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
@@ -201,8 +204,8 @@ def check_load(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
         loaded = load(Path(folder, "run"), "cpu", checked.trusted_recipe)
     differ = _different(saved.net.state_dict(), loaded.net.state_dict())
     if differ:
-        return False, f"{_names(differ)} came back otherwise: `build` must make all parts that `net` has, whatever it is trained on"
-    return True, "a saved run is loaded as it was"
+        return False, f"{_names(differ)} came back different: `build` must make all parts of `net`, regardless of the training data"
+    return True, "a saved run loads unchanged"
 
 
 def check_gradients(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
@@ -211,8 +214,8 @@ def check_gradients(checked: CheckedRecipe, whole: Model) -> tuple[bool, str]:
     before = dict(model.build_untrained().net.named_parameters())
     still = [name for name, p in model.net.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
     if still:
-        return False, f"{_names(still)} never moved: no gradient reaches it; if that is meant, requires_grad_(False)"
-    return True, "all parameters that are to be trained moved"
+        return False, f"{_names(still)} never changed: no gradient reaches it; if this is intended, use requires_grad_(False)"
+    return True, "all trainable parameters changed"
 
 
 def check_chunks(checked: CheckedRecipe, whole: Model) -> tuple[bool | None, str]:
@@ -225,16 +228,16 @@ def check_chunks(checked: CheckedRecipe, whole: Model) -> tuple[bool | None, str
     exact = rowwise | {"steps": 2, "optimizer": "sgd", "lr": 0.05, "encoder": encoder, "schedule": "constant", "warmup_ratio": 0.0}
     one = checked.fit(**exact)
     if mixing := sorted({type(m).__name__ for m in one.net.modules() if _mixes_rows(m)}):
-        return None, f"{', '.join(mixing)} in the net sees rows together, or draws by place: chunks differ by nature"
+        return None, f"{', '.join(mixing)} in the net mixes rows or draws random numbers by position: chunks always differ"
     some, start = checked.fit(chunk_size=CHECK_CHUNK_SIZE, **exact), one.build_untrained().net.state_dict()
     wrong = _largest(one.net.state_dict(), some.net.state_dict()) / max(_largest(one.net.state_dict(), start), 1e-12)
     if wrong > 1e-3:
         return (
             False,
             f"chunks of {CHECK_CHUNK_SIZE} changed the step by {wrong:.1%}: "
-            "`embed` mixes rows (that is for `objective`), or draws by place",
+            "`embed` mixes rows (that is for `objective`), or draws random numbers by position",
         )
-    return True, f"chunks of {CHECK_CHUNK_SIZE} rows take the step of the whole batch"
+    return True, f"chunks of {CHECK_CHUNK_SIZE} rows give the same step as the whole batch"
 
 
 SEED_REMEDY = "a seed is a run"

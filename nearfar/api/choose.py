@@ -246,7 +246,7 @@ def _try(name: str, data: Any, seconds: float, folder: Path, kept: bool, most: i
     if steps < MIN_STEPS:
         needed = seconds + (MIN_STEPS * clock.pace - left) / TRAINING_SHARE
         raise UsageError(
-            f"--budget: {seconds:.1f} s for {name} are enough for {max(steps, 0)} steps, and fewer than {MIN_STEPS} say nothing: "
+            f"--budget: {seconds:.1f} s for {name} are enough for {max(steps, 0)} steps, and fewer than {MIN_STEPS} are too few to rank: "
             f"give about {1.2 * needed:.0f} s for each method"
         )
     steps = min(steps, most or steps)

@@ -83,7 +83,7 @@ def find_differences(runs: Sequence[RunResults]) -> list[str]:
         runs, lambda run: run.stored_config["train_config"]["data"] or f"an array of {run.stored_config['data']['train']:,} samples"
     )
     if len(by_data) > 1:
-        found.append(f"other data: {_listed(by_data)}")
+        found.append(f"different data: {_listed(by_data)}")
     for name, same in by_data.items():
         sizes = _by(
             same, lambda run: f"{run.stored_config['data']['train']:,} training and {run.stored_config['data']['test']:,} test samples"
@@ -105,7 +105,7 @@ def find_differences(runs: Sequence[RunResults]) -> list[str]:
             lambda run, key=key: str(run.stored_results.table.protocol.get(key, "not measured")),  # type: ignore[union-attr]
         )
         if len(values) > 1:
-            found.append(f"another protocol, {key}: {_listed(values)}")
+            found.append(f"different protocol, {key}: {_listed(values)}")
     return found
 
 
@@ -163,7 +163,7 @@ def _notes(runs: Sequence[RunResults], rows: Sequence[ComparisonRow]) -> list[st
     fresh = [run.path.name for run in runs if run.newly_measured and run.stored_results.table]
     if fresh:
         notes.append(f"Evaluated now, results kept in results.json: {', '.join(fresh)}.")
-    notes += [f"{run.path.name} has no numbers: {run.stored_results.problem}." for run in runs if run.stored_results.problem]
+    notes += [f"{run.path.name} has no results: {run.stored_results.problem}." for run in runs if run.stored_results.problem]
     early = [
         f"{run.path.name} (step {run.stored_results.step} of {run.stored_config['train_config']['steps']})"
         for run in runs
@@ -177,7 +177,7 @@ def _notes(runs: Sequence[RunResults], rows: Sequence[ComparisonRow]) -> list[st
     seeds = {row.name: tuple(sorted(run.seed for run in row.runs)) for row in rows}
     if len(set(seeds.values())) > 1:
         of = "; ".join(f"{name}: {', '.join(map(str, s))}" for name, s in seeds.items())
-        notes.append(f"Seeds differ between rows ({of}): a seed names the split too, where data bring none.")
+        notes.append(f"Seeds differ between rows ({of}): the seed also sets the split if the data have none.")
     if any(len(row.runs) > 1 for row in rows):
         notes.append("± is the standard deviation over runs of other seeds (n - 1).")
     if any(len(row.runs) < 3 for row in rows):

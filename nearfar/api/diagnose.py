@@ -94,7 +94,7 @@ PROBLEMS = (
     Problem(
         "temperature too low",
         (Limit("negatives_in_use", below=0.2), Limit("spread", below=0.6)),
-        "the loss of a sample looks at {negatives_in_use:.1%} of its negatives only, and embeddings keep to a narrow cone (spread "
+        "the loss of a sample uses {negatives_in_use:.1%} of its negatives only, and embeddings keep to a narrow cone (spread "
         "{spread:.2f}), because tiny differences decide already",
         "between SimCLR and MoCo v2 at tau 0.005 to 0.02, and both at tau 0.05 to 2 with SimCSE at 0.05",
         (Remedy("five times what it is", "temperature", scale_by(5)), Remedy("a smaller --lr, if the temperature is what the paper has")),
@@ -166,13 +166,13 @@ PROBLEMS = (
         "between dropout 0, where nothing but rounding is left, and dropout 0.1",
         (
             Remedy("as in the paper", "dropout", lambda dropout: max(dropout, 0.1)),
-            Remedy("edits beside dropout", "augmentation", lambda views: "erase-tokens" if views == "dropout" else views),
+            Remedy("edits in addition to dropout", "augmentation", lambda views: "erase-tokens" if views == "dropout" else views),
         ),
     ),
     Problem(
         "temperature too high",
         (Limit("negatives_in_use", above=0.985),),
-        "all negatives weigh alike, near or far: the loss looks at {negatives_in_use:.1%} of them evenly, and cannot tell hard from easy",
+        "all negatives weigh alike, near or far: the loss uses {negatives_in_use:.1%} of them evenly, and cannot tell hard from easy",
         "between SimCLR at tau 5 and 20, and healthy runs; even embeddings of width 128 at tau 0.5 would stay below it too",
         (Remedy("a tenth of what it is", "temperature", scale_by(0.1)),),
         unless=("collapse", "views too strong", "views too weak"),
@@ -262,7 +262,7 @@ class Diagnosis:
     def render(self) -> str:
         """Return the diagnosis as text."""
         if self.not_examined:
-            return f"Nothing was measured, so that nothing can be said: {self.not_examined}."
+            return f"Nothing was measured: {self.not_examined}."
         lines = []
         for finding in self.findings:
             lines += [f"{finding.name.upper()}: {finding.description}.", f"  measured: {'; '.join(finding.reason)}"]
@@ -271,9 +271,7 @@ class Diagnosis:
             lines += ["No finding.", ""]
         lines += [f"{ailment.name:32}{_checked(ailment, self.symptoms)}" for ailment in PROBLEMS if _applies(ailment, self.symptoms)]
         lines += (
-            [f"Not looked for, because it does not apply here: {', '.join(self.problems_not_examined)}."]
-            if self.problems_not_examined
-            else []
+            [f"Not checked, because it does not apply here: {', '.join(self.problems_not_examined)}."] if self.problems_not_examined else []
         )
         return "\n".join(lines)
 

@@ -51,7 +51,7 @@ def embed(
     """
     target = resolve_writable_path(out)
     if target.suffix not in (".npy", ".parquet"):
-        raise UsageError(f"--out {target}: vectors are written as .npy or .parquet")
+        raise UsageError(f"--out {target}: the file name must end in .npy or .parquet")
     if num_workers is not None and engine != "ray":
         raise UsageError("--num-workers is for --engine ray: the local engine is one process")
     parts = load_parts(model, data, split, progress)

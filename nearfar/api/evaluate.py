@@ -48,7 +48,7 @@ def measure_model(model: Model, data: Any = None, progress: ProgressCallback | N
     """
     modality, rng_key = get_modality(model.recipe), RandomKey(model.config.seed)("evaluate")
     if protocol and modality.has_own_evaluation(model):
-        raise UsageError(f"{', '.join(protocol)}: runs of {model.recipe.card.title} are measured by a protocol of their own")
+        raise UsageError(f"{', '.join(protocol)}: runs of {model.recipe.card.title} have their own evaluation protocol")
     if (own := modality.evaluate(model, data, progress)) is not None:
         return own
     splits = load_model_splits(model, data, progress)

@@ -75,7 +75,7 @@ def fit(
         data = None
     chosen = resolve_settings(recipe, preset, config_file, settings)
     if data is None and not chosen.config.data:
-        raise UsageError("no data given: --data DATA, or --tiny for data that ship with a dependency")
+        raise UsageError("no data given: --data DATA, or --tiny for a bundled dataset")
     config = chosen.config
     init_source = load_init_source(config.init_from) if config.init_from else None
     inputs = build_inputs(chosen.recipe, tokenizer=init_source.tokenizer if init_source else None)

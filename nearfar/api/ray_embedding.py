@@ -101,9 +101,9 @@ class ShardFolder:
         """
         file = self.path / "plan.json"
         if self.path.exists() and not file.is_file() and any(self.path.iterdir()):
-            raise UsageError(f"{self.path} is where shards are to be kept, and there are other things in it: move it away")
+            raise UsageError(f"{self.path} is the folder for shards, but holds other files: move it away")
         if file.is_file() and _read_plan(file) != plan:
-            logger.warning("%s holds shards of another run, other data or other settings: they are made anew", self.path)
+            logger.warning("%s holds shards of another run, other data or other settings: computing them again", self.path)
             self.remove()
         try:
             self.path.mkdir(exist_ok=True)
@@ -124,7 +124,7 @@ class ShardFolder:
             f.write(b".")
             if f.tell() > MAX_TRIES_PER_SHARD:
                 raise NearfarError(
-                    f"shard {number} was begun {MAX_TRIES_PER_SHARD} times and never finished: its worker died (out of memory?)"
+                    f"shard {number} was started {MAX_TRIES_PER_SHARD} times and never finished: its worker died (out of memory?)"
                 )
 
     def write(self, number: int, vectors: VectorTable) -> None:
@@ -147,7 +147,7 @@ class ShardFolder:
             data = file.read_bytes()
             if file.stem.split("-")[1] == hashlib.sha256(data).hexdigest():
                 return data
-            logger.warning("%s is damaged: it is made anew", file)
+            logger.warning("%s is damaged: computing it again", file)
             file.unlink()
         return None
 
@@ -158,7 +158,7 @@ class ShardFolder:
         """
         data = self.find(number)
         if data is None:
-            raise NearfarError(f"shard {number} in {self.path} is gone or damaged: the same command again makes it anew")
+            raise NearfarError(f"shard {number} in {self.path} is gone or damaged: run the same command again to compute it")
         return np.load(io.BytesIO(data), allow_pickle=False)
 
     def remove(self) -> None:
@@ -176,7 +176,7 @@ def embed_shards_with_ray(
     store.prepare(plan)
     missing = [i for i in range(len(shards)) if store.find(i) is None]
     if len(missing) < len(shards):
-        logger.info("%d of %d shards are there already", len(shards) - len(missing), len(shards))
+        logger.info("%d of %d shards already exist", len(shards) - len(missing), len(shards))
     rows = [shard.stop - shard.start for shard in shards]
     done, total = sum(rows) - sum(rows[i] for i in missing), sum(rows)
     if missing:
@@ -332,4 +332,6 @@ def _one_line_errors(ray: Any, store: ShardFolder) -> Iterator[None]:
         yield
     except ray.exceptions.RayError as e:
         first = re.sub(r"\x1b\[\d+m", "", str(e).strip().splitlines()[0])
-        raise NearfarError(f"a worker could not go on: {first}. Finished shards are kept in {store.path}: the same command goes on") from e
+        raise NearfarError(
+            f"a worker failed: {first}. Finished shards are kept in {store.path}: run the same command again to resume"
+        ) from e

@@ -30,7 +30,7 @@ def write_model_report(model: Model, evaluation: Evaluation | None = None, *, pr
         progress: called with the number of encoded samples and the number of all samples.
     """
     if model.run_folder is None:
-        raise UsageError("this run has no folder to write a report into: train with out=RUN")
+        raise UsageError("this run has no folder to write a report to: train with out=RUN")
     evaluation = evaluation or measure_model(model, progress=progress)
     train, test = evaluation.splits.train, evaluation.splits.test if evaluation.test_samples is None else evaluation.test_samples
     assert test is not None

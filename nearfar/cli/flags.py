@@ -134,7 +134,7 @@ class FlagParser(argparse.ArgumentParser):
 
         flag = next((word.split("=")[0] for word in extra if word.startswith("-")), None)
         if flag is None:
-            self.error(f"{extra[0]!r} is one word too many; `{self.command} --help` shows what is understood")
+            self.error(f"{extra[0]!r} is an unexpected argument; `{self.command} --help` shows the accepted arguments")
         known = [option[2:] for action in self._actions for option in action.option_strings if option.startswith("--")]
         near = suggest_similar_names(flag.lstrip("-"), known).replace(" '", " '--")  # compare without dashes
         self.error(f"unknown flag {flag}.{near} `{self.command} --help` shows all")

@@ -69,7 +69,7 @@ def check_masks(shape: tuple[int, ...], /, **named: Tensor) -> None:
     for name, x in named.items():
         if not isinstance(x, Tensor) or x.dtype.is_floating_point or x.dtype.is_complex or x.dtype.itemsize > 1 or x.shape != shape:
             found = f"{x.dtype} of the shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
-            raise UsageError(f"`{name}` must be a tensor of truth values of the shape {tuple(shape)}, got {found}")
+            raise UsageError(f"`{name}` must be a boolean tensor of the shape {tuple(shape)}, got {found}")
 
 
 def check_positive(**named: float | Tensor) -> None:

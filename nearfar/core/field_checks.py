@@ -69,6 +69,6 @@ def _way_out(recipe: type, name: str, value: float) -> str:
     entry = f'"{name}": ({low}, float("inf"))'
     holder = next(kind for kind in recipe.__mro__ if "limits" in vars(kind))
     if holder is recipe:
-        return f". If it means something, add {entry} to the limits of {recipe.__name__}"
+        return f". To allow this value, add {entry} to the limits of {recipe.__name__}"
     inherited = f"**{holder.__name__}.limits, " if holder.limits else ""
-    return f". If it means something, write limits = {{{inherited}{entry}}} in the class {recipe.__name__}"
+    return f". To allow this value, write limits = {{{inherited}{entry}}} in the class {recipe.__name__}"

@@ -71,7 +71,7 @@ def kmeans(x: Float[Tensor, "n d"], num_clusters: int, rng_key: RandomKey, max_i
 def check_num_clusters(num_clusters: int, num_samples: int) -> None:
     """Raise `UsageError` unless `num_samples` rows can form `num_clusters` clusters."""
     if not 1 <= num_clusters <= num_samples:
-        raise UsageError(f"{num_samples} samples cannot make {num_clusters} clusters: ask for 1 to {num_samples} of them (--clusters)")
+        raise UsageError(f"{num_samples} samples cannot form {num_clusters} clusters: choose 1 to {num_samples} clusters (--clusters)")
 
 
 def _spread_rows(x: Float[Tensor, "n d"], k: int, rng_key: RandomKey) -> Int[Tensor, " k"]:

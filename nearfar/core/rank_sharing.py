@@ -138,9 +138,9 @@ def _difference(everyone: Tensor, tolerance: float) -> str:
     if (lengths != lengths[0]).any():
         return f"ranks have {', '.join(str(int(n)) for n in lengths)} rows"
     if (signatures != signatures[0]).any():
-        return "ranks have other shapes, dtypes or operations"
+        return "ranks have different shapes, dtypes or operations"
     others = ((sums - sums[0]).abs() > sizes.amax(0) * tolerance).any(1).nonzero()[:, 0].tolist()
-    return f"rank {others[0]} has other values than rank 0" if others else ""
+    return f"rank {others[0]} has different values than rank 0" if others else ""
 
 
 _calls_on_cuda = 0

@@ -178,7 +178,7 @@ def _reject_reserved_names(recipe: type[Recipe]) -> None:
     for field in fields(recipe):  # type: ignore[arg-type]
         owner = next((kind.__name__ for kind in (TrainConfig, RuntimeConfig) if field.name in kind.__dataclass_fields__), None)
         if owner or field.name in RESERVED_NAMES:
-            meaning = f"a setting of {owner}" if owner else "a word of `nearfar fit`"
+            meaning = f"a setting of {owner}" if owner else "an option of `nearfar fit`"
             raise UsageError(
                 f"{recipe.__name__} has a hyperparameter {field.name!r}, and {to_flag(field.name)} is {meaning}: give it another name"
             )

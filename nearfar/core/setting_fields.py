@@ -94,7 +94,7 @@ def format_type(kind: Any) -> str:
     if origin is tuple:
         return f"{format_type(args[0])},{format_type(args[0])},…"
     if kind not in TYPE_NAMES:
-        raise TypeError(f"no flag can be made for the type {kind}")
+        raise TypeError(f"cannot create a flag for the type {kind}")
     return TYPE_NAMES[kind]
 
 

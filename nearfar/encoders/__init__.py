@@ -52,7 +52,7 @@ def _family(sizes: Sizes) -> EncoderFamily:
         if family.size_field in sizes:
             return family
     known = ", ".join(f"{family.size_field} ({family.modality_name})" for family in ENCODER_FAMILIES)
-    raise UsageError(f"no encoder is known for data of which the sizes are {', '.join(sizes)}: one of {known} must be among them")
+    raise UsageError(f"no encoder supports data with the sizes {', '.join(sizes)}: one of {known} must be among them")
 
 
 __all__ = [

@@ -28,5 +28,5 @@ def _body(encoder: nn.Module) -> ConvNet | ResNet:
     """Return the encoder without the layer that standardizes."""
     body = encoder[1] if isinstance(encoder, nn.Sequential) and len(encoder) == 2 else None
     if not isinstance(body, ConvNet | ResNet):
-        raise UsageError("the method compares pictures with their places, of which this encoder has no maps: --encoder convnet or resnet18")
+        raise UsageError("this method needs feature maps, and this encoder has none: use --encoder convnet or resnet18")
     return body

@@ -44,7 +44,7 @@ class NatureEncoder(nn.Module):
         outward, window, _ = above
         if min(height, width) < window:
             raise UsageError(
-                f"--encoder {spec}: frames of {sizes['height']} x {sizes['width']} pixels are too small for it; nature-small takes less"
+                f"--encoder {spec}: frames of {sizes['height']} x {sizes['width']} pixels are too small for it; use nature-small"
             )
         self.width, self.map_size = channels, (height, width)
         self.local = nn.Sequential(*layers)

@@ -54,7 +54,7 @@ class HuggingFaceImage(nn.Module):
             x = x.expand(-1, self.channels, -1, -1)
         if x.shape[1] != self.channels:
             raise UsageError(
-                f"--encoder hf:{self.name} takes images of {self.channels} channel(s), these have {x.shape[1]}: use another model"
+                f"--encoder hf:{self.name} takes images of {self.channels} channel(s), these images have {x.shape[1]}: use another model"
             )
         try:
             out = self.model(pixel_values=x)

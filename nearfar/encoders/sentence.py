@@ -82,5 +82,5 @@ def _pooling(settings: dict[str, Any], folder: Path) -> Pooling:
     if not wanted:
         return "mean"
     if len(wanted) > 1 or wanted[0] not in _POOLING:
-        raise UsageError(f"{folder / '1_Pooling' / 'config.json'}: pooling by {' and '.join(wanted)} is not supported: mean or cls is")
+        raise UsageError(f"{folder / '1_Pooling' / 'config.json'}: pooling by {' and '.join(wanted)} is not supported: use mean or cls")
     return _POOLING[wanted[0]]

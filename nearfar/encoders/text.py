@@ -138,7 +138,7 @@ class CLIPTextEncoder(TextEncoder):
 
     def _outputs(self, ids: Tensor, feature_mask: Tensor | None) -> Any:
         if feature_mask is not None:
-            raise UsageError(f"--encoder hf:{self.shared_space} takes token vectors as they are: these views need another encoder")
+            raise UsageError(f"--encoder hf:{self.shared_space} cannot change token vectors: these views need another encoder")
         return self.model(input_ids=ids[:, : self.max_length])  # only padding is cut off
 
     def encode_tokens(self, ids: Int64[Tensor, "n t"], feature_mask: Float[Tensor, "n e"] | None = None) -> Float[Tensor, "n u d"]:
@@ -240,7 +240,7 @@ def load_text_encoder(name: str, sizes: Sizes, architecture: Architecture | None
     if reach is not None and sizes["max_length"] > reach:
         raise UsageError(f"--encoder hf:{name} reads at most {reach} tokens: use --max-length {reach} or less")
     if sizes["vocab_size"] > config.vocab_size:
-        raise UsageError(f"--encoder hf:{name} knows {config.vocab_size} tokens, the tokenizer has {sizes['vocab_size']}: use its own")
+        raise UsageError(f"--encoder hf:{name} has {config.vocab_size} tokens, the tokenizer has {sizes['vocab_size']}: use its own")
     if is_dual_encoder(model):
         return CLIPTextEncoder(model, name, sizes)
     if getattr(model, "pooler", None) is not None:

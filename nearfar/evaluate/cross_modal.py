@@ -55,7 +55,7 @@ def hits_at(
     """
     queries, candidates = _normalize_rows(queries, "queries"), _normalize_rows(candidates, "keys")
     if len(torch.unique(correct_pairs[:, 0])) != len(queries):
-        raise DataError("recall_at: every query needs a right key")
+        raise DataError("recall_at: every query needs at least one correct key")
     correct_pairs = correct_pairs[correct_pairs[:, 0].argsort(stable=True)].to(queries.device)
     hits = {k: [] for k in ks}
     for start in range(0, len(queries), QUERIES_PER_BLOCK):
@@ -92,7 +92,7 @@ def encode_class_prompts(class_names: Sequence[str], prompts: Sequence[str], enc
         Unit vectors (c, d).
     """
     if not prompts or not all("{}" in prompt for prompt in prompts):
-        raise UsageError(f"--prompts {','.join(prompts)}: each needs a {{}}, where the name of the class goes")
+        raise UsageError(f"--prompts {','.join(prompts)}: each prompt needs a {{}} in place of the class name")
     vectors = encode([prompt.replace("{}", name) for prompt in prompts for name in class_names])
     return F.normalize(F.normalize(vectors, dim=1).unflatten(0, (len(prompts), len(class_names))).mean(0), dim=1)
 

@@ -82,7 +82,7 @@ def compare_features(
         if not value > 0:
             raise UsageError(f"--{name.replace('_', '-')} must be greater than 0, got {value}")
     if (train_y is None) != (test_y is None):
-        raise NearfarError("compare: labels of the training and of the test split are needed both, or neither")
+        raise NearfarError("compare: give labels for both the training and the test split, or for neither")
     _same_samples(representations)
     results = []
     for name, features in representations.items():

@@ -69,7 +69,7 @@ def _check_integers(y: Tensor | np.ndarray, name: str) -> Tensor:
         found = None
     if found is None or found.is_floating_point() or found.is_complex():
         kind = getattr(y, "dtype", type(y).__name__)
-        raise DataError(f"{name}: whole numbers are needed, got {kind}; np.unique(y, return_inverse=True)[1] numbers classes")
+        raise DataError(f"{name}: expected whole numbers, got {kind}; np.unique(y, return_inverse=True)[1] turns classes into numbers")
     return found
 
 

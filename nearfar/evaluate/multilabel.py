@@ -69,7 +69,7 @@ def multilabel_f1(
     count = round(train_fraction * len(labelled))
     if not 0 < count < len(labelled):
         raise DataError(
-            f"a share of {train_fraction:g} of {len(labelled)} labeled samples leaves nothing to learn from, or nothing to ask about"
+            f"a share of {train_fraction:g} of {len(labelled)} labeled samples leaves no samples for training or none for testing"
         )
     found = []
     for draw in range(draws):

@@ -104,7 +104,7 @@ def choose_penalty(
     labels = check_labels(y, rows, "training labels")
     order = torch.as_tensor(rng_key("held out").permutation(len(rows)), device=rows.device)
     if len(rows) < 5:
-        raise DataError(f"chosen_penalty: a fifth of {len(rows)} rows is none: 5 are needed at least")
+        raise DataError(f"chosen_penalty: at least 5 rows are needed to hold out a fifth, got {len(rows)}")
     held, kept = order[: len(rows) // 5], order[len(rows) // 5 :]
     return max(sorted(candidates), key=lambda C: linear_probe(rows[kept], labels[kept], rows[held], labels[held], C, standardize).accuracy)
 

@@ -98,9 +98,9 @@ class ResultTable:
             winner, loser = self.results[winners[0]]["representation"], self.results[ours]["representation"]
             lost.append(
                 f"{winner} beat {loser} on {self.accuracy_columns[column]} "
-                f"({self.format_cell(winners[0], column)} against {self.format_cell(ours, column)})"
+                f"({self.format_cell(winners[0], column)} vs {self.format_cell(ours, column)})"
             )
-        return f"Training did not pay everywhere: {'; '.join(lost)}." if lost else ""
+        return f"Some baselines score higher than training: {'; '.join(lost)}." if lost else ""
 
     @property
     def notes(self) -> list[str]:

@@ -27,7 +27,7 @@ def top_k_accuracy(is_relevant: Bool[Tensor, "q k"], k: int) -> Float64[Tensor, 
     accuracy.
     """
     if not 1 <= k <= is_relevant.shape[1]:
-        raise DataError(f"top-{k} accuracy needs a search of at least {max(k, 1)} passages, this one gave {is_relevant.shape[1]}")
+        raise DataError(f"top-{k} accuracy needs at least {max(k, 1)} retrieved passages for each question, got {is_relevant.shape[1]}")
     return is_relevant[:, :k].any(1).double()
 
 
@@ -88,7 +88,7 @@ def paired_bootstrap(
     Reference: Efron & Tibshirani, An Introduction to the Bootstrap, 1993.
     """
     if ours.shape != theirs.shape or not len(ours):
-        raise DataError(f"paired_bootstrap: measures of the same questions are needed, got {len(ours)} and {len(theirs)}")
+        raise DataError(f"paired_bootstrap: both must measure the same questions, got {len(ours)} and {len(theirs)}")
     require_finite(ours, "paired_bootstrap, our measures")
     require_finite(theirs, "paired_bootstrap, their measures")
     difference = (ours - theirs).double()

@@ -133,7 +133,7 @@ def assign_stratified_folds(y: Int[Tensor, " n"], rng_key: RandomKey, folds: int
     folds.
     """
     if not 2 <= folds <= len(y):
-        raise NearfarError(f"{len(y)} rows cannot be cut into {folds} folds")
+        raise NearfarError(f"{len(y)} rows cannot be split into {folds} folds")
     shuffled = torch.from_numpy(rng_key.permutation(len(y))).to(y.device)
     by_class = shuffled[y[shuffled].argsort(stable=True)]
     fold = torch.empty_like(by_class)

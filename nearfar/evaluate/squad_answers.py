@@ -56,7 +56,7 @@ def score_answers(predicted: Sequence[str], answers: Sequence[Sequence[str]]) ->
         answers: Accepted answers of each question, at least one.
     """
     if len(predicted) != len(answers):
-        raise NearfarError(f"score_answers: {len(predicted)} predictions, but answers of {len(answers)} questions")
+        raise NearfarError(f"score_answers: {len(predicted)} predictions, but accepted answers for {len(answers)} questions")
     if not all(answers):
         raise NearfarError(f"score_answers: question {[bool(a) for a in answers].index(False)} has no accepted answer")
     best = [

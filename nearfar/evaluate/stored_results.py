@@ -74,7 +74,7 @@ def read_stored_results(folder: RunFolder) -> StoredResults | None:
         table = ResultTable(list(found["results"]), dict(found["protocol"])) if "results" in found else None
         return StoredResults(found["step"], found["parameters"], found["encoder_parameters"], table, found["problem"])
     except (ValueError, KeyError, TypeError, OSError) as e:
-        raise NearfarError(f"{path} is damaged ({e}): delete it, and it is measured again") from e
+        raise NearfarError(f"{path} is damaged ({e}): delete it to measure again") from e
 
 
 def _count_parameters(*parts: Module) -> int:

@@ -157,7 +157,7 @@ def compare_sts(ours: StsResult, theirs: StsResult, rng_key: RandomKey, draws: i
     for name in ours.data:
         (a, gold), (b, other) = ours.concatenate_scores(name), theirs.concatenate_scores(name)
         if gold.shape != other.shape or not torch.equal(gold, other.to(gold.device)):
-            raise NearfarError(f"compare_sts: {name} has other pairs in one measurement than in the other")
+            raise NearfarError(f"compare_sts: {name} has different pairs in the two measurements")
         drawn[name] = _bootstrap(a, b.to(a.device), gold, rng_key("sts", name), draws)
     points = {name: ours.compute_correlation(name) - theirs.compute_correlation(name) for name in drawn}
     drawn["average"] = torch.stack(list(drawn.values())).mean(0)

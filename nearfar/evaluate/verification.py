@@ -56,7 +56,7 @@ def equal_error_rate(scores: Float[Tensor, " n"], same_class: Bool[Tensor, " n"]
     check_masks(scores.shape, same_class=same_class)
     require_finite(scores, "scores of pairs")
     if not same_class.any() or same_class.all():
-        raise UsageError("equal error rate: pairs of the same class and pairs of different ones are needed")
+        raise UsageError("equal error rate: needs pairs of the same class and pairs of different classes")
     ordered, order = scores.sort(descending=True)
     # Equal scores are accepted together.
     last = torch.cat([ordered[1:] != ordered[:-1], torch.ones(1, dtype=torch.bool)])

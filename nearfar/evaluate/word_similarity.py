@@ -67,7 +67,7 @@ def read_rated_pairs(path: str | os.PathLike) -> RatedWordPairs:
     """
     rows = list(_read_lines(path))
     if not rows:
-        raise NearfarError(f"{path}: no pair of words in it")
+        raise NearfarError(f"{path}: contains no word pairs")
     header = [name.strip() for name in _split_fields(rows[0][1])]
     column = header.index("SimLex999") if "SimLex999" in header else 2
     named = not _is_number(header[column]) if len(header) > column else True
@@ -75,13 +75,13 @@ def read_rated_pairs(path: str | os.PathLike) -> RatedWordPairs:
     for line, text in rows[1:] if named else rows:
         fields = _split_fields(text)
         if len(fields) <= column or not fields[0].strip() or not fields[1].strip():
-            raise NearfarError(f"{path}, line {line}: two words and a score in column {column + 1} were expected, found {text!r}")
+            raise NearfarError(f"{path}, line {line}: expected two words and a score in column {column + 1}, found {text!r}")
         if not _is_number(fields[column]):
-            raise NearfarError(f"{path}, line {line}: the score {fields[column].strip()!r} is no number")
+            raise NearfarError(f"{path}, line {line}: the score {fields[column].strip()!r} is not a number")
         pairs.append((fields[0].strip().lower(), fields[1].strip().lower()))
         scores.append(float(fields[column]))
     if not pairs:
-        raise NearfarError(f"{path}: no pair of words in it")
+        raise NearfarError(f"{path}: contains no word pairs")
     return RatedWordPairs(tuple(pairs), tuple(scores))
 
 
@@ -100,10 +100,10 @@ def read_analogies(path: str | os.PathLike) -> dict[str, list[tuple[str, ...]]]:
         if section is None:
             raise NearfarError(f"{path}, line {line}: a question before the first section (': name')")
         if len(words) != 4:
-            raise NearfarError(f"{path}, line {line}: four words were expected, found {len(words)}: {text!r}")
+            raise NearfarError(f"{path}, line {line}: expected four words, found {len(words)}: {text!r}")
         section.append(words)
     if not any(sections.values()):
-        raise NearfarError(f"{path}: no questions in it")
+        raise NearfarError(f"{path}: contains no questions")
     return sections
 
 

@@ -47,7 +47,7 @@ def export_encoder(model: Model, target: str, out: str | os.PathLike) -> Path:
         raise UsageError("a reader marks answers in passages and has no vectors to export: nearfar ask INDEX QUESTION --reader RUN uses it")
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UsageError(f"--out {folder} is there already; give the name of a new folder")
+        raise UsageError(f"--out {folder} already exists; give the name of a new folder")
     if not folder.absolute().parent.is_dir():
         raise UsageError(f"cannot write {folder}: there is no folder {folder.absolute().parent}")
     unfinished = folder.absolute().parent / f".{folder.name}.{os.getpid()}"

@@ -27,7 +27,7 @@ def _write_tower(model: Model, tower: str, folder: Path) -> None:
     encoder = getattr(model.net, tower)
     if not isinstance(encoder, HuggingFaceText):
         raise UsageError(
-            f"--to sentence-transformers: the encoder {model.config.encoder} is no text model of transformers; --to onnx and torch take it"
+            f"--to sentence-transformers: the encoder {model.config.encoder} is not a text model of transformers; use --to onnx or torch"
         )
     if encoder.pooling == "first-last":
         raise UsageError("--to sentence-transformers: it has no pooling over the first and last layers; --to onnx and --to torch take it")

@@ -66,9 +66,7 @@ def _write_tower(model: Model, tower: str, folder: Path) -> None:
     elif isinstance(encoder, nn.Sequential) and isinstance(body := encoder[-1], HuggingFaceImage):
         _write_image_model(model, body, folder)
     else:
-        raise UsageError(
-            f"--to transformers: the encoder {model.config.encoder} is no model of transformers; --to onnx and --to torch take it"
-        )
+        raise UsageError(f"--to transformers: the encoder {model.config.encoder} is not a model of transformers; use --to onnx or torch")
 
 
 def write_text_model(model: Model, tower: str, folder: Path) -> None:
@@ -110,7 +108,7 @@ def find_head_layer(model: Model, tower: str) -> nn.Linear | None:
     if isinstance(head, nn.Sequential) and [type(layer) for layer in head] == [nn.Linear, nn.Tanh] and torch.equal(head(plain), vectors):
         return cast(nn.Linear, head[0])
     raise UsageError(
-        f"{type(model.recipe).__name__} makes its vectors in a way of its own after the encoder; --to onnx and --to torch take it"
+        f"{type(model.recipe).__name__} computes its vectors with custom steps after the encoder; --to onnx and --to torch take it"
     )
 
 

@@ -66,7 +66,7 @@ class SplitBatchNorm(BatchNormBase):
         self._check_input_dim(input)
         n, odd = divmod(len(input), self.num_groups)
         if odd or input[0, 0].numel() * n < 2:
-            problem = f"{len(input)} images do not make {self.num_groups} equal groups with statistics of their own"
+            problem = f"{len(input)} images cannot be divided into {self.num_groups} equal groups with separate statistics"
             raise UsageError(f"{problem}: change the batch or the groups")
         x = (input if input.dtype == torch.float64 else input.float()).unflatten(0, (self.num_groups, n))
         axes = [axis for axis in range(x.dim()) if axis not in (0, 2)]

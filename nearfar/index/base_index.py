@@ -130,22 +130,22 @@ class Index(ABC):
         row = int(number[1]) if number else int(row_or_name)
         if number and number[0] == number[1] and (others := [called for called in self._find_rows_by_name(number[1]) if called != row]):
             raise UsageError(
-                f"{row_or_name} can mean row {row} of {self.location} or the item of that name, row {others[0]}: "
-                f"say row:{row_or_name} or {NAME_PREFIX}{row_or_name}"
+                f"{row_or_name} can mean row {row} of {self.location} or the sample with that name, row {others[0]}: "
+                f"use row:{row_or_name} or {NAME_PREFIX}{row_or_name}"
             )
         if not self._has_row(row):
-            gone = "was deleted" if 0 <= row < self.next_row else f"is not there: rows are 0 to {self.next_row - 1}"
+            gone = "was deleted" if 0 <= row < self.next_row else f"does not exist: rows are 0 to {self.next_row - 1}"
             raise UsageError(f"row {row} of {self.location} {gone}")
         return row
 
     def _find_row_by_name(self, name: str) -> int:
         found = self._find_rows_by_name(name)
         if not found:
-            raise UsageError(f"{self.location} has no item called {name!r} (rows can be named by number, as row:17)")
+            raise UsageError(f"{self.location} has no sample named {name!r} (give a row number as row:17)")
         if len(found) > 1:
             listed = ", ".join(map(str, found[:5]))
             raise UsageError(
-                f"{self.location} has {len(found)} items called {name!r}: name one by its row ({listed}{', …' * (len(found) > 5)}), "
+                f"{self.location} has {len(found)} samples named {name!r}: choose one by its row ({listed}{', …' * (len(found) > 5)}), "
                 f"as row:{found[0]}"
             )
         return found[0]
@@ -167,5 +167,5 @@ class Index(ABC):
             recipe: File or class of a custom recipe.
         """
         if self.model_identity is None:
-            raise NearfarError(f"{self.location} does not say which model made its vectors: search it with vectors")
+            raise NearfarError(f"{self.location} does not record which model produced its vectors: search it with vectors")
         return self.model_identity.load(run, device, recipe, self.location)

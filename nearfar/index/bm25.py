@@ -94,7 +94,7 @@ def build_bm25(passages: Sequence[str], k1: float = 1.5, b: float = 0.75) -> BM2
         b: Length normalization. With a large b, long passages score lower.
     """
     if not passages:
-        raise UsageError("there are no passages to build a BM25 index of")
+        raise UsageError("there are no passages to build a BM25 index from")
     engine = _import_bm25s().BM25(k1=k1, b=b, method="lucene")
     words = tokenize_without_stopwords(passages)
     if not any(words):
@@ -115,11 +115,11 @@ def load_bm25(folder: str | os.PathLike) -> BM25:
         sealed = json.loads((path / "bm25.json").read_bytes().decode("utf-8", "surrogatepass"))
         body, raw = sealed["body"], (path / "bm25.safetensors").read_bytes()
         if sealed["sha256"] != _compute_checksum(body):
-            raise NearfarError(f"{path / 'bm25.json'} is damaged: build the index anew")
+            raise NearfarError(f"{path / 'bm25.json'} is damaged: build the index again")
         if body["format"] != BM25_FORMAT:
             raise NearfarError(f"{path / 'bm25.json'} has format {body['format']}; this version of nearfar reads format {BM25_FORMAT}")
         if body["sha256"] != hashlib.sha256(raw).hexdigest():
-            raise NearfarError(f"{path / 'bm25.safetensors'} is damaged: build the index anew")
+            raise NearfarError(f"{path / 'bm25.safetensors'} is damaged: build the index again")
         engine = _import_bm25s().BM25(k1=body["k1"], b=body["b"], method="lucene")
         engine.scores = load(raw) | {"num_docs": body["passages"]}
         engine.vocab_dict = dict(body["words"])
@@ -130,7 +130,7 @@ def load_bm25(folder: str | os.PathLike) -> BM25:
     except FileNotFoundError as e:
         raise UsageError(f"{path} holds no BM25 index: there is no {Path(e.filename).name}") from e
     except (OSError, ValueError, KeyError, TypeError) as e:
-        raise NearfarError(f"the BM25 index in {path} is damaged ({e}): build it anew") from e
+        raise NearfarError(f"the BM25 index in {path} is damaged ({e}): build it again") from e
     return BM25(engine, body["passages"], body["digest"])
 
 

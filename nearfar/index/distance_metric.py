@@ -24,7 +24,7 @@ def parse_metric(name: str) -> Metric:
     for metric in METRICS:
         if name == metric:
             return metric
-    raise UsageError(f"--metric is {', '.join(METRICS)}; got {name!r}")
+    raise UsageError(f"--metric must be one of {', '.join(METRICS)}; got {name!r}")
 
 
 def prepare_vectors(vectors: Any, metric: Metric, dim: int | None = None, name: str = "vectors") -> Float32[np.ndarray, "n d"]:
@@ -47,7 +47,7 @@ def prepare_vectors(vectors: Any, metric: Metric, dim: int | None = None, name: 
     found = np.ascontiguousarray(found, dtype=np.float32)
     bad = np.flatnonzero(~np.isfinite(found).all(axis=1))
     if bad.size:
-        raise UsageError(f"{name}: row {bad[0]} has a value that is no finite number ({bad.size} such rows)")
+        raise UsageError(f"{name}: row {bad[0]} has a value that is not a finite number ({bad.size} such rows)")
     return _normalize_rows(found) if metric == "cosine" else found
 
 

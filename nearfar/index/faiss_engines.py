@@ -45,7 +45,7 @@ def choose_index_type(index_type: str, num_vectors: int) -> tuple[str, str]:
         The type, and the reason in one line.
     """
     if index_type not in ("auto", *INDEX_TYPES):
-        raise UsageError(f"--index-type is {', '.join(INDEX_TYPES)}; got {index_type!r}")
+        raise UsageError(f"--index-type must be one of {', '.join(INDEX_TYPES)}; got {index_type!r}")
     if index_type != "auto":
         return index_type, f"{num_vectors:,} vectors: {index_type}, as asked"
     if num_vectors <= MAX_EXACT_VECTORS:
@@ -190,7 +190,7 @@ class HnswEngine(FaissEngine):
 
     def add(self, vectors: Float32[np.ndarray, "n d"], rows: Int64[np.ndarray, " n"]) -> None:
         """Add vectors. Their rows continue the numbering without gaps."""
-        assert rows[0] == self.faiss_index.ntotal, "rows of a graph are counted from 0 without gaps"
+        assert rows[0] == self.faiss_index.ntotal, "row numbers of a graph index must start at 0 and have no gaps"
         self.faiss_index.add(vectors)
 
     def remove(self, rows: Int64[np.ndarray, " n"]) -> None:
@@ -280,5 +280,5 @@ def read_engine(index_type: str, path: Path, deleted_rows: Int64[np.ndarray, " n
     try:
         inner = faiss.read_index(str(path))
     except RuntimeError as e:
-        raise NearfarError(f"{path} cannot be read by this version of FAISS ({faiss.__version__}): build the index anew") from e
+        raise NearfarError(f"{path} cannot be read by this version of FAISS ({faiss.__version__}): build the index again") from e
     return HnswEngine(inner, deleted_rows) if index_type == "hnsw" else ENGINE_CLASSES[index_type](inner)

@@ -52,7 +52,7 @@ def build_index(
     chosen_metric = parse_metric(metric)
     table = prepare_vectors(vectors, chosen_metric)
     if not len(table):
-        raise UsageError("there are no vectors to build an index of")
+        raise UsageError("there are no vectors to build an index from")
     named = RowTable.resolve(row_table, len(table))
     chosen, why = choose_index_type(index_type, len(table))
     logger.log(logging.INFO if index_type == "auto" else logging.DEBUG, why)

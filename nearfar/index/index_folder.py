@@ -54,12 +54,12 @@ def check_new_folder(out: str | os.PathLike, overwrite: bool = False) -> Path:
     """
     target = Path(out)
     if target.is_symlink() or (target.exists() and not target.is_dir()):
-        raise UsageError(f"--out {target} is a file or a link; give the name of a folder to make")
+        raise UsageError(f"--out {target} is a file or a link; give the name of a new folder")
     if (target / "manifest.json").exists():
         if not overwrite:
             raise UsageError(f"{target} already holds an index: add to it (`nearfar index --add DATA {target}`) or give --overwrite")
     elif target.is_dir() and any(target.iterdir()):
-        raise UsageError(f"--out {target} is a folder with other things in it; give a new or empty one")
+        raise UsageError(f"--out {target} is a folder with other files in it; give a new or empty one")
     if not target.absolute().parent.is_dir():
         raise UsageError(f"cannot make {target}: there is no folder {target.absolute().parent}")
     return target
@@ -101,7 +101,7 @@ def write_next_revision(manifest: Manifest, metadata: dict[str, Any], writers: F
         try:
             return _write(manifest.folder, manifest.revision + 1, metadata, writers)
         except OSError as e:
-            raise NearfarError(f"cannot write the index {manifest.folder}: {e.strerror or e}; it is as it was") from e
+            raise NearfarError(f"cannot write the index {manifest.folder}: {e.strerror or e}; the index is unchanged") from e
 
 
 def verify_index_folder(folder: str | os.PathLike) -> Manifest:
@@ -113,12 +113,14 @@ def verify_index_folder(folder: str | os.PathLike) -> Manifest:
     for name, digest in manifest.sha256.items():
         try:
             if _sha256(manifest.get_path(name)) != digest:
-                raise NearfarError(f"{manifest.get_path(name)} is damaged: its bytes are not those that were written. Build the index anew")
+                raise NearfarError(
+                    f"{manifest.get_path(name)} is damaged: its content differs from what was written. Build the index again"
+                )
         except OSError as e:
             # Another process replaced the files during the check.
             if _read_manifest(path).revision != manifest.revision:
                 return verify_index_folder(path)
-            raise NearfarError(f"the index {path} is damaged: {manifest.get_path(name).name}: {e.strerror}. Build it anew") from e
+            raise NearfarError(f"the index {path} is damaged: {manifest.get_path(name).name}: {e.strerror}. Build it again") from e
     return manifest
 
 
@@ -169,7 +171,7 @@ def _read_manifest(folder: Path) -> Manifest:
             )
         return Manifest(folder, body["revision"], body, body["sha256"])
     except (OSError, ValueError, KeyError, TypeError) as e:
-        raise NearfarError(f"{folder / 'manifest.json'} is damaged ({e}): build the index anew") from e
+        raise NearfarError(f"{folder / 'manifest.json'} is damaged ({e}): build the index again") from e
 
 
 def _read_revision(folder: Path) -> int:

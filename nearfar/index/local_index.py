@@ -78,7 +78,7 @@ class LocalIndex(Index):
             deleted = np.load(found.get_path("deleted.npy"), allow_pickle=False)
             items = _read_row_table(found.get_path("rows.arrow"))
         except (OSError, KeyError, TypeError, ValueError) as e:  # checksums match: another program wrote it
-            raise NearfarError(f"{path} is no index of this version of nearfar: {e}") from e
+            raise NearfarError(f"{path} is not an index of this version of nearfar: {e}") from e
         engine = read_engine(about["index_type"], found.get_path("vectors.faiss"), deleted)
         index = cls(engine, items, **about, model_identity=identity, deleted_rows=deleted)
         index.location, index.manifest = os.fspath(path), found
@@ -178,5 +178,5 @@ def _read_row_table(path: Path) -> RowTable:
     """
     table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     if table.schema != ROW_SCHEMA:
-        raise ValueError(f"{path.name} has other columns: {', '.join(table.schema.names)}")
+        raise ValueError(f"{path.name} has unexpected columns: {', '.join(table.schema.names)}")
     return RowTable(table)

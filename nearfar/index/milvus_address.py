@@ -45,8 +45,8 @@ def parse_milvus_store(name: str) -> MilvusStore:
     parts = urlsplit(name)
     collection = parts.path.strip("/") or DEFAULT_COLLECTION
     if not parts.hostname:
-        raise UsageError(f"--store {name}: a server is named as http://host:19530")
+        raise UsageError(f"--store {name}: give a server as http://host:19530")
     if not re.fullmatch(r"[A-Za-z_]\w{0,200}", collection, re.ASCII):
-        raise UsageError(f"--store {name}: {collection!r} is no name of a collection (letters, digits and _)")
+        raise UsageError(f"--store {name}: {collection!r} is not a valid collection name (letters, digits and _)")
     address, _, host = parts.netloc.rpartition("@")
     return MilvusStore(f"{parts.scheme}://{host}", collection, address)

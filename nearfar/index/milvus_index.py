@@ -104,14 +104,14 @@ class MilvusIndex(Index):
         with report_milvus_errors(name):
             state = read_index_state(client, store)
             if state is None:
-                raise UsageError(f"{name} holds no index of nearfar in the collection {store.collection!r}")
+                raise UsageError(f"{name} has no nearfar index in the collection {store.collection!r}")
             if state.get("format") != MILVUS_FORMAT:
                 raise NearfarError(
                     f"{name} was built by another version of nearfar (format {state.get('format')}; "
                     f"this version reads format {MILVUS_FORMAT}): build it again"
                 )
             if not state["complete"]:
-                raise NearfarError(f"{name} was never finished: it was interrupted while it was built. Build it anew (--overwrite)")
+                raise NearfarError(f"{name} was never finished: it was interrupted while it was built. Build it again (--overwrite)")
             client.load_collection(store.collection)
         if state.get("adding"):
             logger.warning("%s: an addition was interrupted; rows %d to %d may be missing", name, *state["adding"])
@@ -139,7 +139,7 @@ class MilvusIndex(Index):
         if not k or not len(queries):
             return Hits(np.zeros((len(queries), k), np.float32), np.zeros((len(queries), k), np.int64))
         if k > MAX_HITS:
-            raise UsageError(f"--k is at most {MAX_HITS:,} with Milvus, got {k:,}")
+            raise UsageError(f"--k must be at most {MAX_HITS:,} with Milvus, got {k:,}")
         found = [self._search_batch(queries[i : i + QUERIES_PER_MESSAGE], k) for i in range(0, len(queries), QUERIES_PER_MESSAGE)]
         width = min(scores.shape[1] for scores, _ in found)
         scores, rows = (np.concatenate([part[i][:, :width] for part in found]) for i in (0, 1))
@@ -261,7 +261,9 @@ def check_new_store(name: str, overwrite: bool = False) -> None:
         ours = taken and read_index_state(client, store) is not None
     client.close()
     if taken and not ours:
-        raise UsageError(f"{name} has a collection {store.collection!r} that nearfar did not make: name another (http://host:19530/NAME)")
+        raise UsageError(
+            f"{name} has a collection {store.collection!r} that nearfar did not create: choose another (http://host:19530/NAME)"
+        )
     if taken and not overwrite:
         raise UsageError(f"{name} already holds an index: add to it (`nearfar index --add DATA {name}`) or give --overwrite")
 

@@ -42,11 +42,11 @@ class ModelIdentity:
         if not path:
             raise NearfarError(f"{index_name} was built with a model that was never saved: hand in vectors, or build it from a run")
         if run is None and not os.path.isdir(path):
-            raise NearfarError(f"{index_name} was built with the run {path}, which is not there: say where it lies now (--run RUN)")
+            raise NearfarError(f"{index_name} was built with the run {path}, which does not exist: give its new location (--run RUN)")
         model = load(path, device, recipe)
         if compute_fingerprint(model) != self.fingerprint:
             raise NearfarError(
-                f"{index_name} was built with another model than {path} holds: its vectors mean nothing to this one. Build it anew"
+                f"{index_name} was built with a different model than the one in {path}: their vectors cannot be compared. Build it again"
             )
         return model
 

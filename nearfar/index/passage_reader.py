@@ -50,7 +50,7 @@ class PassageReader:
         """Create a reader from a model of the recipe `dpr-reader`."""
         if not hasattr(model.recipe, "score_spans") or model.tokenizer is None:
             where = model.run_folder.path if model.run_folder else "this run"
-            raise UsageError(f"{where} is no reader but {type(model.recipe).__name__}: train one with `nearfar fit dpr-reader`")
+            raise UsageError(f"{where} is not a reader but {type(model.recipe).__name__}: train one with `nearfar fit dpr-reader`")
         return cls(model, max_length or int(model.net.sizes["max_length"]))
 
     @torch.no_grad()

@@ -99,7 +99,7 @@ def parse_vectors(data: bytes) -> Float[np.ndarray, "q d"]:
     found = _parse_npy(data) if data.startswith(b"\x93NUMPY") else _parse_lines(data)
     found = found[None] if found.ndim == 1 else found
     if found.ndim != 2 or not found.size:
-        raise UsageError(f"stdin: a vector or a table of vectors was expected, not numbers of shape {found.shape}")
+        raise UsageError(f"stdin: expected a vector or a table of vectors, got numbers of shape {found.shape}")
     return found
 
 
@@ -107,7 +107,7 @@ def _parse_npy(data: bytes) -> np.ndarray:
     try:
         found = np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as e:
-        raise UsageError(f"stdin is no whole .npy: {e}") from e
+        raise UsageError(f"stdin is not a valid .npy file: {e}") from e
     if found.dtype.kind not in "fiu":
         raise UsageError(f"stdin: the .npy holds {found.dtype}, not numbers")
     return found.astype(np.float32)
@@ -119,7 +119,7 @@ def _parse_lines(data: bytes) -> np.ndarray:
         if line.strip():
             rows.append(_parse_line(line, number))
             if len(rows[-1]) != len(rows[0]):
-                raise UsageError(f"stdin, line {number}: a list of {len(rows[0])} numbers was expected, as on the first line")
+                raise UsageError(f"stdin, line {number}: expected a list of {len(rows[0])} numbers, as on the first line")
     return np.stack(rows)
 
 

@@ -74,11 +74,11 @@ def answer_question(question: str, index: Index, retriever: Retriever, k: int = 
 def read_index_texts(index: Index) -> tuple[np.ndarray, list[str]]:
     """Return the numbers and texts of all rows that are not deleted."""
     if not isinstance(index, LocalIndex):
-        raise UsageError(f"a search by words reads all texts, which {index.location} keeps elsewhere: use --how dense")
+        raise UsageError(f"a search by words needs an index in a folder, and {index.location} is not one: use --how dense")
     rows = np.setdiff1d(np.arange(index.next_row), index.deleted_rows)
     texts = [item.get("text") for item in index.describe_rows(rows)]
     if not texts or any(text is None for text in texts):
-        raise UsageError(f"{index.location} is no index of texts: `nearfar search` finds its items")
+        raise UsageError(f"{index.location} is not an index of texts: search it with `nearfar search`")
     return rows, [text for text in texts if text is not None]
 
 

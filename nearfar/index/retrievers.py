@@ -92,7 +92,7 @@ class HybridRetriever(Retriever):
 
     def __post_init__(self):
         if self.weight is not None and not 0 <= self.weight <= 1:
-            raise UsageError(f"the weight of a hybrid search is between 0 (words only) and 1 (vectors only), got {self.weight}")
+            raise UsageError(f"the weight of a hybrid search must be between 0 (words only) and 1 (vectors only), got {self.weight}")
 
     def search(self, questions: Sequence[str], k: int = 10) -> Hits:
         """Return the k best passages of each question, the best first."""

@@ -67,7 +67,7 @@ class RowTable:
         }
         for column, values in columns.items():
             if values is not None and len(values) != len(names):
-                raise UsageError(f"there are {len(names)} names of items, but {len(values)} values of {column!r}")
+                raise UsageError(f"there are {len(names)} sample names, but {len(values)} values of {column!r}")
         arrays = [_build_column(columns[field.name], len(names), field.type) for field in ROW_SCHEMA]
         return cls(pa.Table.from_arrays(arrays, schema=ROW_SCHEMA))
 
@@ -81,7 +81,7 @@ class RowTable:
             row_table = [f"row {first_row + i}" for i in range(count)]
         found = row_table if isinstance(row_table, RowTable) else cls.from_columns(list(row_table))
         if len(found) != count:
-            raise UsageError(f"there are {count} vectors, but {len(found)} items")
+            raise UsageError(f"there are {count} vectors, but {len(found)} samples")
         return found
 
     def __len__(self) -> int:

@@ -46,7 +46,7 @@ def select_positives(S: Scores, columns: Int[Tensor, "n k"]) -> Scores:
         UsageError: The table already skips candidates.
     """
     if S.row_skip is not None:
-        raise UsageError("select_positives: the table already skips candidates, and a table skips by one set of ids only")
+        raise UsageError("select_positives: the table already skips candidates, and a table supports only one set of skip ids")
     kept = replace(S, row_id=None, col_id=None, row_skip=S.row_id, col_skip=S.col_id, id_period=None)
     return _append_own_scores(kept, _score_columns(S, columns), torch.where(columns < 0, 0, 1))
 

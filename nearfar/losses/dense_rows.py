@@ -41,4 +41,4 @@ def check_distances(S: Scores, loss_name: str) -> None:
     """
     shifted = isinstance(S.bias, Tensor) or S.bias < 0
     if S.score.linear and len(S.key) and not shifted:
-        raise UsageError(f"{loss_name} needs a table of minus distances: build it with score=euclidean or score=squared_euclidean")
+        raise UsageError(f"{loss_name} needs a table of negative distances: build it with score=euclidean or score=squared_euclidean")

@@ -64,7 +64,7 @@ def build_hard_batch(
     score, labels = as_score(score), as_ids(labels, len(z), "build_hard_batch: labels")
     seeds = pairs.flatten()
     if batch_size < len(seeds):
-        raise UsageError(f"build_hard_batch: {len(pairs)} pairs are {len(seeds)} rows already, more than the {batch_size} asked for")
+        raise UsageError(f"build_hard_batch: {len(pairs)} pairs already have {len(seeds)} rows, more than the requested {batch_size}")
     vectors = score.prepare_vectors(z)
     S = Scores(vectors[seeds], vectors, labels[seeds], labels, exclude_self=True, diagonal=seeds, score=score)
     hard = mine_hardest_negatives(S, max(1, batch_size - len(seeds)))

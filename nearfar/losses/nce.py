@@ -78,9 +78,7 @@ def binary_nce(S: Scores, noise_ratio: Number) -> Float[Tensor, " n"]:
     Sampling for Conditional Models, EMNLP 2018.
     """
     if not noise_ratio > 0:
-        raise UsageError(
-            f"binary_nce: noise_ratio, the number of noise samples for one of the data, must be greater than 0, got {noise_ratio}"
-        )
+        raise UsageError(f"binary_nce: noise_ratio, the number of noise samples per data sample, must be greater than 0, got {noise_ratio}")
     odds = S + -math.log(noise_ratio)
     pos, neg, pos_count, neg_count = odds.stats(Scores.pos_softplus, Scores.neg_softplus, Scores.pos_count, Scores.neg_count)
     return pos / pos_count.clamp_min(1) + noise_ratio * neg / neg_count.clamp_min(1)

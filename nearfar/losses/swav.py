@@ -94,7 +94,7 @@ def swav(
     """
     if not 1 <= num_coded_views <= len(views) or len(views) < 2:
         raise UsageError(
-            f"swav: needs two views at least and 1 to {len(views)} coded ones, "
+            f"swav: needs at least two views and 1 to {len(views)} coded views, "
             f"got {len(views)} views and num_coded_views = {num_coded_views}"
         )
     check_rows_of_same_shape(**{f"views[{i}]": z for i, z in enumerate(views)})

@@ -34,9 +34,7 @@ STATE_PROBE_NOTES = [
     "on both sides are left out of the latter. Left out variables, of an entropy below {least} nats: {dropped}.",
     "Majority class: the value of each variable that is most frequent among those that teach.",
 ]
-NO_VARIABLES_NOTE = (
-    "Nothing is known of these frames but their pixels: there is nothing to predict, only the geometry of the vectors is shown."
-)
+NO_VARIABLES_NOTE = "These frames have no labels: there is nothing to predict, only the geometry of the vectors is shown."
 
 
 class FrameModality(Modality):
@@ -49,7 +47,7 @@ class FrameModality(Modality):
         rng_key, untrained = RandomKey(model.config.seed)("evaluate"), model.build_untrained()
         teach, test = split_probe_episodes(splits.test, rng_key("episodes"))
         if not len(test):
-            raise UsageError(f"{splits.test.source}: every frame for testing occurs among those that teach: nothing to evaluate on")
+            raise UsageError(f"{splits.test.source}: every test frame also appears in the training set: nothing to evaluate on")
         before, after = ((who.encode(teach, progress=progress), who.encode(test, progress=progress)) for who in (untrained, model))
         known = None if teach.values is None else select_informative(teach.values, teach.variables)
         if known:

@@ -52,7 +52,7 @@ class TextModality(Modality):
 
     def explain_skipped_probes(self, train: Texts) -> str:
         alone = len(train.columns) == 1
-        return "" if alone else f"A label is of the {len(train.columns)} texts of a row, a vector of one: nothing is predicted from it."
+        return "" if alone else f"Probes are skipped: a label describes {len(train.columns)} texts, a vector only one."
 
     def compute_baselines(self, train: Texts, test: Texts, views: ViewPair | None) -> dict[str, Features]:
         """Compute word counts and tf-idf vectors, with words of the training split only."""

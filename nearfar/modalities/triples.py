@@ -19,7 +19,7 @@ from nearfar.train.model_data import load_model_splits
 
 LINK_PREDICTION_NOTES = [
     "Link prediction, in per cent: each of {n:,} test triples asks for its head and for its tail among {entities:,} entities. Filtered: "
-    "other entities that make it true, in any split, are left out. Ties: the mean of the best and the worst place.",
+    "other entities that make it true, in any split, are left out. Ties: the mean of the best and the worst rank.",
     "Frequency: entities by how often they stand on that side of that relation in the training triples.",
 ]
 

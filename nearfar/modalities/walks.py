@@ -25,7 +25,7 @@ MULTILABEL_NOTE = (
     "nodes and answer for the others with as many groups as each is in; mean ± standard deviation over "
     "{draws} draws. All edges are seen by all."
 )
-NO_GROUPS_NOTE = "This graph names no groups: there is nothing to predict, only the geometry of the vectors is shown."
+NO_GROUPS_NOTE = "This graph has no groups: there is nothing to predict, only the geometry of the vectors is shown."
 
 
 class WalkModality(EmbeddingTableModality):

@@ -61,7 +61,7 @@ def _evaluate_geometry(model: Model, rows: dict[str, Tensor]) -> ResultTable:
     )
     means = {name: cosine_moments(x)[0] for name, x in rows.items()}
     notes = [
-        "Running text has no test split. --data FOLDER with WordSim-353, SimLex-999 or Google's analogies compares with people.",
+        "Running text has no test split. --data FOLDER with WordSim-353, SimLex-999 or Google's analogies compares with human judgments.",
         f"Mean cosine of two words: {', '.join(f'{name} {mean:.3f}' for name, mean in means.items())} (0: all directions alike).",
         f"Nearest to the most frequent words: {'; '.join(list_nearest_names(model, QUOTED_WORDS))}.",
     ]
@@ -72,18 +72,18 @@ def find_judgment_files(data: Any) -> list[Path]:
     """Return the judgment files in a folder, or the given file."""
     path = Path(data).expanduser() if isinstance(data, (str, Path)) else None
     if path is None or not path.exists():
-        raise UsageError(f"no judgements at {data!r}: name a folder with files such as WordSim-353, SimLex-999 or Google's analogies")
+        raise UsageError(f"no judgments at {data!r}: name a folder with files such as WordSim-353, SimLex-999 or Google's analogies")
     files = [path] if path.is_file() else sorted(p for p in path.iterdir() if p.suffix in (".txt", ".tsv", ".csv"))
     files = [file for file in files if not file.name.lower().startswith(("readme", "license"))]
     if not files:
-        raise UsageError(f"the folder {path} has no .txt, .tsv or .csv files of judgements")
+        raise UsageError(f"the folder {path} has no .txt, .tsv or .csv files of judgments")
     return files
 
 
 def _evaluate_judgments(model: Model, rows: dict[str, Tensor], files: list[Path]) -> ResultTable:
     number, stems = get_row_numbers(model), [file.stem for file in files]
     results = [build_result_row(name, name != "trained table", x) for name, x in rows.items()]
-    titles, notes = {}, ["In per cent: Spearman's correlation of cosines with judgements, or right answers to analogies (3CosAdd)."]
+    titles, notes = {}, ["In per cent: Spearman's correlation of cosines with human judgments, or right answers to analogies (3CosAdd)."]
     for file in files:
         asked = _is_analogy_file(file)
         sections, pairs = (read_analogies(file), None) if asked else (None, read_rated_pairs(file))
@@ -99,7 +99,7 @@ def _evaluate_judgments(model: Model, rows: dict[str, Tensor], files: list[Path]
             if not math.isnan(value):
                 result[f"file {file.name}"] = value
         titles[f"file {file.name}"] = file.stem if stems.count(file.stem) == 1 else file.name
-        notes.append(f"{file.name}: {covered:,} of {total:,} {'questions' if asked else 'pairs'} are of known words.")
+        notes.append(f"{file.name}: {covered:,} of {total:,} {'questions' if asked else 'pairs'} consist of known words.")
     return ResultTable(results, build_protocol(model, notes, accuracies=titles))
 
 

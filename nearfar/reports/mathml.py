@@ -230,7 +230,7 @@ class _Parser:
         if mark == ".":
             return ""
         if mark is None or mark not in "()[]|{}‖⟨⟩⌊⌋⌈⌉/":
-            raise UnknownLatex(f"{token} is no delimiter")
+            raise UnknownLatex(f"{token} is not a delimiter")
         return f'<mo fence="true" stretchy="true">{mark}</mo>'
 
     def cases(self) -> str:

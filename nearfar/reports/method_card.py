@@ -48,7 +48,7 @@ def as_text(method: Method) -> str:
         ),
         _section("Settings of the paper: --paper", _get_changed_settings(*method.paper)),
         _section("Numbers of the paper", {what: f"{format_value(value)}  ({source})" for what, (value, source) in method.reported.items()}),
-        _section("Settings for a look within seconds: --tiny", _get_changed_settings(*method.tiny)),
+        _section("Quick-start preset: --tiny", _get_changed_settings(*method.tiny)),
         f"Source: {method.source_path}",
     ]
     return "\n\n".join(section for section in sections if section)

@@ -51,7 +51,7 @@ def write_model_card(model: Model, table: ResultTable | None = None) -> None:
         return
     path = get_card_path(model.run_folder)
     if path.exists() and not is_generated_card(path):
-        logger.warning("%s is not nearfar's: it is left as it is, and there is no model card", path)
+        logger.warning("%s was not written by nearfar: it is kept, and no model card is written", path)
         return
     try:
         with atomic_write(path) as f:
@@ -93,7 +93,7 @@ def render_model_card(model: Model, table: ResultTable | None) -> str:
         _numbers(model, table),
         _use(model),
         _limits(model, table),
-        f"Written by nearfar {__version__}; `nearfar eval` writes it anew.",
+        f"Written by nearfar {__version__}; `nearfar eval` updates it.",
     ]
     return "\n\n".join(sections) + "\n"
 
@@ -182,7 +182,7 @@ def _describe_license(data: str) -> str:
         return DATASET_LICENSES[data]
     folder = Path(data) if Path(data).is_dir() else Path(data).parent
     file = next((f for f in sorted(folder.glob("LICEN[CS]E*")) if f.is_file()), None) if data and Path(data).exists() else None
-    return f"see {file.name} beside the data" if file else "not known to nearfar; the weights may be bound by it"
+    return f"see {file.name} next to the data" if file else "not known to nearfar; the weights may be bound by it"
 
 
 def _settings(model: Model) -> str:
@@ -193,7 +193,7 @@ def _settings(model: Model) -> str:
         if isinstance(value, str) and value.startswith("hf:"):  # the path of this machine stays private
             settings[name] = f"hf:{Path(value[3:]).name}"
     text = (
-        f"Step {model.step:,} of {model.config.steps or 0:,}; seed {model.config.seed} names every random number. "
+        f"Step {model.step:,} of {model.config.steps or 0:,}; random seed {model.config.seed}. "
         f"`{build_rerun_command(Path(recipes.find_method(model.recipe).name).name, 'config.json')}` repeats the run.{_origin(model)}"
     )
     return f"## Settings\n\n{text}\n\n```json\n{json.dumps(settings, indent=2)}\n```"
@@ -224,7 +224,7 @@ def _origin(model: Model) -> str:
 
 def _numbers(model: Model, table: ResultTable | None) -> str:
     if table is None:
-        return "## Numbers\n\nNot measured yet: `nearfar eval RUN` measures and writes this card anew."
+        return "## Numbers\n\nNot measured yet: `nearfar eval RUN` measures the run and updates this card."
     text = f"On the test split of {_data_name(model)}; an asterisk marks the best of a column."
     return f"## Numbers\n\n{text}\n\n```text\n{table.render()}\n```"
 

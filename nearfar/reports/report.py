@@ -178,7 +178,7 @@ def _pairs(content: ReportContent) -> str:
     shown = "".join(
         f'<div class="pair">{sheet.render_cell(i, "one view")}{sheet.render_cell(n + i, "the other view")}</div>' for i in range(n)
     )
-    intro = "Views of the same sample, as the model saw them: what it was told to place near each other."
+    intro = "Views of the same sample, as the model saw them: training places them near each other."
     return render_section("pairs", "Positive pairs", f'<div class="pairs" style="{sheet.style}">{shown}</div>', intro)
 
 

@@ -54,7 +54,7 @@ def write_search_page(
     """
     asked = _render_query(index, query)
     parts = [
-        render_section(f"query-{i}", title if len(titles) > 1 else "Nearest", _hits(index, hits), f"{len(hits)} items, the nearest first")
+        render_section(f"query-{i}", title if len(titles) > 1 else "Nearest", _hits(index, hits), f"{len(hits)} samples, the nearest first")
         for i, (title, hits) in enumerate(zip(titles, hit_lists, strict=True))
     ]
     head = f'<h1>{escape(query.title)}</h1><p class="lede">{escape(_summary(index))}</p>'
@@ -65,7 +65,7 @@ def write_search_page(
 
 def _summary(index: Index) -> str:
     nearer = "a smaller distance is nearer" if index.metric == "l2" else "a larger score is nearer"
-    return f"{Path(index.location).name}: {len(index):,} items, {index.index_type} search, {index.metric}; {nearer}."
+    return f"{Path(index.location).name}: {len(index):,} samples, {index.index_type} search, {index.metric}; {nearer}."
 
 
 def _render_query(index: Index, query: SearchQuery) -> str:

@@ -111,7 +111,7 @@ def as_ids(ids: Any, n: int, name: str) -> Int64[Tensor, " n"]:
     """
     if not isinstance(ids, Tensor) or ids.shape != (n,) or ids.is_floating_point() or ids.is_complex():
         found = f"{ids.dtype} of the shape {tuple(ids.shape)}" if isinstance(ids, Tensor) else type(ids).__name__
-        raise UsageError(f"{name} must be a tensor of {n} whole numbers, one a row; got {found}")
+        raise UsageError(f"{name} must be a tensor of {n} whole numbers, one per row; got {found}")
     return ids.long()
 
 

@@ -98,7 +98,7 @@ def refuse_second_derivative(operation: str) -> None:
     Call this function in backward. A graph of the gradient would silently lack this operation.
     """
     if torch.is_grad_enabled():
-        raise NearfarError(f"{operation} can be differentiated once only: backward was called with create_graph=True")
+        raise NearfarError(f"{operation} can be differentiated only once: backward was called with create_graph=True")
 
 
 def _as_tuple(results: Tensor | tuple[Tensor, ...], at: slice) -> tuple[Tensor, ...]:
@@ -123,7 +123,7 @@ def _refuse_captured(results: list[Tensor], inputs: list[Tensor]) -> None:
         if leaf is not None and id(leaf) not in known:
             raise UsageError(
                 f"rowmap: the function closes over a tensor of shape {tuple(leaf.shape)} that requires a gradient; "
-                "hand it in among the shared tensors (of a score: as its parameters)"
+                "pass it as one of the shared tensors (for a score: as one of its parameters)"
             )
         following = {n for n, _ in getattr(node, "next_functions", ()) if n is not None} - seen
         seen |= following

@@ -104,7 +104,7 @@ class Scores(ScoreConstructors):
         if self.diagonal is None:
             for a, b in (("row_id", "col_id"), ("row_skip", "col_skip"), ("private_scores", "private_signs")):
                 if (getattr(self, a) is None) != (getattr(self, b) is None):
-                    raise UsageError(f"Scores: {a} and {b} go together, one of them is missing")
+                    raise UsageError(f"Scores: {a} and {b} must be given together, one of them is missing")
 
     def __len__(self) -> int:
         return self.query.shape[0]
@@ -135,7 +135,7 @@ class Scores(ScoreConstructors):
     def T(self) -> Scores:
         """Return the table with columns as anchors and rows as candidates."""
         if self.private_scores is not None:
-            raise UsageError("Scores.T: each row has candidates of its own, which no column has")
+            raise UsageError("Scores.T: rows have private candidates, so the table cannot be transposed")
         turned = {"query": self.key, "key": self.query, "row_id": self.col_id, "col_id": self.row_id}
         skips = {"row_skip": self.col_skip, "col_skip": self.row_skip}
         id_period = self.id_period if len(self.key) == len(self) else None

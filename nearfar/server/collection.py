@@ -89,7 +89,7 @@ class RunCollection(Collection):
         self.model, config = model, model.config
         source = config.data if data is None else data
         if not source:
-            raise UsageError("this run was trained on an array: say which data to serve (--data)")
+            raise UsageError("this run was trained on an array: name the data to serve (--data)")
         self.is_own_data = data is None
         self.parts = model.inputs.load_all(source, config, progress)
         self.part_starts = np.cumsum([0, *(len(part) for part in self.parts)])

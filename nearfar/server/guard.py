@@ -64,7 +64,7 @@ class GuardMiddleware:
             return RequestError(401, "a token is needed: Authorization: Bearer TOKEN")
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            return RequestError(400, "Content-Length is no number")
+            return RequestError(400, "Content-Length is not a number")
         if int(length[:20]) > self.limits.body_bytes:
             return RequestError(413, f"the request has {int(length[:20]):,} bytes; {self.limits.body_bytes:,} are allowed")
         return None
@@ -93,7 +93,7 @@ class GuardMiddleware:
                 raise RequestError(408, f"the request did not arrive within {self.limits.timeout_seconds:g} seconds") from None
             taken += len(message.get("body", b""))
             if taken > self.limits.body_bytes:
-                raise RequestError(413, f"the request has more than {self.limits.body_bytes:,} bytes, which is all that is allowed")
+                raise RequestError(413, f"the request has more than {self.limits.body_bytes:,} bytes, the limit of this server")
             taken = taken if message.get("more_body") else -1
             return message
 

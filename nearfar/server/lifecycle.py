@@ -85,14 +85,14 @@ def bind_socket(host: str, port: int) -> socket.socket:
     Port 0 takes a free port.
     """
     if not 0 <= port <= 65_535:
-        raise UsageError(f"--port is a number from 0 (any that is free) to 65535, got {port}")
+        raise UsageError(f"--port must be a number from 0 (any free port) to 65535, got {port}")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = socket.socket(family, kind)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except (OSError, OverflowError) as e:
-        raise UsageError(f"cannot listen on {host}, port {port}: {getattr(e, 'strerror', None) or e}. --port 0 takes a free one") from e
+        raise UsageError(f"cannot listen on {host}, port {port}: {getattr(e, 'strerror', None) or e}. --port 0 uses a free port") from e
     return listening
 
 

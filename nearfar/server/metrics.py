@@ -53,7 +53,7 @@ class ServerMetrics:
                 *_format_metric("batches_total", "counter", "Batches the worker computed.", [("", self.batches)]),
                 *_format_metric("batched_requests_total", "counter", "Requests in those batches.", [("", self.jobs)]),
                 *_format_metric("batched_rows_total", "counter", "Samples and queries in those batches.", [("", self.rows)]),
-                *_format_metric("rows_served", "gauge", "Rows that can be found.", [("", served_rows)]),
+                *_format_metric("rows_served", "gauge", "Rows that can be searched.", [("", served_rows)]),
             ]  # fmt: skip
         return "\n".join(lines) + "\n"
 

@@ -92,7 +92,7 @@ async def parse_request(request: Request, body: type[EmbedBody], limits: Limits,
         known = ", ".join(
             (JSON_MEDIA_TYPE, FORM_MEDIA_TYPE, FLOATS_MEDIA_TYPE, NPY_MEDIA_TYPE) if searching else (JSON_MEDIA_TYPE, FORM_MEDIA_TYPE)
         )
-        raise RequestError(415, f"bodies of this type are not understood; send one of {known}")
+        raise RequestError(415, f"this body type is not supported; send one of {known}")
     if searching:
         asked.k = _parse_k(request.query_params.get("k"), asked.k, limits)
     _check_limits(asked, limits, dim)
@@ -122,7 +122,7 @@ def _parse_json(data: bytes, body: type[EmbedBody]) -> ParsedRequest:
 
 def _parse_vectors(values: list[list[float]]) -> np.ndarray:
     if len({len(row) for row in values}) > 1:
-        raise RequestError(422, "vectors: all must have one length")
+        raise RequestError(422, "vectors: all must have the same length")
     with np.errstate(over="ignore"):  # values too large for 32 bits become infinite and are rejected below
         return np.array(values, dtype=np.float32).reshape(len(values), -1 if values else 0)
 

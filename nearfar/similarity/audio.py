@@ -53,7 +53,7 @@ class SpectrogramCrop(SoundOp):
         for low, high in (self.time, self.bands):
             if not 0 < low <= high:
                 raise UsageError(
-                    f"SpectrogramCrop: time and bands are pairs (low, high) with 0 < low <= high, got {self.time} and {self.bands}"
+                    f"SpectrogramCrop: time and bands must be pairs (low, high) with 0 < low <= high, got {self.time} and {self.bands}"
                 )
 
     def __call__(self, x: Spectrograms, slots: Slots, rng_key: RandomKey) -> Float[Tensor, "n b g"]:

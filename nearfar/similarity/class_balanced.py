@@ -49,7 +49,7 @@ class ClassBalancedViews(Similarity):
     def count(self, data: Any) -> int:
         n = LabeledViews(self.base_similarity).count(data)
         if len(np.unique(data.labels)) < 2:
-            raise UsageError("this recipe learns to tell classes apart, and the data have one class only")
+            raise UsageError("this recipe needs at least two classes, and the data have only one class")
         return n
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
@@ -69,8 +69,8 @@ class ClassBalancedViews(Similarity):
         size = len(rows.batch_ids)
         if size <= self.samples_per_class:
             raise UsageError(
-                f"a batch of {size} is one class of --samples-per-class {self.samples_per_class}, "
-                "with nothing to tell it from: use a larger --batch-size"
+                f"a batch of {size} holds only one class of --samples-per-class {self.samples_per_class}, "
+                "so it has no negatives: use a larger --batch-size"
             )
         batch = _choose_batch(data, self.samples_per_class, size, rng_key("step", rows.slots[0] // size))
         return Rows(batch[rows.slots % size], rows.slots, batch)

@@ -36,7 +36,7 @@ class ColorJitter(Filter):
     def __post_init__(self):
         super().__post_init__()
         if min(self.brightness, self.contrast, self.saturation) < 0 or not 0 <= self.hue <= 0.5:
-            raise UsageError(f"ColorJitter: strengths are not negative and hue is at most 0.5 turns, got {self}")
+            raise UsageError(f"ColorJitter: strengths must not be negative and hue must be at most 0.5 turns, got {self}")
 
     def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         u = rng_key("strength").uniform(slots, 4)

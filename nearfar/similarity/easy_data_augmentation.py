@@ -131,7 +131,7 @@ class EasyDataAugmentation(Similarity):
 
     def __post_init__(self):
         if unknown := set(self.edits) - set(EDITS):
-            raise UsageError(f"EDA: {min(unknown)!r} is no edit: {', '.join(EDITS)} are")
+            raise UsageError(f"EDA: unknown edit {min(unknown)!r}: use {', '.join(EDITS)}")
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:
         texts = data.get_strings(rows.ids)

@@ -45,7 +45,7 @@ class Crop(GeometricOp):
         check_range(self, "scale", highest=1.0)
         check_range(self, "ratio", lowest=1e-3)
         if self.size < 1:
-            raise UsageError(f"Crop: size is a number of pixels, at least 1, got {self.size}")
+            raise UsageError(f"Crop: size must be a number of pixels, at least 1, got {self.size}")
 
     def get_output_size(self, image_size: ImageSize) -> ImageSize:
         return self.size, self.size
@@ -171,7 +171,7 @@ class Perspective(GeometricOp):
     def __post_init__(self):
         super().__post_init__()
         if not 0 <= self.distortion < 2 / 3:
-            raise UsageError(f"Perspective: distortion is at least 0 and below 2/3, got {self.distortion}")
+            raise UsageError(f"Perspective: distortion must be at least 0 and below 2/3, got {self.distortion}")
 
     def map_to_input(self, points: Points, slots: Slots, rng_key: RandomKey, image_size: ImageSize) -> Points:
         (x, y), (affine, g) = points, compute_projective_map(self.draw_corners(slots, rng_key))

@@ -77,7 +77,7 @@ def check_probability(op: ImageOp) -> None:
     """Raise `UsageError` if the field `prob` is not between 0 and 1."""
     p = getattr(op, "prob", 1.0)
     if not 0 <= p <= 1:
-        raise UsageError(f"{type(op).__name__}: prob is a probability, between 0 and 1, got {p}")
+        raise UsageError(f"{type(op).__name__}: prob must be a probability, between 0 and 1, got {p}")
 
 
 def check_range(op: ImageOp, field_name: str, lowest: float = 0.0, highest: float = float("inf")) -> None:
@@ -88,5 +88,5 @@ def check_range(op: ImageOp, field_name: str, lowest: float = 0.0, highest: floa
     low, high = getattr(op, field_name)
     if not lowest <= low <= high <= highest:
         raise UsageError(
-            f"{type(op).__name__}: {field_name} is a pair (low, high) with {lowest} <= low <= high <= {highest}, got {(low, high)}"
+            f"{type(op).__name__}: {field_name} must be a pair (low, high) with {lowest} <= low <= high <= {highest}, got {(low, high)}"
         )

@@ -36,7 +36,7 @@ class LabeledViews(Similarity):
 
     def count(self, data: Any) -> int:
         if data.labels is None:
-            raise UsageError("this recipe learns from labels, and the data have none: use a folder of one folder a class, or labeled files")
+            raise UsageError("this recipe learns from labels, and the data have none: use one folder per class, or labeled files")
         if self.samples_per_class is None:
             return self.base_similarity.count(data)
         return int(np.unique(data.labels, return_counts=True)[1].clip(max=self.samples_per_class).sum())

@@ -116,7 +116,7 @@ class MaskedTokens(Similarity):
         """
         special = SpecialTokens.from_sizes(sizes)
         if special.mask_id is None:
-            raise UsageError("this recipe hides tokens, and the tokenizer has no mask token: use another --tokenizer")
+            raise UsageError("this recipe masks tokens, and the tokenizer has no mask token: use another --tokenizer")
         return MaskedTokens(special, sizes["vocab_size"], masked_share)
 
     def read(self, data: Any, rows: Rows, rng_key: RandomKey) -> RawBatch:

@@ -40,7 +40,7 @@ class GaussianBlur(Filter):
         super().__post_init__()
         check_range(self, "sigma", lowest=1e-3)
         if not 0 < self.kernel_share < 1:
-            raise UsageError(f"GaussianBlur: kernel_share is a share of the image's side, above 0 and below 1, got {self.kernel_share}")
+            raise UsageError(f"GaussianBlur: kernel_share must be a share of the image side, above 0 and below 1, got {self.kernel_share}")
 
     def apply(self, x: ImageTensor, slots: Slots, rng_key: RandomKey) -> ImageTensor:
         radius = max(1, int(self.kernel_share * min(x.shape[2:]) / 2))

@@ -90,7 +90,7 @@ class MaskTokens:
 
     def __post_init__(self):
         if self.special_tokens.mask_id is None:
-            raise UsageError("tokens cannot be hidden: the tokenizer has no mask token; use another --tokenizer")
+            raise UsageError("tokens cannot be masked: the tokenizer has no mask token; use another --tokenizer")
 
     def __call__(self, ids: Int64[Tensor, "n t"], slots: Int64[Tensor, " n"], rng_key: RandomKey) -> Int64[Tensor, "n t"]:
         chosen = rng_key("hide").uniform(slots, ids.shape[1]) < self.prob

@@ -36,7 +36,7 @@ class CorruptedTriples(Similarity):
 
     def __post_init__(self):
         if self.num_entities < 2:
-            raise UsageError(f"there must be at least two entities to exchange one, got {self.num_entities}")
+            raise UsageError(f"there must be at least two entities to replace one, got {self.num_entities}")
 
     def count(self, data: Any) -> int:
         return len(data.triples)

@@ -172,7 +172,7 @@ def find_newest_checkpoint(folder: Path) -> Checkpoint | None:
         try:
             return verify_checkpoint(path)
         except DamagedCheckpoint as e:
-            logger.warning("%s; using the one before it", e)
+            logger.warning("%s; using the previous checkpoint", e)
     return None
 
 

@@ -31,7 +31,7 @@ def compile_encoders(net: nn.Module) -> None:
         for encoder in encoders:
             encoder._compiled_call_impl = None
         reason = str(why).strip() or type(why).__name__
-        logger.warning("--compile: encoders run as they are, torch.compile failed: %s", reason.splitlines()[0])
+        logger.warning("--compile: encoders run uncompiled, torch.compile failed: %s", reason.splitlines()[0])
 
     for encoder in encoders:
         encoder.compile(dynamic=False, options=_options(encoder))

@@ -88,8 +88,8 @@ class CheckpointHook(Hook):
                 f"the checkpoint of step {session.step} could not be written to {self.run_folder.checkpoints_folder}: {e.strerror or e}"
             )
             if last:
-                raise NearfarError(f"{message}. Make room, then `nearfar fit --resume {self.run_folder.path}`") from e
-            logger.warning("%s; training goes on, the checkpoint before it is kept", message)
+                raise NearfarError(f"{message}. Free some disk space, then `nearfar fit --resume {self.run_folder.path}`") from e
+            logger.warning("%s; training continues, the previous checkpoint is kept", message)
 
 
 def _finite(net: Net) -> bool:

@@ -99,7 +99,7 @@ class Model:
         try:
             donor = load_init_source(self.config.init_from).tensors
         except NearfarError as e:
-            logger.warning("not compared with the run that this one began from: %s", e)
+            logger.warning("not compared with the run that this run started from: %s", e)
             return None
         net = build_net(self.recipe, self.config, self.net.sizes, donor).to(self.device)
         return dataclasses.replace(self, net=net, step=0, metrics=[])
@@ -130,7 +130,7 @@ def load_init_source(path: str | os.PathLike) -> InitSource:
 def _newest(folder: RunFolder) -> checkpoint.Checkpoint:
     found = checkpoint.find_newest_checkpoint(folder.checkpoints_folder)
     if found is None:
-        raise NearfarError(f"{folder.path} has no checkpoint yet: `nearfar fit --resume {folder.path}` goes on with it")
+        raise NearfarError(f"{folder.path} has no checkpoint yet: `nearfar fit --resume {folder.path}` resumes it")
     return found
 
 
@@ -208,7 +208,7 @@ def get_field(stored_config: dict[str, Any], name: str, expected_type: type, sou
 
 def _lacking(name: str, source: os.PathLike | str) -> UsageError:
     return UsageError(
-        f"{source}: its config.json has no proper {name!r}. Put it back (each manifest.json under checkpoints has a copy), or train anew"
+        f"{source}: its config.json has no valid {name!r}. Restore it (each manifest.json under checkpoints has a copy), or train again"
     )
 
 
@@ -226,5 +226,5 @@ def build_dataclass(dataclass_type: type, values: dict[str, Any], description: s
     known = [f.name for f in dataclasses.fields(dataclass_type)]
     for name in values:
         if name not in known:
-            raise UsageError(f"{name!r} is no {description}.{suggest_similar_names(name, known)} Known: {', '.join(known)}")
+            raise UsageError(f"unknown {description} {name!r}.{suggest_similar_names(name, known)} Known: {', '.join(known)}")
     return dataclass_type(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})

@@ -41,7 +41,7 @@ def load_model_splits(model: Model, data: Any = None, progress: ProgressCallback
         splits = model.inputs.load_splits(source, config, model.test_ids, progress)
         if model.data_fingerprint and splits.train.fingerprint != model.data_fingerprint:
             since = f"{config.data} has changed since {_called(model.run_folder)} was trained"
-            raise UsageError(f"{since}: what is test now may have been trained on")
+            raise UsageError(f"{since}: test samples may have been used for training")
         return splits
     splits = model.inputs.load_splits(source, config, None, progress)
     if model.test_ids is None or splits.test_ids is None or splits.test_ids == model.test_ids:
@@ -59,7 +59,7 @@ def get_training_data_source(config: TrainConfig, folder: RunFolder | None) -> s
         UsageError: if the run was trained on an array.
     """
     if not config.data:
-        raise UsageError(f"{_called(folder)} was trained on an array: hand the data in again (data=…, or --data)")
+        raise UsageError(f"{_called(folder)} was trained on an array: pass the data again (data=…, or --data)")
     return config.data
 
 

@@ -73,7 +73,7 @@ def _asked_world() -> int:
     wrong = [f"{name}={os.environ[name]}" for name in TORCHRUN_VARIABLES if name != "MASTER_ADDR" and not os.environ[name].isdecimal()]
     if wrong or not int(os.environ["RANK"]) < int(os.environ["WORLD_SIZE"]):
         said = wrong or [f"{name}={os.environ[name]}" for name in ("RANK", "WORLD_SIZE")]
-        raise UsageError(f"the environment has {', '.join(said)}, which makes no sense: start several ranks with torchrun")
+        raise UsageError(f"the environment has {', '.join(said)}, which is not valid: start several ranks with torchrun")
     return int(os.environ["WORLD_SIZE"])
 
 
@@ -96,7 +96,7 @@ def translate_rank_errors() -> Iterator[None]:
     except RuntimeError as e:
         if get_world_size() == 1 or not (isinstance(e, dist.DistError) or "gloo" in str(e)):
             raise
-        raise LostRankError(f"another rank has ended or cannot be reached, so that all stop ({_first_words(e)})") from e
+        raise LostRankError(f"another rank has ended or cannot be reached, so all ranks stop ({_first_words(e)})") from e
 
 
 def _first_words(e: Exception) -> str:
@@ -113,7 +113,7 @@ def select_rank_device(device: torch.device) -> torch.device:
     if device.type == "cpu":
         return device
     if device.index is not None:
-        raise UsageError(f"--device {device} is one GPU for {get_world_size()} ranks: use --device cuda, and each rank takes its own")
+        raise UsageError(f"--device {device} is one GPU for {get_world_size()} ranks: use --device cuda, and each rank uses its own GPU")
     local = int(os.environ.get("LOCAL_RANK", 0))
     here, gpus = max(int(os.environ.get("LOCAL_WORLD_SIZE", 1)), local + 1), torch.cuda.device_count()
     if here > gpus:

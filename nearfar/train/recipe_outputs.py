@@ -26,7 +26,7 @@ def check_embedded(recipe: Recipe, output: Any) -> Embeddings:
         raise NearfarError(f'{name} must return tensors by name, such as {{"z0": …, "z1": …}}; it returned {_words(output)}')
     for key, value in output.items():
         if not isinstance(value, Tensor) or value.ndim == 0:
-            raise NearfarError(f"{name}: {key!r} must be a tensor of rows; it is {_words(value)}. Plain numbers belong into `objective`")
+            raise NearfarError(f"{name}: {key!r} must be a tensor of rows; it is {_words(value)}. Plain numbers belong in `objective`")
     return output
 
 
@@ -45,7 +45,7 @@ def check_objective(recipe: Recipe, output: Any) -> dict[str, Tensor]:
     for key, value in log.items():
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise NearfarError(
-                f"{name}: {key!r} must be a tensor of one number; it is {_words(value)}. Losses of rows are averaged by .mean()"
+                f"{name}: {key!r} must be a tensor of one number; it is {_words(value)}. Average losses of rows with .mean()"
             )
     return log
 
@@ -57,7 +57,7 @@ def check_loss_depends(recipe: Recipe, loss: Tensor) -> None:
     """
     if not loss.requires_grad:
         raise NearfarError(
-            f"the loss of {type(recipe).__name__} depends on no parameter that it trains: is what it is made of detached, or made "
+            f"the loss of {type(recipe).__name__} does not depend on a trained parameter: are its inputs detached, or computed "
             "under torch.no_grad()? `trains` names the parameters by their prefixes"
         )
 

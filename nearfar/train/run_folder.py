@@ -69,7 +69,7 @@ class RunFolder:
         try:
             folder.path.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise UsageError(f"cannot make the run folder {folder.path}: {e.strerror}") from e
+            raise UsageError(f"cannot create the run folder {folder.path}: {e.strerror}") from e
         with folder.lock():
             # Again: another process may have made a run here in the meantime.
             folder._refuse_occupied(overwrite)
@@ -79,11 +79,11 @@ class RunFolder:
 
     def _refuse_occupied(self, overwrite: bool) -> None:
         if self.path.exists() and not self.path.is_dir():
-            raise UsageError(f"--out {self.path} is a file; give the name of a folder to make")
+            raise UsageError(f"--out {self.path} is a file; give the name of a new folder")
         if self.config_file.exists() and not overwrite:
             raise UsageError(f"{self.path} already holds a run: continue it with `nearfar fit --resume {self.path}` or add --overwrite")
         if self.path.is_dir() and not self.config_file.exists() and not self._is_blank():
-            raise UsageError(f"--out {self.path} is a folder with other things in it; give a new or empty one")
+            raise UsageError(f"--out {self.path} is a folder with other files in it; give a new or empty one")
 
     @classmethod
     def open(cls, path: str | os.PathLike) -> RunFolder:
@@ -190,7 +190,7 @@ class RunFolder:
                 f.write(json.dumps(values) + "\n")
         except OSError as e:
             message = f"cannot write {self.metrics_file}: {e.strerror}; the last checkpoint is kept"
-            raise NearfarError(f"{message}. Make room, then `nearfar fit --resume {self.path}`") from e
+            raise NearfarError(f"{message}. Free some disk space, then `nearfar fit --resume {self.path}`") from e
 
 
 def read_config(path: str | os.PathLike) -> dict[str, Any]:

@@ -83,13 +83,13 @@ def _warn_of_settings(session: TrainingSession) -> None:
     """Warn of settings that change the result in unexpected ways."""
     if session.runtime.chunk_size and any(isinstance(m, _BatchNorm) for m in session.net.modules()):
         logger.warning(
-            "--chunk-size with batch normalization: each chunk is normalized by itself, so that gradients are not those "
-            "of the whole batch. --encoder %s-gn and, where the recipe has it, --norm layer are exact",
+            "--chunk-size with batch normalization: each chunk is normalized separately, so gradients differ from those "
+            "of the whole batch. Use --encoder %s-gn and, where the recipe has it, --norm layer for exact gradients",
             session.config.encoder.removesuffix("-gn"),
         )  # fmt: skip
     if session.recipe.inherits and not session.config.init_from:
         parts = " and ".join(part.split(".")[0] for part in session.recipe.inherits)
-        logger.warning("%s goes on from a finished run: without --init-from RUN its %s is random", type(session.recipe).__name__, parts)
+        logger.warning("%s continues from a finished run: without --init-from RUN its %s is random", type(session.recipe).__name__, parts)
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ def _take(encoder: torch.nn.Module, init_tensors: Mapping[str, Tensor], name: st
     theirs = _part(init_tensors, name)
     if not theirs:
         has = ", ".join(dict.fromkeys(key.split(".")[0] for key in init_tensors))
-        raise UsageError(f"--init-from {config.init_from}: its net has no {name} to begin from, it has {has}")
+        raise UsageError(f"--init-from {config.init_from}: its model has no {name} to start from, it has {has}")
     try:
         encoder.load_state_dict(theirs)
     except RuntimeError as e:
@@ -91,21 +91,21 @@ def resolve_train_config(recipe: Recipe, config: TrainConfig, net: Net, data: An
     """
     n = recipe.similarity(net).count(data)
     if n < 1:
-        raise UsageError(f"{data.source} is too small for {type(recipe).__name__}: there is nothing to make a step of. Give more data")
+        raise UsageError(f"{data.source} is too small for {type(recipe).__name__}: there are too few samples for one step. Use more data")
     batch = config.batch_size or min(256, 1 << (n.bit_length() - 1))
     plan = Plan(n, batch, RandomKey(config.seed))
     if recipe.rowwise and batch < 2:
         raise UsageError(f"a batch of 1 has nothing to compare: {n} training samples are too few, or --batch-size is too small")
     if get_world_size() > 1 and not all(turn.rowwise for turn in recipe.phases()):
-        raise UsageError(f"{type(recipe).__name__} embeds all rows at once: it runs on one rank, and here are {get_world_size()}")
+        raise UsageError(f"{type(recipe).__name__} embeds all rows at once: it runs on one rank, got {get_world_size()}")
     if batch < get_world_size():
-        raise UsageError(f"--batch-size {batch} is too small for {get_world_size()} ranks: each needs a row at least")
+        raise UsageError(f"--batch-size {batch} is too small for {get_world_size()} ranks: each needs at least one row")
     if not any(turn.trains for turn in recipe.phases()):
         if config.steps or config.epochs:
             raise UsageError(f"{type(recipe).__name__} is fitted in closed form and has no steps: leave out --steps and --epochs")
         return dataclasses.replace(config, batch_size=batch, steps=0)
     if config.steps == 0:
-        raise UsageError(f"--steps must be at least 1: {type(recipe).__name__} learns by steps")
+        raise UsageError(f"--steps must be at least 1: {type(recipe).__name__} trains in steps")
     steps = config.steps or max(1, round((config.epochs or 100) * plan.steps_per_epoch))
     return dataclasses.replace(config, batch_size=batch, steps=steps, epochs=None)
 

@@ -67,7 +67,7 @@ class _Normalise(torch.autograd.Function):
         single = x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
         mean, variance, count = _moments_of_all(single)
         if count < 2:
-            raise ValueError(f"batch normalization needs more than one value a channel in training, got shape {tuple(x.shape)}")
+            raise ValueError(f"batch normalization needs more than one value per channel in training, got shape {tuple(x.shape)}")
         inverse = (variance + eps).rsqrt()
         scale = inverse if weight is None else inverse * weight
         shift = -mean * scale if bias is None else bias - mean * scale

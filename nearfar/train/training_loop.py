@@ -56,7 +56,7 @@ def check_hooks(hooks: Any) -> None:
     for hook in hooks if listed else [hooks]:
         if not (listed and isinstance(hook, Hook)):
             found = f"the class {hook.__name__}" if isinstance(hook, type) else repr(hook)
-            raise UsageError(f"hooks= is a list of objects of your own subclass of nearfar.Hook, as in hooks=[MyHook()]; got {found}")
+            raise UsageError(f"hooks= must be a list of instances of subclasses of nearfar.Hook, as in hooks=[MyHook()]; got {found}")
 
 
 class DivergenceError(NearfarError):

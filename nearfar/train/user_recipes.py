@@ -90,7 +90,7 @@ def warn_if_recipe_changed(stored_config: Mapping[str, Any], source: str | os.Pa
     copy = RunFolder(folder).recipe_file
     where = f"; the copy is {copy}" if copy.is_file() else ""
     if text is None:
-        logger.warning("%s: whether it is what %s was trained with is not known%s", name, folder, where)
+        logger.warning("%s: cannot verify that this recipe is the one that %s was trained with%s", name, folder, where)
     else:
         logger.warning("%s has changed since %s was trained%s", name, folder, where)
 
@@ -129,7 +129,7 @@ class _Wanted:
     @property
     def described(self) -> str:
         """Return a description of the recipe for error messages."""
-        return f"a recipe of its own, {self.name}" if self.has_file else f"{self.class_name}, a class whose source is not known"
+        return f"a custom recipe, {self.name}" if self.has_file else f"{self.class_name}, a class with unknown source"
 
     @property
     def how_to_name(self) -> str:
@@ -137,8 +137,7 @@ class _Wanted:
         if self.has_file:
             return "name that file again to run it, if you trust it (--recipe FILE; nearfar fit FILE --resume RUN)"
         return (
-            f"hand it in again (nearfar.load(RUN, recipe={self.class_name})), "
-            "or name a file that defines it, if you trust it (--recipe FILE)"
+            f"pass it again (nearfar.load(RUN, recipe={self.class_name})), or name a file that defines it, if you trust it (--recipe FILE)"
         )
 
     def rank(self, named: RecipeReference) -> int | None:

@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> None:
     index = open_index(given["index"])
     how: RetrievalMode = given.get("how") or ("hybrid" if isinstance(index, LocalIndex) else "dense")
     if "weight" in given and how != "hybrid":
-        raise UsageError(f"--weight is for a hybrid search, and this one is by {'vectors' if how == 'dense' else how}")
+        raise UsageError(f"--weight is for a hybrid search, but this search uses {'vectors' if how == 'dense' else how}")
     reader = PassageReader.from_model(load(given["reader"], given["device"])) if "reader" in given else None
     model = lambda: index.load_model(given.get("moved"), device=given["device"], recipe=given.get("recipe"))
     retriever = open_retriever(index, model, how, given.get("weight", 0.5))

@@ -27,7 +27,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     if given["budget"] <= 0:
-        raise UsageError(f"--budget is a number of seconds greater than 0, got {given['budget']:g}")
+        raise UsageError(f"--budget must be a number of seconds greater than 0, got {given['budget']:g}")
     if given.get("steps", 1) < 1:
         raise UsageError(f"--steps must be at least 1, got {given['steps']}")
     from nearfar.api.choose import choose as rank

@@ -37,4 +37,4 @@ def run(argv: Sequence[str]) -> None:
         write_comparison(given["html"], found)
     if found.incompatibilities:
         sys.stdout.flush()
-        raise NearfarError(f"these numbers do not compare, they are only shown side by side: {'. '.join(found.incompatibilities)}")
+        raise NearfarError(f"these numbers are not comparable, they are only shown side by side: {'. '.join(found.incompatibilities)}")

@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> None:
     from nearfar.train.model import load
 
     if "on_error" in given and given["engine"] == "ray":
-        raise UsageError("--on-error is for --engine local: processes of ray read as the run was told")
+        raise UsageError("--on-error is for --engine local: ray workers use the setting of the run")
     model = load(given["run"], given["device"], given.get("recipe")).with_on_error(given.get("on_error"))
     show = terminal.show_progress("embedding", given.get("quiet", False))
     spread = {"engine": given["engine"], "num_workers": given.get("num_workers")}

@@ -14,7 +14,7 @@ GROUP = "Results"
 def run(argv: Sequence[str]) -> None:
     """Run `nearfar eval`."""
     about = (
-        "Measure a run on its test split, beside the untrained encoder and simple baselines (raw pixels, counted words, BM25, …).\n"
+        "Measure a run on its test split, next to the untrained encoder and simple baselines (raw pixels, counted words, BM25, …).\n"
         "Images, texts, sounds, graphs: probes, neighbors, geometry. Questions: retrieval. Triples: link prediction. Words: similarity."
     )
     parser = FlagParser("nearfar eval", "RUN [--data DATA] [--json]", about)

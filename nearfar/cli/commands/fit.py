@@ -25,7 +25,7 @@ def build_fit_parser(method: Method | None) -> FlagParser:
     The flags are those of the command, of the recipe (if one is chosen), of `TrainConfig` and of
     `RuntimeConfig`.
     """
-    known = f"recipes: {', '.join(recipes.list_methods())}, or a Python file of your own that defines one"
+    known = f"recipes: {', '.join(recipes.list_methods())}, or a Python file with a custom recipe"
     more = "" if method else "\n`nearfar fit RECIPE --help` shows the hyperparameters of a recipe too."
     name = method.name if method else "RECIPE"
     usage = f"--data DATA --out RUN [flags]\n       nearfar fit {name} --tiny --out RUN\n       nearfar fit --resume RUN"
@@ -71,7 +71,7 @@ def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
         name = read_config(found.config)["recipe"]
         if recipes.is_user_recipe(str(name)):
             file = name if name.endswith(".py") else "FILE"
-            raise UsageError(f"{found.config} is of {name}, a recipe of its own: `nearfar fit {file} --config …` runs it, if you trust it")
+            raise UsageError(f"{found.config} is of {name}, a custom recipe: `nearfar fit {file} --config …` runs it, if you trust it")
         return name, None
     return word, word
 
@@ -110,7 +110,7 @@ def run(argv: Sequence[str]) -> None:
 def _way_back(folder: str, recipe: str | None) -> str:
     own = f"{shlex.quote(recipe)} " if recipe and recipe.endswith(".py") else ""
     started = (Path(folder) / "config.json").exists()
-    return f"`nearfar fit {own}--resume {shlex.quote(folder)}` goes on from here" if started else "nothing was written"
+    return f"`nearfar fit {own}--resume {shlex.quote(folder)}` resumes from here" if started else "nothing was written"
 
 
 def _flag(name: str) -> str:
@@ -122,7 +122,7 @@ def _check_resume(given: dict[str, Any], word: str | None) -> None:
         [repr(word)] if word and not word.endswith(".py") else []
     )
     if others:
-        raise UsageError(f"--resume goes on with a run as it is: leave out {', '.join(others)}")
+        raise UsageError(f"--resume continues a run with its own settings: leave out {', '.join(others)}")
 
 
 def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
@@ -132,7 +132,7 @@ def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
     if given.get("accept_changes"):
         raise UsageError("--accept-changes belongs to --resume RUN: leave it out")
     if "out" not in given:
-        raise UsageError("--out is missing: the folder to keep the run in")
+        raise UsageError("--out is missing: give the output folder of the run")
     for one, other in (("steps", "epochs"), ("tiny", "paper"), ("tiny", "config"), ("paper", "config")):
         if given.get(one) and given.get(other):
             raise UsageError(f"give {_flag(one)} or {_flag(other)}, not both")

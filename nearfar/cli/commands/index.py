@@ -61,7 +61,7 @@ def _check_change(given: dict[str, Any]) -> None:
         raise UsageError("give --add or --delete, not both")
     others = [f"--{name}" for name in ("data", "out", "store", "overwrite") if name in given]
     if others:
-        raise UsageError(f"--add and --delete change an index that is there: leave out {', '.join(others)}")
+        raise UsageError(f"--add and --delete change an existing index: leave out {', '.join(others)}")
 
 
 def _check_build(given: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ def _check_build(given: dict[str, Any]) -> None:
     if ("out" in given) == ("store" in given):
         raise UsageError("give --out INDEX (a folder) or --store STORE (Milvus), one of them")
     if "moved" in given:
-        raise UsageError("--run is for an index that is there: a new one is built with RUN")
+        raise UsageError("--run is for an existing index: a new one is built with RUN")
 
 
 def _build(given: dict[str, Any]) -> None:

@@ -47,9 +47,9 @@ def run(argv: Sequence[str]) -> None:
     if given["depth"] < 1:
         raise UsageError(f"--depth must be at least 1, got {given['depth']}")
     if not given["out"].endswith(".jsonl"):
-        raise UsageError(f"--out {given['out']}: lines of JSON are written, name a file that ends in .jsonl")
+        raise UsageError(f"--out {given['out']}: the output is JSON lines, name a file that ends in .jsonl")
     resolve_writable_path(given["out"])
-    from nearfar.data.questions.dataset import load_questions
+    from nearfar.data.questions.load import load_questions
 
     questions = load_questions(given["data"], given["on_error"])
     rows = list(iterate_mined_rows(questions, given["depth"]))

@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     if not given["to"].endswith(".games"):
-        raise UsageError(f"--to {given['to']}: name a file that ends in .games, so that it is known for what it is")
+        raise UsageError(f"--to {given['to']}: name a file that ends in .games")
     target = resolve_writable_path(given["to"])
     from nearfar.data.frames.game_recorder import record_game as play
 

@@ -114,13 +114,13 @@ def as_clips(sounds: np.ndarray | Tensor, description: str) -> Int16[Tensor, "n 
     """
     values = sounds.detach().cpu().numpy() if isinstance(sounds, Tensor) else np.asarray(sounds)
     if values.ndim != 2 or not values.size:
-        raise UsageError(f"{description} has the shape {values.shape}; sounds have the shape (n, time), with at least one sample")
+        raise UsageError(f"{description} has the shape {values.shape}; sounds must have the shape (n, time), with at least one sample")
     if values.dtype == np.int16:
         return torch.from_numpy(values.copy())
     if not np.issubdtype(values.dtype, np.floating):
-        raise UsageError(f"{description} holds {values.dtype}; sounds are int16 or floats in [-1, 1]")
+        raise UsageError(f"{description} holds {values.dtype}; sounds must be int16 or floats in [-1, 1]")
     if not (np.abs(values) <= 1).all():
-        raise UsageError(f"{description} holds floats beyond [-1, 1] or not a number; sounds are int16 or floats in [-1, 1]")
+        raise UsageError(f"{description} holds NaN or floats outside [-1, 1]; sounds must be int16 or floats in [-1, 1]")
     return torch.from_numpy(quantize_waveform(values))
 
 

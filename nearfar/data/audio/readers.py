@@ -136,9 +136,9 @@ def decode_sound(path: Path) -> tuple[Float[np.ndarray, " t"], int]:
         raise BrokenSound("there is no such file")
     channels, rate = _decode_with_soundfile(path)
     if not len(channels):
-        raise BrokenSound("there is no sound in it")
+        raise BrokenSound("it contains no sound")
     if not np.isfinite(channels).all():
-        raise BrokenSound("it holds values that are not numbers")
+        raise BrokenSound("it contains values that are not finite numbers")
     return channels.mean(1), rate
 
 
@@ -171,7 +171,7 @@ def read_wav(path: Path) -> tuple[Float[np.ndarray, "t c"], int]:
     except (wave.Error, EOFError, OSError) as e:
         raise BrokenSound(f"it cannot be decoded without soundfile ({e or 'it ends too early'}): pip install 'nearfar[audio]'") from e
     if width != 2:
-        raise BrokenSound(f"it has {8 * width} bits a sample, and only 16 can be read without soundfile: pip install 'nearfar[audio]'")
+        raise BrokenSound(f"it has {8 * width} bits per sample, and only 16 can be read without soundfile: pip install 'nearfar[audio]'")
     whole = len(data) // (2 * channels) * channels
     return np.frombuffer(data, "<i2", whole).reshape(-1, channels).astype(np.float32) / 32768, rate
 
@@ -223,7 +223,7 @@ def _from_table(table: Path, paths: list[str]) -> tuple[list[str], tuple[str, ..
         with open(table, newline="", encoding="utf-8-sig") as f:
             rows = list(csv.DictReader(f))
     except (UnicodeDecodeError, csv.Error) as e:
-        raise UsageError(f"{table} is no table of text: {e}") from e
+        raise UsageError(f"{table} is not a text table: {e}") from e
     names = [name.strip().lower() for name in rows[0] if name] if rows else []
     file, label, group = (next((n for n in known if n in names), None) for known in (FILE_COLUMNS, LABEL_COLUMNS, GROUP_COLUMNS))
     if file is None or label is None:
@@ -248,6 +248,6 @@ def _match_rows(paths: list[str], rows: dict[str, dict[str, str]], table: Path, 
         if whole not in by_path and stem not in by_stem:
             raise UsageError(f"{table} has no line for the file {path}: name it in the column {column}, or move it elsewhere")
         if whole not in by_path and max(named[stem], there[stem]) > 1:
-            raise UsageError(f"{table}: several files are called {stem}, one of them {path}: write whole paths in the column {column}")
+            raise UsageError(f"{table}: several files are named {stem}, for example {path}: write full paths in the column {column}")
         found.append(by_path.get(whole) or by_stem[stem])
     return found

@@ -52,16 +52,16 @@ def as_pixels(images: np.ndarray | Tensor, description: str) -> UInt8[Tensor, "n
     values = _as_bytes(images, description)
     if values.ndim == 3 and values.shape[2] in (1, 3):
         raise UsageError(
-            f"{description} has the shape {images.shape}, as one image has: give image[None]; images have the shape {IMAGE_LAYOUTS}"
+            f"{description} has the shape {images.shape}of a single image: pass image[None]; images must have the shape {IMAGE_LAYOUTS}"
         )
     if values.ndim == 3:
         values = values[:, None]
     elif values.ndim == 4 and values.shape[3] in (1, 3):
         values = values.transpose(0, 3, 1, 2)
     elif values.ndim != 4 or values.shape[1] not in (1, 3):
-        raise UsageError(f"{description} has the shape {images.shape}; images have the shape {IMAGE_LAYOUTS}")
+        raise UsageError(f"{description} has the shape {images.shape}; images must have the shape {IMAGE_LAYOUTS}")
     if values.size == 0:
-        raise UsageError(f"{description} has the shape {images.shape}: there are no pixels in it")
+        raise UsageError(f"{description} has the shape {images.shape}: it contains no pixels")
     return torch.from_numpy(np.array(values, order="C"))
 
 
@@ -69,9 +69,9 @@ def _as_bytes(values: np.ndarray, what: str) -> UInt8[np.ndarray, "..."]:
     if values.dtype == np.uint8:
         return values
     if not np.issubdtype(values.dtype, np.floating):
-        raise UsageError(f"{what} holds {values.dtype}; images are uint8 (0 to 255) or floats in [0, 1]")
+        raise UsageError(f"{what} holds {values.dtype}; images must be uint8 (0 to 255) or floats in [0, 1]")
     if values.size and not (values.min() >= 0 and values.max() <= 1):
-        raise UsageError(f"{what} holds floats from {values.min():g} to {values.max():g}; images are floats in [0, 1] or uint8 (0 to 255)")
+        raise UsageError(f"{what} holds floats from {values.min():g} to {values.max():g}; use floats in [0, 1] or uint8 (0 to 255)")
     return (values * 255).round().astype(np.uint8)
 
 
@@ -93,7 +93,7 @@ def as_label_array(labels: Any, n: int, description: str, sample_noun: str = "im
     try:
         values = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
     except ValueError as e:
-        raise UsageError(f"{description} has labels that are no plain list: {e}") from e
+        raise UsageError(f"{description} has labels that are not a plain list: {e}") from e
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
@@ -103,12 +103,12 @@ def as_label_array(labels: Any, n: int, description: str, sample_noun: str = "im
     if values.dtype == object and any(all(isinstance(v, kind) for v in values) for kind in (str, (int, np.integer))):
         values = np.array(values.tolist())  # a column of a pandas table
     if values.dtype.kind not in "biuU":
-        raise UsageError(f"{description} has labels of type {values.dtype}; labels are whole numbers or texts")
+        raise UsageError(f"{description} has labels of type {values.dtype}; labels must be whole numbers or texts")
     if values.dtype.kind == "i" and (values == -1).any() and len(np.unique(values)) > 2:
         raise UsageError(
             f"{description} has the label -1 among others: if it means unknown, leave those {sample_noun} out, "
             f"or give all {sample_noun} without labels; "
-            "if it is a class, name it otherwise"
+            "if it is a class, give it another name"
         )
     return values
 

@@ -73,5 +73,5 @@ def _field(path: Path, name: str, kind: type) -> Any:
     except (OSError, ValueError, AttributeError) as e:
         raise UsageError(f"cannot read {path}: {str(e).splitlines()[0]}") from e
     if not isinstance(found, kind):
-        raise UsageError(f"{path}: it has no proper {name!r}; is this a folder that `save_to_disk` wrote?")
+        raise UsageError(f"{path}: it has no valid {name!r}; is this a folder that `save_to_disk` wrote?")
     return found

@@ -104,4 +104,4 @@ def warn_about_skipped(parts: Iterable[Any]) -> None:
     missing = list(dict.fromkeys(name for part in parts for name in getattr(part, "skipped", ())))
     if missing:
         counted = "1 sample" if len(missing) == 1 else f"{len(missing):,} samples"
-        logger.warning("%s could not be read: left out, the first: %s", counted, missing[0])
+        logger.warning("%s could not be read and will be left out; the first: %s", counted, missing[0])

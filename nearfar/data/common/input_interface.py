@@ -34,9 +34,7 @@ class Inputs(ABC):
         for name in MODALITY_SETTINGS:
             if settings.get(name) is not None and name not in self.used_settings:
                 flag, kind = name.replace("_", "-"), recipe.card.modality
-                raise UsageError(
-                    f"--{flag} does nothing to data of the kind {kind!r}, which {type(recipe).__name__} learns from: leave it out"
-                )
+                raise UsageError(f"--{flag} has no effect on the modality {kind!r} of {type(recipe).__name__}: leave it out")
 
     @abstractmethod
     def load_splits(

@@ -42,6 +42,6 @@ def build_inputs(recipe: Recipe, sizes: Sizes | None = None, tokenizer: Tokenize
     """
     modality = recipe.card.modality
     if modality not in INPUT_CLASSES:
-        raise UsageError(f"{type(recipe).__name__}: nothing is known of data of the modality {modality!r}: {', '.join(INPUT_CLASSES)} are")
+        raise UsageError(f"{type(recipe).__name__}: unsupported modality {modality!r}. Choose one of {', '.join(INPUT_CLASSES)}")
     module, name = INPUT_CLASSES[modality].split(".")
     return getattr(import_module(f"nearfar.data.{module}.inputs"), name)(sizes, tokenizer)

@@ -17,5 +17,5 @@ def build_missing_data_error(spec: str, known_names: Collection[str], descriptio
     """
     known = ", ".join(known_names)
     return UsageError(
-        f"no {description} {spec!r}: there is no such file or folder, nor such a name ({known}).{suggest_similar_names(spec, known_names)}"
+        f"no {description} {spec!r}: there is no such file, folder or name ({known}).{suggest_similar_names(spec, known_names)}"
     )

@@ -125,7 +125,7 @@ def check_names(names: list[str]) -> list[str]:
         UsageError: A name equals `UNKNOWN_TOKEN`, which stands for everything unknown.
     """
     if UNKNOWN_TOKEN in names:
-        raise UsageError(f"the name {UNKNOWN_TOKEN!r} stands for whatever is unknown: give that entity another one")
+        raise UsageError(f"the name {UNKNOWN_TOKEN!r} is reserved for unknown names: give that entity another name")
     return names
 
 
@@ -145,7 +145,7 @@ def select_names(wanted: Any, tokenizer: Tokenizer, sample_noun: str) -> Vocabul
     for name in names:
         if name not in number:
             close = suggest_similar_names(str(name), number) if len(number) <= MAX_NAMES_FOR_SUGGESTIONS else ""
-            raise UsageError(f"{name!r} is no {sample_noun} of this run, which knows {len(number):,}.{close}")
+            raise UsageError(f"unknown {sample_noun} {name!r}: this run has {len(number):,}.{close}")
     return VocabularySubset(tuple(names), np.array([number[name] for name in names], dtype=np.int64), source=f"{len(names)} names")
 
 

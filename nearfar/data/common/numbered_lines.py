@@ -20,7 +20,7 @@ def read_numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     with path.open("rb") as file:
         for number, raw in enumerate(file, 1):
             if b"\0" in raw:
-                raise NearfarError(f"{path}, line {number}: a zero byte: this is no text file")
+                raise NearfarError(f"{path}, line {number}: a zero byte: this is not a text file")
             try:
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as e:

@@ -79,7 +79,7 @@ def split_train_test(loaded: Splits, seed: int, stored_test_ids: Sequence[int] |
     if loaded.test is not None:
         if stored_test_ids is not None:
             raise UsageError(
-                f"{data.source} brings its own test split, but a split of {len(stored_test_ids)} stored rows was asked for: other data?"
+                f"{data.source} has its own test split, but a stored split of {len(stored_test_ids)} rows was given: another dataset?"
             )
         return loaded
     test_ids = (
@@ -93,12 +93,12 @@ def _checked(stored: Sequence[int] | np.ndarray, data: Any) -> Int64[np.ndarray,
     ids = np.asarray(stored)
     ids = ids if ids.size else ids.astype(np.int64)
     if ids.ndim != 1 or ids.dtype.kind not in "iu":
-        raise UsageError("a stored split is a list of row numbers")
+        raise UsageError("a stored split must be a list of row numbers")
     outside = ids[(ids < 0) | (ids >= len(data))]
     if outside.size:
-        raise UsageError(f"the stored split names row {outside[0]}, but {data.source} has {len(data):,} rows: other data?")
+        raise UsageError(f"the stored split contains row {outside[0]}, but {data.source} has {len(data):,} rows: another dataset?")
     if len(np.unique(ids)) != len(ids):
-        raise UsageError("the stored split names a row twice")
+        raise UsageError("the stored split contains a row twice")
     if len(ids) == len(data):
         raise UsageError(f"the stored split leaves none of the {len(data):,} rows of {data.source} for training")
     return ids.astype(np.int64)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nearfar.core.errors import UsageError, suggest_similar_names
-from nearfar.data.common.text_rows import RowCollector, iterate_lines
+from nearfar.data.text.readers import RowCollector, iterate_lines
 
 COMMON_TEXT_COLUMNS = (
     ("anchor", "positive", "negative"), ("sent0", "sent1", "hard_neg"), ("anchor", "positive"), ("sentence1", "sentence2"),
@@ -54,14 +54,14 @@ def resolve_column_roles(columns: str | None, available: Sequence[str], source: 
         if texts is None and len(available) == 1:
             texts = (available[0],)
         if texts is None:
-            raise UsageError(f"{source} has the columns {', '.join(available)}: name those that are texts, as in --columns {available[0]}")
+            raise UsageError(f"{source} has the columns {', '.join(available)}: name the text columns, as in --columns {available[0]}")
         return ColumnRoles(
             texts, next((n for n in LABEL_COLUMNS if n in available), None), next((n for n in SCORE_COLUMNS if n in available), None)
         )
     named = [part.strip().partition("=") for part in columns.split(",")]
     special = {role: name for role, equals, name in named if equals}
     if unknown := special.keys() - {"label", "score"}:
-        raise UsageError(f"--columns {columns}: {min(unknown)!r} is no role; only label=NAME and score=NAME are")
+        raise UsageError(f"--columns {columns}: {min(unknown)!r} is not a role; use label=NAME or score=NAME")
     texts = tuple(name for name, equals, _ in named if not equals)
     for name in (*texts, *special.values()):
         if name not in available:
@@ -69,7 +69,7 @@ def resolve_column_roles(columns: str | None, available: Sequence[str], source: 
                 f"--columns: {source} has no column {name!r}.{suggest_similar_names(name, available)} It has {', '.join(available)}"
             )
     if not texts:
-        raise UsageError(f"--columns {columns} names no text")
+        raise UsageError(f"--columns {columns} names no text column")
     return ColumnRoles(texts, special.get("label"), special.get("score"))
 
 
@@ -103,12 +103,12 @@ def _problem(row: dict[str, Any], chosen: ColumnRoles) -> str | None:
             return f"it has no {column!r}"
     for column in chosen.texts:
         if not isinstance(row[column], str):
-            return f"{column!r} is no text but {type(row[column]).__name__}"
+            return f"{column!r} is not a text but {type(row[column]).__name__}"
     try:
         wrong = chosen.score is not None and not math.isfinite(float(row[chosen.score]))
     except (TypeError, ValueError):
         wrong = True
-    return f"{chosen.score!r} is no number: {row[chosen.score or '']!r}" if wrong else None
+    return f"{chosen.score!r} is not a number: {row[chosen.score or '']!r}" if wrong else None
 
 
 def _is_blank(label: Any) -> bool:
@@ -142,7 +142,7 @@ def _separated(delimiter: str, quoting: Literal[0, 3]) -> Callable[[Path, RowCol
                 if other := next((mark for mark in COLUMN_SEPARATORS if len(header) == 1 and mark in header[0]), None):
                     raise UsageError(
                         f"{path} has one column, with {_called(other)} in its name: columns of a {path.suffix} are separated by "
-                        f"{_called(delimiter)}. Write it anew, or rename the column"
+                        f"{_called(delimiter)}. Write the file again, or rename the column"
                     )
                 if len(set(header)) < len(header):
                     raise UsageError(f"{path}: two columns have the same name in its first line")

@@ -146,7 +146,7 @@ class Tokenizer:
         except NearfarError:
             raise
         except Exception as e:  # tokenizers raises bare exceptions
-            raise NearfarError(f"{path} is no tokenizer of a run: {type(e).__name__}: {e}") from e
+            raise NearfarError(f"{path} is not the tokenizer of a run: {type(e).__name__}: {e}") from e
         return found
 
 
@@ -212,7 +212,7 @@ def load_pretrained_tokenizer(name: str) -> Tokenizer:
     if special["pad"] is None:
         raise UsageError(f"--tokenizer {name}: it has neither a padding nor an end token")
     if len(found) <= len(found.all_special_ids):
-        raise UsageError(f"--tokenizer {name}: it knows no words, only special tokens: are the files of its vocabulary missing?")
+        raise UsageError(f"--tokenizer {name}: its vocabulary has only special tokens: are its vocabulary files missing?")
     return Tokenizer(definition, {short: int(i) for short, i in special.items() if i is not None})
 
 

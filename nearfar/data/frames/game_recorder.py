@@ -60,12 +60,12 @@ def record_game(
     if game not in known:
         raise UsageError(
             f"unknown game {game!r}.{suggest_similar_names(game, known)} "
-            f"Annotated are {', '.join(ANNOTATED_GAMES)}; ale-py has {len(known)}"
+            f"Annotated games: {', '.join(ANNOTATED_GAMES)}; ale-py has {len(known)} games"
         )
     if num_frames < 1:
         raise UsageError(f"--frames must be at least 1, got {num_frames}")
     if not 0 <= sticky_probability < 1:
-        raise UsageError(f"--sticky is a probability, at least 0 and less than 1, got {sticky_probability}")
+        raise UsageError(f"--sticky must be a probability, at least 0 and less than 1, got {sticky_probability}")
     header = {
         "game": game, "variables": get_variable_bytes(game), "seed": seed, "frames_skipped": FRAME_SKIP, "sticky": sticky_probability,
         "height": SCREEN_HEIGHT, "width": SCREEN_WIDTH, "samples": AUDIO_BYTES_PER_FRAME, "ram": RAM_BYTES,

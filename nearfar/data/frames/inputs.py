@@ -41,5 +41,5 @@ class FrameInputs(Inputs):
             wanted = tuple(self.sizes[name] for name in ("channels", "height", "width"))
             if data.shape != wanted:
                 said = "{} channels of {} x {} pixels (height x width)"
-                raise UsageError(f"the frames of {data.source} have {said.format(*data.shape)}; this net takes {said.format(*wanted)}")
+                raise UsageError(f"the frames of {data.source} have {said.format(*data.shape)}; this model expects {said.format(*wanted)}")
         return data

@@ -76,7 +76,7 @@ def _read_path(text: str, progress: ProgressCallback | None) -> Frames:
         return _read_npz(path, text)
     if path.is_file():
         raise UsageError(f"cannot read frames from the file {path}: give a recording ({RECORDING_SUFFIX}), an .npz or a folder of episodes")
-    raise UsageError(f"{build_missing_data_error(text, BUILTIN_FRAMES)} `nearfar record` makes a recording")
+    raise UsageError(f"{build_missing_data_error(text, BUILTIN_FRAMES)} `nearfar record` creates a recording")
 
 
 def read_recording(recording: Recording, source: str, progress: ProgressCallback | None = None) -> Frames:
@@ -117,7 +117,7 @@ def _read_npz(path: Path, source: str) -> Frames:
     values = values[:, None] if values.ndim == 1 else values
     if values.ndim != 2 or len(values) != len(pixels) or values.dtype.kind not in "iu":
         raise UsageError(
-            f"{path}, array 'labels', is {values.dtype} of shape {values.shape}: whole numbers of shape ({len(pixels)}, v) are needed"
+            f"{path}, array 'labels', must be whole numbers of shape ({len(pixels)}, v), got {values.dtype} of shape {values.shape}"
         )
     names = [f"variable_{i}" for i in range(values.shape[1])] if names is None else [str(name) for name in names.ravel()]
     if len(set(names)) != values.shape[1]:
@@ -135,7 +135,7 @@ def _read_folder(folder: Path, source: str, progress: ProgressCallback | None) -
     paths = [path for inside in found for path in inside]
     if not paths:
         raise UsageError(
-            f"{folder} has no sub-folders with pictures ({' '.join(IMAGE_EXTENSIONS)}): each episode is a folder of numbered frames"
+            f"{folder} has no sub-folders with images ({' '.join(IMAGE_EXTENSIONS)}): each episode must be a folder of numbered frames"
         )
     shape = _read_frame_file(paths[0]).shape
 

@@ -154,7 +154,7 @@ class Recording:
         packed = file.read(int(lengths[which]))
         first, count = number * FRAMES_PER_BLOCK, min(FRAMES_PER_BLOCK, len(self) - number * FRAMES_PER_BLOCK)
         if zlib.crc32(packed) != self.block_index[number, 2 + 2 * which]:
-            _raise_damaged(self.path, f"the {part} of the frames {first} to {first + count - 1} are not as they were written")
+            _raise_damaged(self.path, f"the {part} of the frames {first} to {first + count - 1} do not match their checksum")
         values = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(count, *shape)
         return np.bitwise_xor.accumulate(values, axis=0) if part == "pixels" else values
 
@@ -176,7 +176,7 @@ def open_recording(path: str | os.PathLike) -> Recording:
         assert all(isinstance(said[name], int) for name in ("height", "width", "samples", "ram"))
         assert len(blocks) == -(-episodes.sum() // FRAMES_PER_BLOCK)
     except (ValueError, KeyError, TypeError, AssertionError) as e:
-        _raise_damaged(path, "header and index do not fit together")
+        _raise_damaged(path, "header and index do not match")
         raise AssertionError from e
     return Recording(path, said, episodes, blocks, digest.hex())
 
@@ -186,7 +186,7 @@ def _read_header_and_index(file: BinaryIO, path: Path) -> tuple[bytes, bytes, by
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     if file.read(len(START_MARKER)) != START_MARKER:
-        raise UsageError(f"{path} is no recording of games: it does not begin with {START_MARKER[:-1].decode()!r}")
+        raise UsageError(f"{path} is not a recording of games: it does not begin with {START_MARKER[:-1].decode()!r}")
     if size < len(START_MARKER) + _LENGTH.size + _TRAILER.size:
         _raise_damaged(path, "its end is missing")
     (length,) = _LENGTH.unpack(file.read(_LENGTH.size))
@@ -196,16 +196,16 @@ def _read_header_and_index(file: BinaryIO, path: Path) -> tuple[bytes, bytes, by
     if end != END_MARKER:
         _raise_damaged(path, "its end is missing")
     if place + length + _TRAILER.size != size:
-        _raise_damaged(path, "its index is not where it should be")
+        _raise_damaged(path, "its index is not at the expected position")
     file.seek(place)
     index = file.read(length)
     if _digest(header, index) != digest:
-        _raise_damaged(path, "its header or its index is not as it was written")
+        _raise_damaged(path, "its header or its index does not match its checksum")
     return header, index, digest
 
 
 def _raise_damaged(path: Path, why: str) -> NoReturn:
-    raise UsageError(f"{path} is damaged: {why}. An incomplete copy? `nearfar record` makes it anew")
+    raise UsageError(f"{path} is damaged: {why}. Is the copy incomplete? `nearfar record` can record it again")
 
 
 def _digest(header: bytes, index: bytes) -> bytes:

@@ -209,11 +209,11 @@ def as_node_features(x: Any, num_nodes: int, description: str) -> Float32[np.nda
         found = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x)
         if found.dtype.kind not in "biuf" or found.ndim not in (1, 2):
             raise UsageError(
-                f"{description}: features are a table of numbers, one row a node; these are {found.dtype} of the shape {found.shape}"
+                f"{description}: features must be a table of numbers, one row per node; got {found.dtype} of the shape {found.shape}"
             )
         table = found.reshape(len(found), -1).astype(np.float32)
     if table.shape[0] != num_nodes:
-        raise UsageError(f"{description}: {num_nodes:,} nodes, but features of {table.shape[0]:,}")
+        raise UsageError(f"{description}: {num_nodes:,} nodes, but features for {table.shape[0]:,}")
     values = table.data if isinstance(table, csr_matrix) else table
     if not np.isfinite(values).all():
         raise UsageError(f"{description}: a feature is not a finite number")
@@ -235,7 +235,7 @@ def as_edge_index(edges: Any, num_nodes: int, description: str) -> Int64[np.ndar
     if found.size == 0:
         return np.zeros((2, 0), dtype=np.int64)
     if found.ndim != 2 or found.shape[0] != 2 or found.dtype.kind not in "iu":
-        raise UsageError(f"{description}: links are two rows of node numbers; these are {found.dtype} of the shape {found.shape}")
+        raise UsageError(f"{description}: links must be two rows of node numbers; got {found.dtype} of the shape {found.shape}")
     outside = (found < 0) | (found >= num_nodes)
     if outside.any():
         column = int(outside.any(0).argmax())

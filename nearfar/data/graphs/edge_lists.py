@@ -21,7 +21,7 @@ import numpy as np
 
 from nearfar.core.errors import NearfarError
 from nearfar.data.common.numbered_lines import read_numbered_lines
-from nearfar.data.common.text_rows import RowCollector, iterate_lines
+from nearfar.data.text.readers import RowCollector, iterate_lines
 
 EDGE_FILE_NAMES = tuple(f"{name}{suffix}" for name in ("links", "edges") for suffix in (".txt", ".tsv", ".csv"))
 HEADER_ROWS = (["source", "target"], ["from", "to"], ["src", "dst"], ["head", "tail"])
@@ -89,7 +89,7 @@ def _read_named_rows(path: Path, collector: RowCollector) -> Iterator[NumberedFi
     collector.start_file(str(path))
     for number, line in iterate_lines(path, collector):
         if "\0" in line:
-            collector.reject_row(number, "a zero byte: this is no text")
+            collector.reject_row(number, "a zero byte: this is not a text file")
         elif fields := _split_fields(line):
             yield number, fields
 

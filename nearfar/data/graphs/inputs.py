@@ -66,6 +66,6 @@ class GraphInputs(Inputs):
 def _check_features(data: NodesOrGraphsT, sizes: Sizes | None) -> NodesOrGraphsT:
     if sizes is not None and data.store.num_features != sizes["node_features"]:
         raise UsageError(
-            f"the nodes of {data.source} have {data.store.num_features} features, and this net was trained on {sizes['node_features']}"
+            f"the nodes of {data.source} have {data.store.num_features} features, and this model was trained on {sizes['node_features']}"
         )
     return data

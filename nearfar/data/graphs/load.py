@@ -88,7 +88,7 @@ def _one_hot(node_labels: np.ndarray, known_labels: tuple[int, ...], source: str
     strange = ~hot.any(1)
     if strange.any():
         raise UsageError(
-            f"{source}: the node label {node_labels[strange.argmax()]} is none of those that this net was trained on: {known_labels}"
+            f"{source}: the node label {node_labels[strange.argmax()]} is not one of those that this model was trained on: {known_labels}"
         )
     return hot.astype(np.float32)
 
@@ -130,14 +130,14 @@ def _stack_attributes(tables: list[Any], size: np.ndarray, where: list[str]) -> 
     ]
     for table, w in zip(found, where, strict=True):
         if table.shape[1] != found[0].shape[1]:
-            raise UsageError(f"{w} has {table.shape[1]} features a node, the first graph {found[0].shape[1]}")
+            raise UsageError(f"{w} has {table.shape[1]} features per node, the first graph {found[0].shape[1]}")
     return np.concatenate(found)
 
 
 def _read_graph_label(y: Any, what: str) -> int | str:
     value = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
     if value.size != 1 or value.dtype.kind not in "biuU":
-        raise UsageError(f"{what}: its label y is one whole number or text; it is {value.dtype} of the shape {value.shape}")
+        raise UsageError(f"{what}: its label y must be one whole number or text; got {value.dtype} of the shape {value.shape}")
     return value.reshape(()).item()
 
 

@@ -78,13 +78,13 @@ def load_nodes(spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = Non
         raise UsageError(f"{found.nodes.source} has {len(found.labeled)} nodes to learn from; at least 2 are needed")
     if found.train_ids is not None and found.test_ids is not None:
         if empty := [name for name, nodes in (("train", found.train_ids), ("test", found.test_ids)) if not len(nodes)]:
-            raise UsageError(f"{found.nodes.source}: the mask {empty[0]!r} names no node. Mark some, or leave the masks out")
+            raise UsageError(f"{found.nodes.source}: the mask {empty[0]!r} selects no node. Select some, or leave the masks out")
         both = np.intersect1d(found.train_ids, found.test_ids)
         if len(both):
             counted = "1 node is" if len(both) == 1 else f"{len(both):,} nodes are"
             raise UsageError(
-                f"{found.nodes.source}: {counted} for training and for testing, the first: {found.labeled.name(int(both[0]))}. "
-                "Take each out of one of the masks"
+                f"{found.nodes.source}: {counted} for training and for testing; the first: {found.labeled.name(int(both[0]))}. "
+                "Remove each from one of the masks"
             )
         return split_train_test(Splits(found.labeled.subset(found.train_ids), found.labeled.subset(found.test_ids)), seed, test_ids)
     return split_train_test(Splits(found.labeled, None), seed, test_ids)
@@ -153,8 +153,7 @@ def read_node_labels(fields: Mapping[str, Any], num_nodes: int, description: str
     y = np.full(num_nodes, -1) if fields.get("y") is None else np.asarray(fields["y"])
     if y.shape not in ((num_nodes,), (num_nodes, 1)) or y.dtype.kind not in "biuU":
         raise UsageError(
-            f"{description}: labels are one whole number or text for each of {num_nodes:,} nodes; "
-            f"these are {y.dtype} of the shape {y.shape}"
+            f"{description}: labels must be one whole number or text for each of {num_nodes:,} nodes; got {y.dtype} of the shape {y.shape}"
         )
     y = y.reshape(num_nodes)
     known = np.nonzero(y != "" if y.dtype.kind == "U" else y.astype(np.int64) >= 0)[0]
@@ -172,7 +171,7 @@ def read_node_names(fields: Mapping[str, Any], num_nodes: int, description: str)
         return ()
     names = fields["names"].tolist() if isinstance(fields["names"], np.ndarray) else list(fields["names"])
     if not all(isinstance(name, str) for name in names) or not len(names) == len(set(names)) == num_nodes:
-        raise UsageError(f"{description}: names are different texts, one for each of {num_nodes:,} nodes; these are {str(names)[:80]}")
+        raise UsageError(f"{description}: names must be different texts, one for each of {num_nodes:,} nodes; got {str(names)[:80]}")
     return tuple(names)
 
 
@@ -198,7 +197,7 @@ def _build_features(fields: Mapping[str, Any], num_nodes: int, description: str)
             x: Any = csr_matrix((fields["x_data"], fields["x_indices"], fields["x_indptr"]), shape=tuple(fields["x_shape"]))
             x.check_format(full_check=True)
         except (ValueError, KeyError, TypeError, IndexError) as e:
-            raise UsageError(f"{description}: x_indptr, x_indices, x_data and x_shape are no matrix by compressed rows: {e}") from e
+            raise UsageError(f"{description}: x_indptr, x_indices, x_data and x_shape are not a matrix in compressed rows: {e}") from e
     elif fields.get("x") is not None:
         x = fields["x"]
     else:
@@ -227,10 +226,10 @@ def _read_mask(fields: Mapping[str, Any], name: str, labeled: np.ndarray, descri
     mask = np.asarray(fields[name])
     if mask.dtype != bool or mask.shape != labeled.shape:
         raise UsageError(
-            f"{description}: {name!r} is one boolean for each of {len(labeled):,} nodes; it is {mask.dtype} of the shape {mask.shape}"
+            f"{description}: {name!r} must be one boolean for each of {len(labeled):,} nodes; got {mask.dtype} of the shape {mask.shape}"
         )
     if (mask & ~labeled).any():
-        raise UsageError(f"{description}: {name!r} names node {int((mask & ~labeled).argmax())}, which has no label")
+        raise UsageError(f"{description}: {name!r} selects node {int((mask & ~labeled).argmax())}, which has no label")
     return np.nonzero(mask[labeled])[0]
 
 

@@ -59,7 +59,7 @@ def read_gin_file(path: Path) -> GraphArrays:
             tag, degree = _parse_integers(path, number, row[:2], 2)
             neighbours = _parse_integers(path, number, row[2 : 2 + degree], degree)
             if any(not 0 <= j < n for j in neighbours):
-                raise NearfarError(f"{path}, line {number}: a neighbor is none of the graph's nodes 0 … {n - 1}")
+                raise NearfarError(f"{path}, line {number}: a neighbor is not one of the graph's nodes 0 … {n - 1}")
             tags.append(tag)
             ends += [(first + i, first + j) for j in neighbours]
             attributes.append(_parse_floats(path, number, row[2 + degree :], len(attributes[0]) if attributes else None))
@@ -83,13 +83,13 @@ def read_tudataset_folder(folder: Path, name: str) -> GraphArrays:
     """
     graph = _read_column(folder / f"{name}_graph_indicator.txt")
     if (np.diff(graph) < 0).any() or not len(graph) or graph[0] < 1:
-        raise NearfarError(f"{folder / f'{name}_graph_indicator.txt'}: graphs are counted from 1, and their nodes stand together")
+        raise NearfarError(f"{folder / f'{name}_graph_indicator.txt'}: graphs must be counted from 1, each with consecutive nodes")
     file = folder / f"{name}_A.txt"
     links = np.array([_parse_integers(file, number, row, 2) for number, row in read_table_rows(file)], dtype=np.int64).reshape(-1, 2).T - 1
     outside = ((links < 0) | (links >= len(graph))).any(0)
     if outside.any() or (graph[links[0]] != graph[links[1]]).any():
         wrong = int((outside if outside.any() else graph[links[0]] != graph[links[1]]).argmax())
-        raise NearfarError(f"{file}: its link number {wrong + 1} is not between two nodes of one graph")
+        raise NearfarError(f"{file}: link {wrong + 1} does not connect two nodes of one graph")
     values = folder / f"{name}_node_attributes.txt"
     return GraphArrays(
         links,

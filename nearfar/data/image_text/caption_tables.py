@@ -23,11 +23,11 @@ import numpy as np
 from nearfar.core.errors import UsageError
 from nearfar.data.common.arrays import ImageReadOptions, encode_labels
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.text_rows import RowCollector
 from nearfar.data.common.text_tables import LABEL_COLUMNS, TABLE_READERS, ColumnRoles, NumberedRow, resolve_column_roles
 from nearfar.data.image_text.dataset import CaptionedImages, GroupedRows
 from nearfar.data.images.dataset import Images
 from nearfar.data.images.image_folder import read_image_paths
+from nearfar.data.text.readers import RowCollector
 
 IMAGE_COLUMNS = ("image", "image_path", "path", "filepath", "file_name", "filename", "file")
 CAPTION_COLUMNS = ("caption", "captions", "text", "title", "sentence")
@@ -118,9 +118,9 @@ def collect_captions(rows: Iterable[NumberedRow], collector: CaptionCollector, n
         captions: list[Any] = said if isinstance(said, list) else [said]
         label = None if chosen.label is None else row.get(chosen.label)
         if not isinstance(image, str) or not image.strip():
-            collector.row_collector.reject_row(line, f"{chosen.texts[0]!r} is no path of an image: {_short(image)}")
+            collector.row_collector.reject_row(line, f"{chosen.texts[0]!r} is not the path of an image: {_short(image)}")
         elif wrong := [text for text in captions if not isinstance(text, str)]:
-            collector.row_collector.reject_row(line, f"{chosen.texts[1]!r} is no text, nor a list of texts: {_short(wrong[0])}")
+            collector.row_collector.reject_row(line, f"{chosen.texts[1]!r} is neither a text nor a list of texts: {_short(wrong[0])}")
         elif chosen.label is not None and label in (None, ""):
             collector.row_collector.reject_row(line, f"it has no {chosen.label!r}")
         else:

@@ -19,10 +19,10 @@ from nearfar.core.random_key import RandomKey
 from nearfar.data.common.dataset import Ids, as_index_array
 from nearfar.data.common.image_stores import hash_bytes
 from nearfar.data.common.splits import Splits, draw_test_ids, split_train_test
-from nearfar.data.common.text_rows import build_texts
 from nearfar.data.common.tokenizer import Tokenizer
 from nearfar.data.images.dataset import Images
 from nearfar.data.text.dataset import Texts
+from nearfar.data.text.readers import build_texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +194,7 @@ def split_captioned_images(loaded: Splits, seed: int, stored_test_ids: Sequence[
     data: CaptionedImages = loaded.train
     if loaded.test is None and stored_test_ids is None:
         if len(data.images_by_object) < 2:
-            raise UsageError(f"{data.source} shows {len(data.images_by_object)} thing to learn from; at least 2 are needed")
+            raise UsageError(f"{data.source} shows {len(data.images_by_object)} object to learn from; at least 2 are needed")
         chosen = draw_test_ids(len(data.images_by_object), None, RandomKey(seed)("split"))
         stored_test_ids = np.sort(np.concatenate([data.images_by_object.get_members(int(g)) for g in chosen]))
     return split_train_test(loaded, seed, stored_test_ids)

@@ -80,7 +80,7 @@ class ImageTextInputs(Inputs):
     def _coded(self, texts: Texts) -> Texts:
         assert self.sizes is not None
         if self.tokenizer is None:
-            raise UsageError("this run has lost its tokenizer: tokenizer.json is missing from its folder")
+            raise UsageError("the tokenizer of this run is missing: there is no tokenizer.json in its folder")
         return texts.tokenize(self.tokenizer, self.sizes["text"]["max_length"])
 
 

@@ -96,7 +96,7 @@ def _paired(images: Any, captions: Any, options: ImageReadOptions) -> CaptionedI
         raise UsageError(f"{len(found)} images and {len(said)} captions; each image has a caption or a list of captions")
     empty = next((i for i, own in enumerate(said) if not own or not all(isinstance(t, str) and t.strip() for t in own)), None)
     if empty is not None:
-        raise UsageError(f"image {empty} has no caption, or one that is no text")
+        raise UsageError(f"image {empty} has no caption, or one that is not a text")
     return attach_captions(found, said)
 
 

@@ -11,12 +11,12 @@ import numpy as np
 from nearfar.core.errors import UsageError
 from nearfar.data.common.arrays import ImageReadOptions
 from nearfar.data.common.splits import Splits
-from nearfar.data.common.text_rows import RowCollector, iterate_lines
 from nearfar.data.common.text_tables import TABLE_READERS
 from nearfar.data.image_text.caption_tables import CaptionCollector
 from nearfar.data.image_text.dataset import CaptionedImages, attach_captions
 from nearfar.data.images.dataset import Images
 from nearfar.data.images.load import load_image_source
+from nearfar.data.text.readers import RowCollector, iterate_lines
 
 DIGIT_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 CAPTION_TEMPLATES = ("the digit {}", "a handwritten {}", "somebody wrote the number {}", "this is a {}")
@@ -79,7 +79,7 @@ def _pictures(folder: Path) -> Path:
 
 def _names(path: Path, options: ImageReadOptions) -> list[str]:
     if not path.is_file():
-        raise UsageError(f"{path} is missing: it says which images are for what")
+        raise UsageError(f"{path} is missing: it lists the images of each split")
     return [line.strip() for _, line in iterate_lines(path, RowCollector(options.on_error, files=[path.name])) if line.strip()]
 
 
@@ -99,7 +99,7 @@ def read_emoji_folder(folder: Path, options: ImageReadOptions, source: str) -> S
     """
     vendors = sorted(p.name for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
     if not vendors:
-        raise UsageError(f"{folder} has no folders of drawings beside {EMOJI_TABLE}")
+        raise UsageError(f"{folder} has no folders of drawings next to {EMOJI_TABLE}")
     rows = RowCollector(options.on_error)
     rows.start_file(EMOJI_TABLE)
     listed = CaptionCollector(folder.absolute(), rows)
@@ -109,7 +109,7 @@ def read_emoji_folder(folder: Path, options: ImageReadOptions, source: str) -> S
             continue
         drawn = [f"{vendor}/{row['image']}" for vendor in vendors if (folder / vendor / row["image"]).is_file()]
         if not drawn:
-            rows.reject_row(line, f"none of {', '.join(vendors)} has drawn {row['image']}")
+            rows.reject_row(line, f"none of {', '.join(vendors)} has a drawing of {row['image']}")
         said = dict.fromkeys(_plain(name) for name in (row["name"], *row["short_names"].split(",")))
         for path in drawn:
             listed.add(line, path, said, row["category"])

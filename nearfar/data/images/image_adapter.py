@@ -93,4 +93,4 @@ class _Adapted(ImageStore):
         if self.shape[0] == 1:
             red, green, blue = pixels.float().unbind(1)
             return (0.299 * red + 0.587 * green + 0.114 * blue).round().to(pixels.dtype)[:, None]
-        raise UsageError(f"cannot turn {pixels.shape[1]} channels into {self.shape[0]}")
+        raise UsageError(f"cannot convert {pixels.shape[1]} channels to {self.shape[0]}")

@@ -54,7 +54,7 @@ def load_images(
     if image_size is not None and image_size < 1:
         raise UsageError(f"--image-size must be at least 1, got {image_size}")
     if on_error not in ("stop", "skip"):
-        raise UsageError(f"--on-error is 'stop' or 'skip', got {on_error!r}")
+        raise UsageError(f"--on-error must be 'stop' or 'skip', got {on_error!r}")
     found = load_image_source(spec, ImageReadOptions(image_size, on_error, progress))
     n = len(found.train)
     if n < 2:

@@ -35,7 +35,7 @@ def find_cifar_folder(folder: Path) -> Path | None:
     pickles = next((f for f in (folder, folder / "cifar-10-batches-py") if (f / "data_batch_1").is_file()), None)
     if pickles:
         raise UsageError(
-            f"{pickles} holds CIFAR-10 as Python pickles, which are never opened: get its binary version (data_batch_1.bin, …)"
+            f"{pickles} holds CIFAR-10 as Python pickles, which nearfar does not open: use its binary version (data_batch_1.bin, …)"
         )
     return next((f for f in (folder, folder / "cifar-10-batches-bin") if any((f / b).is_file() for b in _CIFAR_TRAIN)), None)
 
@@ -114,7 +114,7 @@ def _idx_values(path: Path, axes: int) -> UInt8[np.ndarray, "..."]:
     data, start = _bytes(path), 4 + 4 * axes
     magic = bytes((0, 0, 8, axes))
     if data[:4] != magic:
-        raise UsageError(f"{path} does not begin like an idx file of {axes} axes of bytes: {data[:4].hex(' ')} instead of {magic.hex(' ')}")
+        raise UsageError(f"{path} is not an idx file of {axes} axes of bytes: it begins {data[:4].hex(' ')} instead of {magic.hex(' ')}")
     shape = struct.unpack(f">{axes}I", data[4:start].ljust(4 * axes, b"\0"))
     expected = start + math.prod(shape)
     if len(data) != expected:

@@ -39,7 +39,7 @@ def read_torch_dataset(dataset: Any, options: ImageReadOptions, source: str) -> 
     """
     images, labels, rows = _collect(dataset, options, source)
     if not images:
-        raise UsageError(f"{source} has no item that can be read")
+        raise UsageError(f"{source} has no sample that can be read")
     channels = max(len(image) for image in images)
     size = options.image_size or find_common_size({image.shape[1:] for image in images})
     pixels = torch.cat([_scaled(image, size).expand(-1, channels, -1, -1) for image in images])
@@ -58,7 +58,7 @@ def _collect(dataset: Any, options: ImageReadOptions, source: str) -> tuple[list
             image = _pixels(image)
         except Exception as e:  # a user's dataset may raise any exception
             if options.on_error == "stop":
-                raise UsageError(f"item {i} of {source}: {e}. Leave such items out with --on-error skip") from e
+                raise UsageError(f"sample {i} of {source}: {e}. Leave such samples out with --on-error skip") from e
             continue
         images.append(_scaled(image, options.image_size)[0].numpy() if options.image_size else image)
         labels.append(label)
@@ -73,7 +73,7 @@ def _pixels(image: Any) -> UInt8[np.ndarray, "c h w"]:
         return to_pixel_array(convert_channels(rotate_upright(image), 1 if is_gray(image) else 3))
     if isinstance(image, (np.ndarray, Tensor)):
         return as_pixels(image[None], "it")[0].numpy()
-    raise TypeError(f"it is a {type(image).__name__}; an item is an image (Pillow, array, tensor) or a pair (image, label)")
+    raise TypeError(f"it is a {type(image).__name__}; a sample must be an image (Pillow, array, tensor) or a pair (image, label)")
 
 
 def _scaled(image: UInt8[np.ndarray, "c h w"], size: int) -> UInt8[Tensor, "1 c size size"]:
@@ -85,7 +85,7 @@ def _classes(labels: list[Any], dataset: Any, source: str) -> tuple[np.ndarray |
     if all(label is None for label in labels):
         return None, ()
     if any(label is None for label in labels):
-        raise UsageError(f"{source} has labels for some items only")
+        raise UsageError(f"{source} has labels for some samples only")
     values = as_label_array([v.item() if isinstance(v, (Tensor, np.generic)) else v for v in labels], len(labels), source)
     names = getattr(dataset, "classes", None)
     if names and values.dtype.kind in "iu" and values.min() >= 0 and values.max() < len(names):

@@ -130,7 +130,7 @@ class Texts(Samples):
     @property
     def _tokens(self) -> TokenizedColumns:
         if self.tokens is None:
-            raise NearfarError("these texts have no token ids yet: texts.tokenize(tokenizer, length)")
+            raise NearfarError("these texts have no token ids yet: call texts.tokenize(tokenizer, length)")
         return self.tokens
 
     def read(self, ids: Ids) -> Int64[Tensor, "n t"]:

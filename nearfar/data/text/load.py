@@ -15,11 +15,12 @@ from nearfar.core.random_key import RandomKey
 from nearfar.data.common.arrow_folder import is_dataset_folder, read_dataset_folder
 from nearfar.data.common.missing_data import build_missing_data_error
 from nearfar.data.common.splits import Splits, draw_test_ids, split_train_test
-from nearfar.data.common.text_rows import RowCollector, build_texts, read_text_file
 from nearfar.data.common.text_tables import TABLE_READERS, collect_rows, read_table
-from nearfar.data.questions.dataset import load_questions, make_docstring_questions
+from nearfar.data.questions.load import load_questions
+from nearfar.data.samples.docstring_questions import make_docstring_questions
 from nearfar.data.samples.docstrings import make_docstring_pairs, make_docstring_triples, make_docstrings
 from nearfar.data.text.dataset import Texts
+from nearfar.data.text.readers import RowCollector, build_texts, read_text_file
 
 BUILTIN_TEXTS: dict[str, Callable[[], Texts]] = {
     "docstrings": make_docstrings,
@@ -52,7 +53,7 @@ def load_texts(
         UsageError: The data cannot be read, or have fewer than two training texts.
     """
     if on_error not in ("stop", "skip"):
-        raise UsageError(f"--on-error is 'stop' or 'skip', got {on_error!r}")
+        raise UsageError(f"--on-error must be 'stop' or 'skip', got {on_error!r}")
     found = load_all_texts(spec, columns, on_error)
     n = len(found.train)
     if n < 2:
@@ -98,7 +99,7 @@ def _strings(values: Any, what: str) -> list[str]:
     found = list(values)
     for i, value in enumerate(found):
         if not isinstance(value, str):
-            raise UsageError(f"{what}: entry {i} is no string but {type(value).__name__}")
+            raise UsageError(f"{what}: entry {i} is not a string but {type(value).__name__}")
     return found
 
 

@@ -101,7 +101,7 @@ def read_sts(folder: str | Path, name: str) -> dict[str, GradedPairs]:
         Scored pairs by sub-file: about five sub-files for a year, "test" alone for STS-B and SICK-R.
     """
     if name not in STS_SETS:
-        raise UsageError(f"there is no set {name!r} of sentence similarity: use one of {', '.join(STS_SETS)}")
+        raise UsageError(f"unknown sentence similarity dataset {name!r}: use one of {', '.join(STS_SETS)}")
     if name == "STS-B":
         return {"test": read_sts_benchmark(folder, "test")}
     if name == "SICK-R":
@@ -118,7 +118,7 @@ def _sts_part(folder: Path, part: str) -> GradedPairs:
     texts, grades = folder / f"STS.input.{part}.txt", folder / f"STS.gs.{part}.txt"
     pairs, scores = _lines(texts), _lines(grades)
     if len(pairs) != len(scores):
-        raise UsageError(f"{texts} has {len(pairs)} lines, {grades} has {len(scores)}: they belong together line by line")
+        raise UsageError(f"{texts} has {len(pairs)} lines, {grades} has {len(scores)}: both must have one line for each pair")
     rows = [
         (*_sentences(texts, number, _fields(texts, number, pair, 2)[:2]), _grade(grades, number, score))
         for number, (pair, score) in enumerate(zip(pairs, scores, strict=True), 1)
@@ -155,7 +155,7 @@ def read_sick(folder: str | Path, split: SplitName) -> GradedPairs:
 
 def _graded(path: Path, rows: Sequence[tuple[str, str, float]]) -> GradedPairs:
     if not rows:
-        raise UsageError(f"{path}: no pair of it has a grade")
+        raise UsageError(f"{path}: none of its pairs has a grade")
     return GradedPairs([r[0] for r in rows], [r[1] for r in rows], np.array([r[2] for r in rows], dtype=np.float64))
 
 
@@ -170,7 +170,7 @@ def read_binary_task(folder: str | Path, task: str) -> LabeledSentences:
     read as a full stop.
     """
     if task not in _POLAR:
-        raise UsageError(f"there is no task {task!r} of two opposite kinds: use one of {', '.join(_POLAR)}")
+        raise UsageError(f"unknown task with two classes {task!r}: use one of {', '.join(_POLAR)}")
     paths = [Path(folder) / task / name for name in _POLAR[task]]
     texts = [[line.strip() or "." for line in _lines(path, "latin-1")] for path in paths]
     labels = np.repeat(np.arange(2), [len(t) for t in texts])
@@ -240,7 +240,7 @@ def read_snli(folder: str | Path, split: SplitName) -> LabeledPairs:
     if not len(first) == len(second) == len(labels):
         raise UsageError(
             f"{paths[0].parent}: s1.{split}, s2.{split}, labels.{split} have {len(first)}, {len(second)} and {len(labels)} lines: "
-            "they belong together line by line"
+            "each must have one line for each pair"
         )
     return LabeledPairs(
         [_sentence(paths[0], i, text) for i, text in enumerate(first, 1)],
@@ -263,7 +263,7 @@ def _lines(path: Path, encoding: Literal["utf-8", "latin-1"] = "utf-8") -> list[
     except FileNotFoundError as e:
         raise UsageError(
             f"there is no file {path}: name the folder of SentEval's data (it holds STS, SICK, MR, SST, …; SentEval's script "
-            "get_transfer_data.bash makes it as data/downstream)"
+            "get_transfer_data.bash creates it as data/downstream)"
         ) from e
     except OSError as e:
         raise UsageError(f"cannot read {path}: {e.strerror}") from e

@@ -28,7 +28,7 @@ def read_synonyms(folder: str | os.PathLike) -> dict[str, tuple[str, ...]]:
     for part in DICTIONARY_FILES:
         path = Path(folder).expanduser() / part
         if not path.is_file():
-            raise UsageError(f"{folder} is no folder of WordNet: it has no {part}")
+            raise UsageError(f"{folder} is not a folder of WordNet: it has no {part}")
         for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), 1):
             if line.startswith("  "):  # the license at the head of each file
                 continue

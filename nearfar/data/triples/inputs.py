@@ -14,7 +14,8 @@ from nearfar.data.common.input_interface import Inputs
 from nearfar.data.common.named_samples import VocabularySubset, get_vocabulary, select_names
 from nearfar.data.common.splits import Splits
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.triples.dataset import Triples, load_triples
+from nearfar.data.triples.dataset import Triples
+from nearfar.data.triples.load import load_triples
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from nearfar.data.common.input_interface import Inputs
 from nearfar.data.common.named_samples import VocabularySubset, select_names
 from nearfar.data.common.splits import Splits
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.walks.dataset import WalkGraph, load_walks
+from nearfar.data.walks.dataset import WalkGraph
+from nearfar.data.walks.load import load_walks
 
 
 @dataclass(frozen=True)

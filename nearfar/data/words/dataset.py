@@ -15,12 +15,10 @@ to the word ("don't"). Punctuation, underscores and symbols separate words and a
 from __future__ import annotations
 
 import itertools
-import os
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,11 +26,7 @@ from jaxtyping import Bool, Int32, Int64
 
 from nearfar.core.errors import UsageError
 from nearfar.data.common.image_stores import hash_bytes
-from nearfar.data.common.missing_data import build_missing_data_error
 from nearfar.data.common.named_samples import VOCABULARY_WORD_PATTERN, NamedSamples
-from nearfar.data.common.numbered_lines import read_numbered_lines
-from nearfar.data.common.splits import Splits
-from nearfar.data.samples.docstrings import make_docstrings
 
 MIN_COUNT = 5
 """Smallest count of a word that gets a vector.
@@ -143,50 +137,3 @@ def _drop_rare_words(text: np.ndarray, lengths: np.ndarray, words: tuple[str, ..
     ends = np.cumsum(lengths, dtype=np.int64)
     offsets = np.unique(np.concatenate([[0], before[ends]]))
     return Corpus(words, counts, text[known], offsets.astype(np.int64), len(text), source)
-
-
-def load_words(spec: Any, *, min_count: int = MIN_COUNT) -> Splits:
-    """Load running text.
-
-    There is no test split, because word similarity ratings by people evaluate words.
-
-    Args:
-        spec: 'docstrings' (of Python's standard library); a text file; a folder of .txt files; or a list of
-            lines.
-        min_count: smallest count of a word that is kept.
-
-    Raises:
-        UsageError: the source is missing, not supported or too small.
-    """
-    if isinstance(spec, Corpus):
-        return Splits(spec, None)
-    if isinstance(spec, (list, tuple)) and spec and all(isinstance(line, str) for line in spec):
-        return Splits(build_corpus(map(split_words, spec), min_count, f"list of {len(spec)} lines"), None)
-    if not isinstance(spec, (str, os.PathLike)):
-        raise UsageError(f"cannot read running text from a {type(spec).__name__}: give a name, a text file, a folder or a list of lines")
-    text = os.fspath(spec)
-    if text == "docstrings":
-        return Splits(build_corpus(map(split_words, make_docstrings().get_strings()), min_count, text), None)
-    lines = itertools.chain.from_iterable(map(read_sentences, _find_files(text)))
-    return Splits(build_corpus(map(split_words, lines), min_count, text), None)
-
-
-def _find_files(text: str) -> list[Path]:
-    path = Path(text).expanduser()
-    if not text or not path.exists():
-        raise build_missing_data_error(text, ["docstrings"], "text")
-    files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
-    if not files:
-        raise UsageError(f"the folder {path} has no .txt files")
-    return files
-
-
-def read_sentences(path: Path) -> Iterator[str]:
-    """Read the sentences of a UTF-8 file, one per line.
-
-    Raises an error that names the line if a line is not text.
-    """
-    for _, line in read_numbered_lines(path):
-        sentence = line.strip()
-        if sentence and sentence != "#" and not sentence.startswith("# "):
-            yield sentence

@@ -15,7 +15,8 @@ from nearfar.data.common.input_interface import Inputs
 from nearfar.data.common.named_samples import VocabularySubset, get_vocabulary
 from nearfar.data.common.splits import Splits
 from nearfar.data.common.tokenizer import Tokenizer
-from nearfar.data.words.dataset import Corpus, load_words
+from nearfar.data.words.dataset import Corpus
+from nearfar.data.words.load import load_words
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class WordInputs(Inputs):
         for word in words:
             if not isinstance(word, str) or word.lower() not in self.word_ids:
                 close = suggest_similar_names(str(word), list(self.word_ids)) if len(self.word_ids) < 20_000 else ""
-                raise UsageError(f"{word!r} is no word of this run's vocabulary of {len(self.word_ids):,}.{close}")
+                raise UsageError(f"{word!r} is not in this run's vocabulary of {len(self.word_ids):,} words.{close}")
         return [self._to_words([word.lower() for word in words])]
 
     @property

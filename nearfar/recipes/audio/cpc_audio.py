@@ -81,7 +81,7 @@ class CPCAudio(Recipe):
         super().__post_init__()
         if self.min_steps_ahead > self.steps_ahead:
             raise UsageError(
-                f"--min-steps-ahead {self.min_steps_ahead} lies beyond --steps-ahead {self.steps_ahead}: nothing would be predicted"
+                f"--min-steps-ahead {self.min_steps_ahead} is larger than --steps-ahead {self.steps_ahead}: nothing would be predicted"
             )
 
     def similarity(self, net: Net) -> SoundViews:
@@ -98,7 +98,7 @@ class CPCAudio(Recipe):
         frames = past.shape[1]
         if frames <= self.steps_ahead:
             raise UsageError(
-                f"--steps-ahead {self.steps_ahead}: the clips have {frames} frames only. Predict less far, or give longer --seconds"
+                f"--steps-ahead {self.steps_ahead}: the clips have only {frames} frames. Reduce --steps-ahead, or increase --seconds"
             )
         return {"c": net.context(past), "z": future, "heard": net.encoder.compute_frame_mask(x["v0"], frames)}
 

@@ -77,7 +77,7 @@ class SentenceBERT(Recipe):
         if self.loss_type == "softmax":
             if sizes["classes"] < 2:
                 raise UsageError(
-                    f"--loss-type softmax needs pairs of at least two labels, here are {sizes['classes']}: --columns …,label=NAME"
+                    f"--loss-type softmax needs pairs with at least two labels, got {sizes['classes']}: --columns …,label=NAME"
                 )
             net.classifier = nn.Linear(3 * encoder.dim, sizes["classes"], bias=False)
         return net

@@ -75,7 +75,7 @@ class CPCVision(Recipe):
         super().__post_init__()
         if not self.min_steps_ahead <= self.steps_ahead < self.patches_per_side:
             asked = f"--min-steps-ahead {self.min_steps_ahead} to --steps-ahead {self.steps_ahead}"
-            raise UsageError(f"{asked}: of {self.patches_per_side} rows the last is {self.patches_per_side - 1} rows below the first")
+            raise UsageError(f"{asked}: the last of {self.patches_per_side} rows is {self.patches_per_side - 1} rows below the first")
 
     def similarity(self, net: Net) -> PatchGrid:
         return PatchGrid(choose_views(net.sizes, _photo_views).pipelines[0], self.patches_per_side)

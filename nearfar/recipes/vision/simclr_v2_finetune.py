@@ -92,7 +92,7 @@ def build_task_layer(width: int, sizes: Sizes) -> nn.Module:
         UsageError: if the dataset has fewer than two classes.
     """
     if sizes["classes"] < 2:
-        raise UsageError("this recipe learns to tell classes apart, and the data have no labels, or one class only")
+        raise UsageError("this recipe needs at least two classes, and the data have no labels, or only one class")
     return mlp(width, sizes["classes"])
 
 

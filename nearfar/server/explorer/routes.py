@@ -100,7 +100,7 @@ class Explorer:
             return self.tasks.get_or_start(f"cluster {k}", f"finding {k} clusters", lambda report: compute_clusters(self.collection, k))
         if name == "crowding":
             return self.tasks.get_or_start(
-                name, "measuring how crowded each place is", lambda report: compute_density(self.collection, report)
+                name, "measuring the density around each sample", lambda report: compute_density(self.collection, report)
             )
         if name not in self.columns:
             raise RequestError(404, "there is no such column")
@@ -263,7 +263,7 @@ def _add_runs(router: APIRouter, explorer: Explorer) -> None:
     @router.get("/findings", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def findings() -> Response:
         """Return the findings of `nearfar diagnose`."""
-        return of_own_data("findings", "looking for what is wrong", health.list_findings)
+        return of_own_data("findings", "looking for problems", health.list_findings)
 
     @router.get("/plane", responses=MISSING_RESPONSES | PENDING_RESPONSES)
     def plane() -> Response:
