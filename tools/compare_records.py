@@ -1,6 +1,6 @@
 """Compare two records of `tools/record.py` and list every difference.
 
-    python tools/compare_records.py before.json.xz after.json.xz [--renames names.json] [--tolerance 1e-5]
+    python tools/compare_records.py before.json.xz after.json.xz [--renames tools/record_renames_0_2.json] [--tolerance 1e-5]
 
 `--renames`: a JSON object from old to new names. It is applied to the first record: to field names and to strings that are equal to an
 old name. `--tolerance`: for records of two machines; hashes are not compared, and numbers may differ by this much, relative to the

@@ -1,7 +1,7 @@
 """Record what every recipe and every modality computes, to prove that a restructuring changes no number.
 
     python tools/record.py --out record.json.xz [--only simclr,dgi] [--jobs 2]
-    python tools/compare_records.py before.json.xz after.json.xz [--renames names.json] [--tolerance 1e-5]
+    python tools/compare_records.py before.json.xz after.json.xz [--renames tools/record_renames_0_2.json] [--tolerance 1e-5]
 
 For every recipe: the losses of five steps of its quick-start preset, a SHA-256 of all tensors of the final checkpoint, a SHA-256 and
 a sample of the vectors of its data, and the data fingerprint. For every modality: `eval --json` and ten search results. For three
