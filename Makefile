@@ -1,7 +1,7 @@
 # make demo     install, train SimCLR on handwritten digits, print a table, write demo/report.html
 # make test     install and run the whole test suite, on as many cores as there are, up to four (a process takes up to 2 GB)
 # make install  build .venv with the `nearfar` command
-# make lint     ruff and pyright
+# make lint     ruff, pyright, the docstring check, and the checks of the explorer's JavaScript (needs Node.js with npm)
 # make docs     build the pages of the documentation into site/, to be opened from there
 # make test-browser   the explorer in a real Chromium (Debian: apt install chromium)
 #
@@ -15,7 +15,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 TORCH_INDEX ?=
 INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
-.PHONY: demo test test-browser lint docs install install-dev clean
+NODE_BIN := node_modules/.bin
+
+.PHONY: demo test test-browser lint lint-python lint-javascript docs install install-dev clean
 
 demo: install
 	$(BIN)/nearfar demo --out demo --overwrite
@@ -26,11 +28,22 @@ test: install-dev
 test-browser: install-dev
 	NEARFAR_BROWSER=1 $(BIN)/python -m pytest tests/browser
 
-lint: install-dev
+lint: lint-python lint-javascript
+
+lint-python: install-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python tools/check_docstrings.py nearfar
+
+lint-javascript: node_modules/.installed
+	$(NODE_BIN)/tsc
+	$(NODE_BIN)/eslint --max-warnings 0 nearfar/server/explorer eslint.config.js
+
+node_modules/.installed: package.json package-lock.json
+	@command -v npm > /dev/null || { echo "make lint needs npm: install Node.js 20.19 or newer, which contains npm." >&2; exit 1; }
+	npm ci --no-audit --no-fund --loglevel=error
+	touch $@
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
@@ -57,4 +70,4 @@ $(VENV)/.installed-docs: $(VENV)/.installed pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo site build dist *.egg-info
+	rm -rf $(VENV) node_modules demo site build dist *.egg-info

@@ -31,10 +31,10 @@ from provenance import DATA, FIELDS, agrees, provenance, training_of
 from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
 from nearfar.core import TrainConfig
-from nearfar.data import build_inputs
 from nearfar.data.image_text.dataset import CaptionedImages
 from nearfar.data.image_text.readers import get_vendors
 from nearfar.evaluate.cross_modal import hits_at
+from nearfar.modalities import find_modality
 from nearfar.modalities.image import read_raw_pixels
 from nearfar.recipes import load_method
 
@@ -123,8 +123,10 @@ def best() -> str:
 def row(seed: int, name: str, device: str, validate: bool = False) -> dict:
     source, settings = str(DATA / "emoji"), COMMON | TRIALS[name]
     if validate:
-        opened = build_inputs(load_method("clip").recipe_class()).load_splits(
-            source, TrainConfig(data=source, image_size=settings["image_size"], seed=seed)
+        opened = (
+            find_modality(load_method("clip").recipe_class.card.modality)
+            .build_inputs()
+            .load_splits(source, TrainConfig(data=source, image_size=settings["image_size"], seed=seed))
         )
         source = opened.train
     began = time.perf_counter()

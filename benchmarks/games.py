@@ -31,9 +31,9 @@ from provenance import DATA, agrees, provenance, training_of
 from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
 from nearfar.core import TrainConfig
-from nearfar.data import build_inputs
 from nearfar.data.frames.dataset import Frames
 from nearfar.data.frames.load import load_all_frames
+from nearfar.modalities import find_modality
 from nearfar.recipes import load_method
 
 SETTINGS = {
@@ -97,7 +97,7 @@ def opened(path: Path, most: int | None) -> Frames:
 
 def within(frames: Frames, seed: int) -> Frames:
     """The training episodes alone."""
-    return build_inputs(load_method("st-dim").recipe_class()).load_splits(frames, TrainConfig(seed=seed)).train
+    return find_modality(load_method("st-dim").recipe_class.card.modality).build_inputs().load_splits(frames, TrainConfig(seed=seed)).train
 
 
 def row(game: str, seed: int, frames: Frames, device: str, changes: dict) -> dict:

@@ -31,7 +31,7 @@ from nearfar.data.graphs.dataset import Nodes
 from nearfar.data.graphs.load_nodes import load_node_graph
 from nearfar.encoders.graph_diffusion import GraphDiffusion, compute_pagerank_coefficients
 from nearfar.evaluate import fit_linear
-from nearfar.modalities.graphs import NodeModality
+from nearfar.modalities.nodes import NodeModality
 
 PENALTIES = [10.0**k for k in range(-3, 6)]
 SETTINGS: dict[str, Any] = {"preset": "paper"}

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from nearfar.core import RandomKey
+from nearfar.core.modality import Evaluation
 from nearfar.evaluate.cross_modal import build_neighbor_caption_baseline, hits_at
 from nearfar.evaluate.retrieval import paired_bootstrap
 from nearfar.modalities.image import read_raw_pixels
 from nearfar.modalities.image_text import match_captions
-from nearfar.modalities.modality import Evaluation
 from nearfar.train.model import Model
 
 

@@ -44,6 +44,7 @@ from nearfar.index.base_index import Hits
 from nearfar.index.bm25 import build_bm25
 from nearfar.index.passage_reader import PassageReader
 from nearfar.index.retrievers import LexicalRetriever, choose_hybrid_weight, fuse, mine_hard_negatives, rank_candidates
+from nearfar.modalities import find_modality
 from nearfar.modalities.reader_evaluation import find_best_sentence
 from nearfar.recipes.language.dpr import DPR
 from nearfar.recipes.language.dpr_reader import DPRReader
@@ -108,7 +109,9 @@ def trained_on(recipe: Recipe, texts: Texts, args: argparse.Namespace, **given: 
     if args.trains:
         train(session, [])
     session.net.eval()
-    return Model(recipe, session.config, session.net, session.step, device, tokenizer=tokenizer), time.perf_counter() - began
+    return Model(
+        recipe, session.config, session.net, session.step, device, find_modality(recipe.card.modality), tokenizer=tokenizer
+    ), time.perf_counter() - began
 
 
 def vectors(model: Model, texts: tuple[str, ...], tower: str) -> np.ndarray:

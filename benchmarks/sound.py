@@ -34,8 +34,9 @@ from provenance import DATA, Training, agrees, provenance, training_of
 from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
 from nearfar.core import TrainConfig
-from nearfar.data import Splits, build_inputs
+from nearfar.data import Splits
 from nearfar.data.audio.dataset import format_groups
+from nearfar.modalities import find_modality
 from nearfar.recipes import load_method
 
 RATE = 8000
@@ -173,8 +174,10 @@ def result(name: str, seed: int, device: str) -> None:
 
 def opened(name: str, seed: int) -> Splits:
     recipe, data = name.split("/")
-    return build_inputs(load_method(recipe).recipe_class()).load_splits(
-        DATA / data, TrainConfig(data=str(DATA / data), sample_rate=RATE, seed=seed)
+    return (
+        find_modality(load_method(recipe).recipe_class.card.modality)
+        .build_inputs()
+        .load_splits(DATA / data, TrainConfig(data=str(DATA / data), sample_rate=RATE, seed=seed))
     )
 
 

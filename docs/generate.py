@@ -80,6 +80,7 @@ def methods_table() -> str:
 MODALITIES = {
     "image": "images", "image-text": "images with captions", "text": "texts", "words": "words", "audio": "sounds",
     "frames": "frames of games", "nodes": "nodes of a graph", "graphs": "small graphs", "walks": "networks", "triples": "knowledge graphs",
+    "table": "tables of numbers",
 }  # fmt: skip
 """In the order of the table."""
 

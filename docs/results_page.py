@@ -12,6 +12,7 @@ import results_metric
 import results_pictures
 import results_questions
 import results_sound
+import results_tables
 from results_cifar import CIFAR, DEMO, cifar, cifar_rows, demo
 from results_more import NOTHING, SECTIONS, spread
 
@@ -35,7 +36,7 @@ def results_page(root: Path, result: Result, table: Table) -> str:
     parts += _section("Losses on a CPU", "benchmarks/losses.py", LOSSES_CPU, _losses_cpu(result("losses_cpu"), table))
     parts += _section("Batches larger than memory", "benchmarks/chunks.py", CHUNKS, _chunks(result("chunks"), table))
     parts += _section("Folders of JPEG files", "benchmarks/jpegs.py", JPEGS, _jpegs(result("jpegs"), table))
-    modules = (results_sound, results_questions, results_language, results_pictures, results_metric, results_games)
+    modules = (results_sound, results_questions, results_language, results_pictures, results_metric, results_games, results_tables)
     for title, script, name, text, make in (*SECTIONS, *(section for module in modules for section in module.SECTIONS)):
         found = result(name)
         if found is not None and name in SELECTED_BY:

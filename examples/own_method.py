@@ -29,6 +29,7 @@ class WarmSimCLR(Recipe):
         title="Warm SimCLR", paper="examples/own_method.py", year=2026, modality="image", similarity="data transformation",
         query="augmented image", positive="the other view", negative="the batch", encoder="one, end to end", head="MLP",
         score="cosine / tau, tau learned", loss="NT-Xent", equation=r"-\log \frac{\exp(s_{ij}/\tau)}{\sum_k \exp(s_{ik}/\tau)}",
+        family="NCE and softmax", similarity_type=("data transformation",), head_type=("projection",),
     )  # fmt: skip
     dim: int = 64
     """Width of the space where views are compared."""

@@ -18,7 +18,7 @@ from nearfar.version import __version__
 
 _WHERE = {
     "fit": "nearfar.api.fit",
-    "load": "nearfar.train.model",
+    "load": "nearfar.api.load",
     "resume": "nearfar.api.fit",
     "evaluate_model": "nearfar.api.evaluate",
     "embed": "nearfar.api.embed",
@@ -26,9 +26,9 @@ _WHERE = {
     "diagnose": "nearfar.api.diagnose",
     "check": "nearfar.api.check",
     "choose": "nearfar.api.choose",
-    "index_data": "nearfar.index",
+    "index_data": "nearfar.api.search",
     "open_index": "nearfar.index",
-    "search": "nearfar.index",
+    "search": "nearfar.api.search",
     "Hook": "nearfar.train.training_loop",
     "Scores": "nearfar.scores",
     "Model": "nearfar.train.model",

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 
-from jaxtyping import install_import_hook
+import jaxtyping
+from typechecker import check_types
 
 os.environ["OMP_NUM_THREADS"] = "1"  # here and in every process that a test starts: the cores are for the workers of pytest
-install_import_hook("nearfar", "typechecker.checked")  # before anything of nearfar is imported
+jaxtyping.jaxtyped = check_types  # the decorator that the import hook writes before each function
+jaxtyping.install_import_hook("nearfar", "typechecker.checked")  # before anything of nearfar is imported
 
 import logging  # noqa: E402
 from pathlib import Path  # noqa: E402

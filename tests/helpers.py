@@ -14,7 +14,9 @@ from torch import Tensor
 
 from nearfar import recipes
 from nearfar.core import Recipe, RuntimeConfig, TrainConfig
-from nearfar.data import Splits, build_inputs, load_images
+from nearfar.core.modality import MODALITY_SETTINGS
+from nearfar.data import Splits, load_images
+from nearfar.modalities import find_modality
 from nearfar.train.checkpoint import find_newest_checkpoint
 from nearfar.train.loader import StepDataset
 from nearfar.train.session import TrainingSession
@@ -25,36 +27,20 @@ def opened(spec: str, seed: int = 0) -> Splits:
     return load_images(spec, seed=seed)
 
 
-@functools.cache  # tests walk over all recipes again and again; their tiny data are small
 def opened_for(recipe: type[Recipe], config: TrainConfig) -> Splits:
-    return build_inputs(recipe()).load_splits(config.data, config)
+    """Return the data of a recipe. Recipes with the same data settings share one opened dataset."""
+    names = ("data", "seed", "on_error", *MODALITY_SETTINGS)
+    return _opened_with(recipe.card.modality, TrainConfig(**{name: getattr(config, name) for name in names}))
+
+
+@functools.cache  # tests walk over all recipes again and again; their tiny data are small
+def _opened_with(modality: str, config: TrainConfig) -> Splits:
+    return find_modality(modality).build_inputs().load_splits(config.data, config)
 
 
 def tiny_data(name: str) -> Splits:
     recipe, config = recipes.load_method(name).tiny
     return opened_for(type(recipe), config)
-
-
-def samples_for(recipe: Recipe, n: int = 5) -> Any:
-    """Something new for a trained net to encode."""
-    if recipe.card.modality == "words":
-        return ["the", "file", "is", "an", "object"][:n]
-    if recipe.card.modality == "triples":
-        return ["__init__()", "object", "__repr__()", "typing", "close()"][:n]
-    if recipe.card.modality == "walks":
-        return [str(i) for i in range(n)]
-    if recipe.card.modality == "text":
-        return [f"The number {i} comes before the number {i + 1}." for i in range(n)]
-    if recipe.card.modality == "frames":
-        return torch.arange(n * 42 * 32).view(n, 42, 32).remainder(251).to(torch.uint8)
-    if recipe.card.modality == "audio":
-        return torch.sin(torch.arange(1, n + 1)[:, None] * torch.arange(4096) / 20) / 2
-    ring = torch.stack([torch.arange(n), (torch.arange(n) + 1) % n])
-    if recipe.card.modality == "nodes":
-        return {"x": torch.eye(34)[:n], "edge_index": ring}
-    if recipe.card.modality == "graphs":
-        return [{"edge_index": ring[:, : i + 1]} for i in range(n)]
-    return torch.arange(n * 64, dtype=torch.uint8).view(n, 8, 8)
 
 
 def exactly(recipe: Recipe) -> Recipe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import io
@@ -64,6 +65,28 @@ def ask(
     connection.request(method, path, body, sent)
     answer = connection.getresponse()
     return answer.status, answer.read()
+
+
+def ask_app(app: Any, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """Send one request to an application in this process. Return status, headers and bytes of the response."""
+    sent = {"host": "localhost", "content-type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    scope = {
+        "type": "http", "http_version": "1.1", "method": method, "scheme": "http", "path": path, "raw_path": path.encode(),
+        "query_string": b"", "root_path": "", "server": ("localhost", 80),
+        "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
+    }  # fmt: skip
+    parts = [{"type": "http.request", "body": b"" if body is None else json.dumps(body).encode()}]
+    answers: list[Any] = []
+
+    async def receive() -> Any:
+        return parts.pop() if parts else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        answers.append(message)
+
+    asyncio.run(app(scope, receive, send))
+    found = {name.decode().lower(): value.decode() for name, value in answers[0]["headers"]}
+    return answers[0]["status"], found, b"".join(message.get("body", b"") for message in answers[1:])
 
 
 @contextlib.contextmanager

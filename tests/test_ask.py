@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from nearfar.cli.commands.ask import format_passage
 from nearfar.cli.main import main
 from nearfar.data.text.readers import build_texts
 from nearfar.index import open_index
+from nearfar.index.bm25 import load_bm25
+from nearfar.index.index_folder import lock_index_folder
 from nearfar.index.passage_reader import Span
 from nearfar.index.question_answering import Passage
 
@@ -86,21 +89,30 @@ def test_the_answer_is_printed_and_marked(made, capsys):
 
 
 def test_words_follow_what_is_added_and_deleted(made, capsys, tmp_path):
-    import shutil
-
     shutil.copytree(made / "index", tmp_path / "index")
     _, first, _ = ask(tmp_path, capsys, "--how", "words", "--json", "--k", "1")
     assert json.loads(first)["passages"][0]["row"] == 2
-    assert (tmp_path / "index" / "bm25.json").exists()
+    assert (tmp_path / "index" / "bm25" / "manifest.json").exists()
     opened = open_index(tmp_path / "index")
     opened.delete(2)
     _, after, _ = ask(tmp_path, capsys, "--how", "words", "--json")
     found = json.loads(after)["passages"]
     assert {p["row"] for p in found} <= {0, 1, 3}
     assert all(p["score"] > 0 for p in found)
-    (tmp_path / "index" / "bm25.json").write_text("nonsense")
+    (tmp_path / "index" / "bm25" / "manifest.json").write_text("nonsense")
     code, _, _ = ask(tmp_path, capsys, "--how", "words")
     assert code == 0, "a damaged copy is made anew"
+    assert len(load_bm25(tmp_path / "index")) == 3
+
+
+def test_words_are_searched_while_another_process_stores_them(made, capsys, tmp_path):
+    shutil.copytree(made / "index", tmp_path / "index")
+    assert ask(tmp_path, capsys, "--how", "words")[0] == 0
+    open_index(tmp_path / "index").delete(1)
+    with lock_index_folder(tmp_path / "index" / "bm25"):
+        code, out, _ = ask(tmp_path, capsys, "--how", "words", "--json", "--k", "1")
+    assert (code, json.loads(out)["passages"][0]["row"]) == (0, 2)
+    assert len(load_bm25(tmp_path / "index")) == 4, "the other process has not stored anything"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -135,9 +136,42 @@ def test_methods_without_a_name_are_those_for_the_kind_of_data(data, tmp_path):
         choose(data, 0.01, batch_size=16)
     with pytest.raises(UsageError, match="for nandan-vepa"):
         choose("tones", 0.01, batch_size=16)
-    with pytest.raises(UsageError, match="no images"):
-        choose(str(tmp_path), 1.0, out=tmp_path / "trials")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.pdf").write_bytes(b"%PDF")
+    with pytest.raises(UsageError, match=r"cannot tell which kind of data .*name the methods to try with --recipes"):
+        choose(str(tmp_path / "other"), 1.0, out=tmp_path / "trials")
     assert not (tmp_path / "trials").exists()
+
+
+def test_word_methods_are_ranked_by_neighboring_words(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("the cat sat on the mat\nthe dog sat on the log\n" * 60)
+    methods = ["word2vec-skipgram-neg", "word2vec-cbow"]
+    chosen = choose(str(text), 60.0, methods, min_count=1, batch_size=2, max_steps=40)
+    found = json.loads(chosen.to_json())
+    assert found["measure"] == "AUC of neighboring words"
+    scores = [trial["own_score"] for trial in found["trials"]]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in [*scores, found["untrained"]["own_score"]])
+
+
+@pytest.mark.parametrize(("data", "method", "batch"), [("atlas", "infograph", 16), ("bounce", "st-dim", 16), ("iris", "scarf", 16)])
+def test_other_modalities_are_ranked_by_their_views(data, method, batch):
+    found = choose(data, 40.0, max_steps=20, batch_size=batch)
+    (trial,) = found.trials
+    assert trial.recipe == method
+    assert math.isfinite(trial.alignment)
+    assert trial.alignment > 0
+    assert found.untrained["effective_rank"] > 1
+    assert f"Recommended: {method}" in found.render()
+
+
+def test_one_default_method_is_compared_with_its_untrained_encoder():
+    found = choose("miserables", 30.0, max_steps=60, batch_size=16)
+    assert [trial.recipe for trial in found.trials] == ["node2vec"]
+    assert found.measure == "AUC of edges"
+    assert found.trials[0].own_score > found.untrained["own_score"]
+    assert "AUC of edges" in found.render()
 
 
 def test_a_sound_among_pictures_does_not_make_them_sounds(tmp_path):

@@ -1,4 +1,4 @@
-"""The command line in this process: mistakes, lists, cards, a method of the user's own from training to vectors."""
+"""The command line in this process: mistakes, a method of the user's own from training to vectors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ import numpy as np
 import pytest
 
 import nearfar
-from nearfar import recipes
 from nearfar.cli.main import GROUPS, list_commands, main
-from nearfar.core import RuntimeConfig, TrainConfig
-from nearfar.core.setting_fields import list_fields
 
 OWN = '''"""Own: two dimmed copies of an image are alike.
 
@@ -120,7 +117,7 @@ def run(argv: str | list[str], capsys) -> tuple[int, str, str]:
         ("fit --resume r simclr", ["--resume", "leave out 'simclr'"]),
         ("fit --resume no-such-run", ["no-such-run", "not a run"]),
         ("fit --config no-such.json --out r", ["no-such.json"]),
-        ("eval", ["required", "RUN"]),
+        ("eval", ["required", "THING"]),
         ("eval no-such-run", ["no-such-run", "not a run"]),
         ("report no-such-run", ["no-such-run", "not a run"]),
         ("embed r --data d", ["required", "--out"]),
@@ -155,41 +152,6 @@ def test_help_names_every_command_and_each_explains_itself(capsys):
         assert (code, err) == (0, "")
         assert explained.startswith(f"usage: nearfar {name} ")
         assert "--verbose" in explained
-
-
-@pytest.mark.parametrize("name", recipes.list_methods())
-def test_the_help_of_fit_shows_recipe_training_and_machine_apart(name, capsys, monkeypatch):
-    """Also: no recipe has a hyperparameter that a run or a machine has, argparse would refuse it."""
-    monkeypatch.setenv("COLUMNS", "200")
-    code, text, _ = run(["fit", name, "-h"], capsys)
-    assert code == 0
-    before, own = text.split(f"{name}: its hyperparameters:\n")
-    own, rest = own.split("training: what else the result depends on:\n")
-    training, machine = rest.split("machine: where and how it is computed:\n")
-    for kind, part in ((recipes.load_method(name).recipe_class, own), (TrainConfig, training), (RuntimeConfig, machine)):
-        for flag in list_fields(kind):
-            assert f"\n  {flag.dashed}" in "\n" + part
-            assert flag.help, f"{name}: {flag.dashed} has no help"
-    assert "--out RUN" in before
-
-
-def test_list_and_card_as_text_and_as_json(capsys):
-    code, out, err = run("list", capsys)
-    assert (code, err) == (0, "")
-    assert [line.split()[0] for line in out.splitlines()] == ["name", *recipes.list_methods()]
-    rows = json.loads(run("list --json --modality image", capsys)[1])
-    assert {"name", "title", "modality", "year", "paper", "loss"} <= rows[0].keys()
-    assert {row["modality"] for row in rows} == {"image"}
-    for name in recipes.list_methods():
-        _, text, _ = run(["card", name], capsys)
-        for word in ("Claim:", "Relations:", "--paper", "--tiny", recipes.load_method(name).recipe_class.card.title):
-            assert word in text, name
-        data = json.loads(run(["card", name, "--json"], capsys)[1])
-        assert data["name"] == name
-        assert data["equation"]
-        assert data["paper_settings"]["batch_size"] == recipes.load_method(name).paper[1].batch_size
-        assert {h["name"] for h in data["hyperparameters"]} == {f.name for f in list_fields(recipes.load_method(name).recipe_class)}
-        assert all(r["source"] and r["value"] > 0 for r in data["reported"])
 
 
 def test_a_method_of_the_users_own_from_training_to_vectors(own, capsys, tmp_path):
@@ -237,7 +199,7 @@ def test_eval_prints_a_table_or_pure_json_and_report_a_path(own, capsys, tmp_pat
     assert run(["fit", own, "--data", data, "--steps", "3", "--out", folder, "-q"], capsys) == (0, "", "")
     code, out, err = run(["eval", folder, "--recipe", own, "--json"], capsys)
     assert code == 0, err
-    names = [row["representation"] for row in json.loads(out)["results"]]
+    names = list(dict.fromkeys(row["system"] for row in json.loads(out)["rows"]))
     assert "trained encoder" in names
     code, out, err = run(["eval", folder, "--recipe", own, "--data", data, "--device", "cpu"], capsys)
     assert code == 0

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
+
+import pytest
+
+from nearfar.cli.main import list_commands
 
 NEARFAR = [sys.executable, "-m", "nearfar"]
 
@@ -39,3 +44,25 @@ def test_without_rich_and_other_extras_everything_still_answers():
     calls = "print([main(['list', '--json']), main(['card', 'simclr']), main(['fit', 'simclr', '--help'])])"
     answer = subprocess.run([sys.executable, "-c", block + calls], capture_output=True, text=True)
     assert answer.stdout.endswith("[0, 0, 0]\n"), answer.stderr
+
+
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "transformers", "pyarrow", "rich", "PIL")
+MEASURE = """
+import json, resource, sys
+from nearfar.cli.main import main
+code = main(sys.argv[1:])
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([code, used.ru_utime + used.ru_stime, sorted(set(sys.modules) & set(%r))]), file=sys.stderr)
+"""
+QUICK = ["--help", "list", "list --json", "card simclr", "card word2vec-cbow --json", "fit simclr --help", "fit clip --help-all"]
+
+
+@pytest.mark.parametrize("command", [*QUICK, *(f"{name} --help" for name in list_commands())])
+def test_lists_cards_and_help_texts_answer_without_torch(command):
+    seconds = []
+    while len(seconds) < 3 and (not seconds or min(seconds) > 0.35):  # the best of three, on a busy machine
+        answer = subprocess.run([sys.executable, "-c", MEASURE % (HEAVY,), *command.split()], capture_output=True, text=True, timeout=60)
+        code, used, imported = json.loads(answer.stderr)
+        assert (code, imported) == (0, [])
+        seconds.append(used)
+    assert min(seconds) <= 0.35

@@ -18,11 +18,11 @@ from nearfar.api import compare as compare_module
 from nearfar.api.compare import compare_runs, read_or_measure_results
 from nearfar.api.evaluate import measure_model
 from nearfar.api.fit import fit
+from nearfar.api.load import load
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
 from nearfar.evaluate.stored_results import read_stored_results, store_results
 from nearfar.reports.comparison import render_comparison, write_comparison
-from nearfar.train.model import load
 from nearfar.train.run_folder import RunFolder, compute_training_seconds
 
 SMALL = {"steps": 3, "batch_size": 32, "lr": 2e-3}
@@ -159,7 +159,11 @@ def test_eval_leaves_its_results_in_the_run(runs, tmp_path, capsys):
     found = read_stored_results(RunFolder.open(copy))
     assert found is not None
     assert found.table is not None
-    assert {"protocol": found.table.protocol, "results": found.table.results} == printed
+    values = {(row["system"], row["metric"]): row["value"] for row in printed["rows"]}
+    results = {row["representation"]: row for row in found.table.results}
+    assert {system for system, _ in values} == set(results)
+    assert all(results[system][metric] == value for (system, metric), value in values.items())
+    assert {name: printed["protocol"][name] for name in found.table.protocol} == found.table.protocol
 
 
 def test_a_run_that_cannot_be_measured_has_a_cost_and_a_reason(runs, tmp_path):

@@ -1,14 +1,23 @@
-"""What every recipe promises; walked over all files in nearfar/recipes."""
+"""Properties that every recipe has. The tests walk over all files in nearfar/recipes.
+
+They use micro presets (tests/micro.py). The tests of a recipe together cost at most three seconds of CPU time.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import json
+import math
+import resource
+import time
+from collections import Counter, defaultdict
 
 import pytest
 import torch
-from helpers import assert_same_tensors, batch_for, gradients, largest_relative_error, samples_for, stored, tiny_session
+from helpers import assert_same_tensors, gradients, largest_relative_error, stored, tiny_data, tiny_session
+from micro import micro_data, micro_preset, micro_samples, micro_session, micro_settings, micro_splits
 
 import nearfar
 from nearfar import recipes
@@ -23,9 +32,41 @@ LEARNING = [name for name in recipes.list_methods() if recipes.load_method(name)
 every_learning_recipe = pytest.mark.parametrize("name", LEARNING)
 """All but those that are fitted in closed form and have no steps."""
 
+CPU_SECONDS_PER_RECIPE = 3.0
+"""Limit of the CPU time of all tests of a recipe, on a machine that does the work of `measure_slowness` in a second."""
+spent: dict[str, Counter[str]] = defaultdict(Counter)
+"""CPU seconds of each test, by recipe."""
 
-def settings(name: str, steps: int) -> dict:
-    return {"preset": "tiny", "batch_size": batch_for(name, 32)} | ({"steps": steps} if name in LEARNING else {})
+
+def measure_cpu_seconds() -> float:
+    """Return the CPU time of this process and of its ended worker processes."""
+    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + workers.ru_utime + workers.ru_stime
+
+
+@functools.cache
+def open_once(name: str) -> None:
+    """Import and open everything that a recipe shares with other recipes, which its tests do not pay for."""
+    micro_splits(name)
+    micro_session(name)
+    tiny_data(name)
+
+
+@pytest.fixture(autouse=True)
+def count_cpu_time(request):
+    """Add the CPU time of each test to the account of its recipe."""
+    name = request.node.callspec.params["name"]
+    open_once(name)
+    start = measure_cpu_seconds()
+    yield
+    spent[name][request.node.originalname] += measure_cpu_seconds() - start
+
+
+def fit(name: str, **settings) -> nearfar.Model:
+    """Train the micro preset of a recipe."""
+    if name not in LEARNING:
+        settings.pop("steps", None)
+    return nearfar.fit(**micro_settings(name, **settings))
 
 
 class StopAt(Hook):
@@ -67,31 +108,42 @@ def embedded(session, step=0):
 
 @every_learning_recipe
 def test_loss_is_finite_and_falls(name):
+    # All rows in every batch: the classes of a batch and hard negatives would hide the fall of a small batch.
+    changes = {"batch_size": None} if recipes.load_method(name).recipe_class.rowwise else {}
+    if hasattr(micro_preset(name)[0], "cluster_every"):
+        changes["cluster_every"] = 16  # every new clustering starts with an untrained classifier
     losses = Losses()
-    train(tiny_session(name, steps=30, batch_size=64), [losses])
-    assert len(losses.values) == 30
-    assert all(torch.isfinite(torch.tensor(losses.values)))
-    # from a third on: a queue of random unit vectors is easy at first, and the loss rises while real keys come in
-    assert sum(losses.values[-5:]) < sum(losses.values[10:15])
+    train(micro_session(name, steps=16, **changes), [losses])
+    assert len(losses.values) == 16
+    assert all(map(math.isfinite, losses.values))
+    # From the second step on: a queue of random unit vectors is easy, and the loss rises when real keys come in.
+    assert sum(losses.values[-4:]) < sum(losses.values[1:5])
+
+
+@every_learning_recipe
+def test_tiny_preset_takes_a_step(name):
+    losses = Losses()
+    train(tiny_session(name, steps=1), [losses])
+    assert len(losses.values) == 1
+    assert math.isfinite(losses.values[0])
 
 
 @every_learning_recipe
 def test_resume_is_bit_exact(name, tmp_path):
-    how = settings(name, 9) | {"save_every": 2, "log_every": 1}
-    nearfar.fit(name, out=tmp_path / "whole", **how)
+    # An epoch has four steps: the run stops in its second epoch and continues after step 5, in the middle of that epoch.
+    how = {"steps": 7, "save_every": 5, "log_every": 1}
+    fit(name, out=tmp_path / "whole", **how)
     with pytest.raises(RuntimeError, match="on purpose"):
-        nearfar.fit(name, out=tmp_path / "broken", hooks=[StopAt(5)], **how)
+        fit(name, out=tmp_path / "broken", hooks=[StopAt(6)], **how)
     torch.rand(7)  # the history of torch's generator must not matter
-    with pytest.raises(RuntimeError, match="on purpose"):
-        nearfar.resume(tmp_path / "broken", hooks=[StopAt(7)])
-    nearfar.resume(tmp_path / "broken")
+    nearfar.resume(tmp_path / "broken", micro_data(name))
     assert_same_tensors(stored(tmp_path / "whole"), stored(tmp_path / "broken"))
     assert metrics(tmp_path / "whole") == metrics(tmp_path / "broken")
 
 
 @every_learning_recipe
 def test_workers_do_not_matter(name):
-    runs = [tiny_session(name, runtime=RuntimeConfig(num_workers=w), steps=3, batch_size=32) for w in (0, 2)]
+    runs = [micro_session(name, runtime=RuntimeConfig(num_workers=w), steps=2) for w in (0, 2)]
     for session in runs:
         train(session)
     assert_same_tensors(runs[0].net.state_dict(), runs[1].net.state_dict())
@@ -99,18 +151,19 @@ def test_workers_do_not_matter(name):
 
 @every_learning_recipe
 def test_chunks_give_the_gradient_of_the_whole_batch(name):
-    if not recipes.load_method(name).recipe_class.rowwise and batch_for(name, 20) > 1:
+    session = micro_session(name, exact=True)
+    if not session.recipe.rowwise and session.config.batch_size > 1:
         with pytest.raises(nearfar.NearfarError, match="without --chunk-size"):
-            gradients(tiny_session(name, exact=True, batch_size=20), chunk_size=7)
+            gradients(session, chunk_size=3)
         return
-    whole = gradients(tiny_session(name, exact=True, batch_size=20))
-    for chunk in (7, 20, 1):
-        assert largest_relative_error(whole, gradients(tiny_session(name, exact=True, batch_size=20), chunk_size=chunk)) < 1e-5
+    whole = gradients(session)
+    for chunk in (3, 8, 1):
+        assert largest_relative_error(whole, gradients(session, chunk_size=chunk)) < 1e-5
 
 
 @every_recipe
 def test_embed_and_objective_change_no_state(name):
-    session = tiny_session(name, batch_size=16)
+    session = micro_session(name)
     session.net.train()
     before = {k: v.clone() for k, v in session.net.state_dict().items()}
     with freeze_batch_norm_statistics(session.net):
@@ -123,7 +176,7 @@ def test_embed_and_objective_change_no_state(name):
 
 @every_learning_recipe
 def test_gradient_reaches_every_trainable_parameter_and_no_follower(name):
-    session = tiny_session(name, batch_size=32)
+    session = micro_session(name)
     found = gradients(session)
     trainable = {n for n, p in session.net.named_parameters() if p.requires_grad}
     assert {k.split(".", 1)[1] for k, g in found.items() if g.abs().sum() > 0} == trainable
@@ -133,20 +186,21 @@ def test_gradient_reaches_every_trainable_parameter_and_no_follower(name):
 
 @every_recipe
 def test_saved_and_loaded_encodes_the_same(name, tmp_path):
-    run = nearfar.fit(name, out=tmp_path / "run", **settings(name, 2))
-    samples = samples_for(run.recipe)
+    run = fit(name, out=tmp_path / "run", steps=2)
+    samples = micro_samples(name)
     loaded = nearfar.load(tmp_path / "run")
     assert torch.equal(run.encode(samples), loaded.encode(samples))
     assert not torch.equal(run.encode(samples), loaded.build_untrained().encode(samples))
-    assert loaded.step == run.step == settings(name, 2).get("steps", 0)
+    assert loaded.step == run.step == (2 if name in LEARNING else 0)
 
 
 @every_recipe
 def test_a_config_repeats_a_run_exactly(name, tmp_path):
-    nearfar.fit(name, seed=5, out=tmp_path / "a", **settings(name, 3))
-    nearfar.fit(config_file=tmp_path / "a" / "config.json", out=tmp_path / "b")
+    fit(name, seed=5, out=tmp_path / "a", steps=2)
+    data, config_file = micro_data(name), tmp_path / "a" / "config.json"
+    nearfar.fit(data=data, config_file=config_file, out=tmp_path / "b")
     assert_same_tensors(stored(tmp_path / "a"), stored(tmp_path / "b"))
-    nearfar.fit(config_file=tmp_path / "a" / "config.json", seed=6, out=tmp_path / "c")
+    nearfar.fit(data=data, config_file=config_file, seed=6, out=tmp_path / "c")
     with pytest.raises(AssertionError, match="differ"):
         assert_same_tensors(stored(tmp_path / "a"), stored(tmp_path / "c"))
 
@@ -168,3 +222,20 @@ def test_card_settings_and_text_are_complete(name):
         "a flag would have two meanings"
     )
     assert method.source_path.read_text().count("\n") <= 150
+
+
+@functools.cache
+def measure_slowness() -> float:
+    """Return the CPU time of a fixed piece of work relative to a fast machine, at least 1."""
+    net, x = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64)), torch.ones(32, 64)
+    start = time.process_time()
+    for _ in range(400):
+        net(x).square().mean().backward()
+    return max(1.0, (time.process_time() - start) / 1.0)
+
+
+@every_recipe
+def test_contract_costs_few_cpu_seconds(name):
+    limit, costs = CPU_SECONDS_PER_RECIPE * measure_slowness(), spent[name]
+    slowest = ", ".join(f"{test} {seconds:.2f}" for test, seconds in costs.most_common(3))
+    assert costs.total() <= limit, f"the tests of {name} took {costs.total():.2f} CPU seconds, the limit is {limit:.2f}; slowest: {slowest}"

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.core import NearfarError, TrainConfig, UsageError
-from nearfar.data import build_inputs
 from nearfar.data.common.named_samples import build_word_tokenizer, get_vocabulary
 from nearfar.data.common.tokenizer import Tokenizer
 from nearfar.data.words.dataset import Corpus, build_corpus, split_words
 from nearfar.data.words.load import load_words
 from nearfar.data.words.readers import read_sentences
+from nearfar.modalities import find_modality
 from nearfar.recipes import load_method
 
 ARTICLES = """# The cat
@@ -134,8 +134,8 @@ def test_a_vocabulary_is_stored_and_read_again(tmp_path):
 
 def test_words_are_brought_to_a_trained_net():
     recipe = load_method("word2vec-skipgram-neg").recipe_class()
-    corpus: Corpus = build_inputs(recipe).load_splits(["b a b a c c c c"], TrainConfig(min_count=2)).train
-    inputs = build_inputs(recipe, corpus.sizes(), corpus.tokenizer)
+    corpus: Corpus = find_modality(recipe.card.modality).build_inputs().load_splits(["b a b a c c c c"], TrainConfig(min_count=2)).train
+    inputs = find_modality(recipe.card.modality).build_inputs(corpus.sizes(), corpus.tokenizer)
     (some,) = inputs.adapt(["A", "c"])
     assert some.read([0, 1]).tolist() == [corpus.word_ids["a"], corpus.word_ids["c"]]
     assert [some.name(i) for i in range(2)] == ["a", "c"]

@@ -26,6 +26,7 @@ from nearfar.evaluate.health_measures import (
     same_label_rate,
     view_match_rate,
 )
+from nearfar.train.model_data import load_model_splits
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "benchmarks"))
 from broken import FAULTS, HEALTHY
@@ -203,10 +204,20 @@ def test_a_dot_product_is_judged_as_the_loss_takes_it(tmp_path):
     assert 0 < symptoms["negatives_in_use"] < 0.9, "vectors of length 5 make sharp weights at tau = 1"
 
 
-def test_what_was_not_examined_is_not_called_healthy(tmp_path):
+def test_sounds_are_examined(tmp_path):
     nearfar.fit("nandan-vepa", preset="tiny", steps=2, out=tmp_path / "sounds")
-    found = diagnose(nearfar.load(tmp_path / "sounds"))
-    assert "No finding" not in found.render()
-    assert "audio is not examined yet" in found.render()
+    assert {"leaked", "spread", "mean_cosine"} <= diagnose(nearfar.load(tmp_path / "sounds")).symptoms.keys()
+
+
+@pytest.mark.parametrize("method", ["node2vec", "word2vec-skipgram-neg", "transe", "dgi"])
+def test_rows_of_tables_are_examined_by_their_vectors(method):
+    model = nearfar.fit(method, preset="tiny", steps=2)
+    found = diagnose(model)
+    few = len(load_model_splits(model).train) < 32
+    assert few == ("too few" in found.render())
+    assert few or {"spread", "rank_share", "mean_cosine"} <= found.symptoms.keys()
+
+
+def test_what_was_not_examined_is_not_called_healthy():
     few = (np.arange(20 * 64, dtype=np.uint8).reshape(20, 8, 8), np.arange(20) % 2)
     assert "too few, 32 are needed" in diagnose(nearfar.fit("simclr", data=few, steps=1, batch_size=8), few).render()

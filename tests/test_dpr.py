@@ -255,9 +255,10 @@ def test_the_command_line_trains_on_squad_and_measures(tmp_path, capsys):
     assert main(["fit", "--resume", run, "-q"]) == 0
     assert main(["eval", run, "--json", "-q"]) == 0
     table = json.loads(capsys.readouterr().out)
-    assert [row["representation"] for row in table["results"]] == ["BM25", "untrained towers", "trained towers"]
+    found = {(row["suite"], row["system"], row["metric"]): row["value"] for row in table["rows"]}
+    assert list(dict.fromkeys(system for _, system, _ in found)) == ["BM25", "untrained towers", "trained towers"]
     assert (table["protocol"]["questions"], table["protocol"]["passages"]) == (6, 12)
-    assert table["results"][0]["top5"] == 1, "the number that is asked about stands in two passages"
+    assert found["retrieval", "BM25", "top5"] == 1, "the number that is asked about stands in two passages"
     assert main(["embed", run, "--data", str(tmp_path / "squad.json"), "--out", vectors, "-q"]) == 0
     assert np.load(vectors).shape[0] == 36
     assert main(["report", run, "-q"]) == 0

@@ -16,7 +16,7 @@ from nearfar.data.samples.bounce import make_bounce
 from nearfar.data.samples.tones import make_tones
 from nearfar.data.text.readers import build_texts
 from nearfar.data.words.dataset import build_corpus
-from nearfar.encoders import ENCODER_FAMILIES, EncoderFamily, make_encoder, resolve_encoder
+from nearfar.encoders import EncoderFamily, list_encoder_families, make_encoder, resolve_encoder
 
 LINES = ["one text", "another text", "a third one"]
 STORE = build_graph_store(np.eye(3, dtype=np.float32), np.array([[0], [1]]), np.array([0, 3]))
@@ -35,7 +35,7 @@ DATA = {
 def test_data_of_every_kind_belong_to_one_family_and_auto_names_an_encoder_for_them(data, auto):
     opened = data()
     sizes = opened.sizes()
-    assert sum(family.size_field in sizes for family in ENCODER_FAMILIES) == 1
+    assert sum(family.size_field in sizes for family in list_encoder_families()) == 1
     assert resolve_encoder("auto", sizes) == auto
     assert resolve_encoder("mine", sizes) == "mine"
     encoder = make_encoder(auto, sizes).eval()
@@ -44,7 +44,7 @@ def test_data_of_every_kind_belong_to_one_family_and_auto_names_an_encoder_for_t
     assert rows.isfinite().all()
 
 
-@pytest.mark.parametrize("family", ENCODER_FAMILIES, ids=lambda family: family.modality_name)
+@pytest.mark.parametrize("family", list_encoder_families(), ids=lambda family: family.modality_name)
 def test_a_mistake_is_answered_with_what_there_is(family):
     with pytest.raises(UsageError) as caught:
         make_encoder("nonsense", {family.size_field: 8})
@@ -66,7 +66,8 @@ def test_data_without_a_family_are_refused_until_there_is_one(monkeypatch):
         "linear-WIDTH": lambda sizes, width: nn.Linear(sizes["points"], width),
     }
     points = EncoderFamily(modality_name="clouds of points", size_field="points", builders=known, choose_default=lambda sizes: "linear")
-    monkeypatch.setattr("nearfar.encoders.ENCODER_FAMILIES", [*ENCODER_FAMILIES, points])
+    families = (*list_encoder_families(), points)
+    monkeypatch.setattr("nearfar.encoders.list_encoder_families", lambda: families)
     assert resolve_encoder("auto", sizes) == "linear"
     assert make_encoder("linear", sizes)(torch.zeros(4, 5)).shape == (4, 2)
     assert make_encoder("linear-3", sizes)(torch.zeros(4, 5)).shape == (4, 3)

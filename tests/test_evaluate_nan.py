@@ -22,6 +22,7 @@ from nearfar.evaluate import (
     OnlineProbe,
     atari_probe,
     build_pixel_baselines,
+    clustering,
     compare_features,
     correlation,
     find_nearest_neighbors,
@@ -31,6 +32,7 @@ from nearfar.evaluate import (
     multilabel,
     probe,
     retrieval,
+    robustness,
     sts,
 )
 from nearfar.evaluate import cross_modal as crossmodal
@@ -46,6 +48,8 @@ from nearfar.evaluate import (
 )
 from nearfar.evaluate import verification as metric
 from nearfar.evaluate import word_similarity as words  # fmt: skip
+from nearfar.evaluate.feature_comparison import measure_geometry
+from nearfar.evaluate.related_pairs import related_pair_auc
 from nearfar.scores import euclidean
 
 N, D, BROKEN = 24, 3, 17
@@ -56,6 +60,7 @@ opposite = torch.arange(N)[:, None].expand(-1, 2)
 coded = np.stack([np.arange(N) % 3, np.arange(N) % 2], 1)
 texts = [f"text {i}" for i in range(N)]
 number = {text: i for i, text in enumerate(texts)}
+pictures = torch.zeros(N, 1, 8, 8, dtype=torch.uint8)
 triples = torch.stack([torch.arange(N), torch.zeros(N, dtype=torch.long), torch.arange(N).flip(0)], 1)
 sts_data = {"STS-B": {"all": GradedPairs(texts, texts[::-1], np.arange(N) % 5 / 5.0)}}
 
@@ -76,6 +81,7 @@ MEASURES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "feature_comparison.build_pixel_baselines": (
         lambda a, b: compare_features(build_pixel_baselines(a, b), rng_key=rng_key), (x[:, None], other[:, None]),
     ),
+    "clustering.cluster_scores": (lambda z: clustering.cluster_scores(z, y, rng_key=rng_key, restarts=1), (x,)),
     "correlation.spearman": (correlation.spearman, (x[:, 0], other[:, 0])),
     "cross_modal.recall_at": (lambda a, b: crossmodal.recall_at(a, b, opposite), (x, other)),
     "cross_modal.hits_at": (lambda a, b: crossmodal.hits_at(a, b, opposite), (x, other)),
@@ -92,11 +98,14 @@ MEASURES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "health_measures.relative_distances": (lambda a, b: diagnosis.relative_distances(a, b, x[0]), (x, other)),
     "health_measures.count_near_duplicates": (lambda a, b: diagnosis.count_near_duplicates(a, b.split(20), x[0]), (x, other)),
     "few_labels.few_label_probe": (lambda a, b: few(a, y, b, y, 2, 1, rng_key=rng_key), (x, other)),
+    "feature_comparison.measure_geometry": (lambda z: sum(measure_geometry(z, None, rng_key).values()), (x,)),
+    "related_pairs.related_pair_auc": (lambda z: related_pair_auc(z, np.array([[0, 1], [2, 3]]), rng_key), (x,)),
     "geometry.effective_rank": (geometry.effective_rank, (x,)),
     "geometry.singular_values": (lambda z: geometry.singular_values(z).sum(), (x,)),
     "geometry.spectrum": (geometry.spectrum, (x,)),
     "geometry.spread": (geometry.spread, (x,)),
     "input_checks.check_features": (inputs.check_features, (x,)),
+    "input_checks.measure_columns": (lambda z: sum(part.sum() for part in inputs.measure_columns(z)), (x,)),
     "input_checks.require_finite": (lambda z: inputs.require_finite(z, "features"), (x,)),
     "input_checks.standardize_columns": (lambda z: inputs.standardize_columns(z)[0].sum(), (x,)),
     "isotropy.measure_isotropy": (isotropy.measure_isotropy, (x,)),
@@ -122,6 +131,9 @@ MEASURES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "projection_2d.project_to_2d": (lambda z: projection.project_to_2d(z, "pca", rng_key=rng_key), (x,)),
     "projection_2d.compute_principal_components": (lambda z: projection.compute_principal_components(z, 2), (x,)),
     "retrieval.paired_bootstrap": (lambda a, b: retrieval.paired_bootstrap(a, b, rng_key, 9), (x[:, 0], other[:, 0])),
+    "robustness.probe_robustness": (
+        lambda a, b: robustness.probe_robustness(lambda images: b, a, y, pictures, y, rng_key=rng_key, severities=(1,)), (x, other),
+    ),
     "sts.measure_sts": (lambda z: sts.measure_sts(sts_data, lambda first, second: z), (x[:, 0].double(),)),
     "sts.build_cosine_scorer": (lambda z: sts.measure_sts(sts_data, sts.build_cosine_scorer(encoder(z))), (x,)),
     "senteval_transfer.cross_validate_task": (lambda z: transfer.cross_validate_task("MR", z, y, rng_key, 2, (1.0,)), (x,)),
@@ -141,6 +153,7 @@ MEASURES: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
 }  # fmt: skip
 """Each measure of numbers, and the tensors of which every one is spoiled in turn."""
 WITHOUT_NUMBERS = {
+    "clustering.compare_clusters", "clustering.count_overlaps", "robustness.measure_corruption_accuracy",
     "squad_answers.exact_match", "squad_answers.token_f1", "squad_answers.normalize_answer", "squad_answers.score_answers",
     "health_measures.in_batch_duplicate_rate", "health_measures.same_label_rate",
     "few_labels.draw_labeled_rows", "input_checks.check_label_matrix", "input_checks.check_labels",
@@ -163,6 +176,10 @@ OF_MEASURED = {
 }
 
 
+OF_PIXELS = ("corruption_", "image_corruptions")
+"""Modules of functions of uint8 images, by the beginning of their names."""
+
+
 def value_or_error(measure: Callable[..., Any], *given: Tensor) -> Any:
     try:
         return measure(*given)
@@ -173,6 +190,8 @@ def value_or_error(measure: Callable[..., Any], *given: Tensor) -> Any:
 def test_every_measure_is_covered():
     found = {"online_probe.OnlineProbe"}
     for info in pkgutil.iter_modules(nearfar.evaluate.__path__):
+        if info.name.startswith(OF_PIXELS):
+            continue
         module = importlib.import_module(f"nearfar.evaluate.{info.name}")
         functions = inspect.getmembers(module, inspect.isfunction)
         found |= {f"{info.name}.{name}" for name, f in functions if f.__module__ == module.__name__ and not name.startswith("_")}

@@ -16,7 +16,6 @@ from sklearn.metrics import f1_score
 
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, RandomKey, TrainConfig, UsageError
-from nearfar.data import build_inputs
 from nearfar.data.common.image_stores import InMemoryImageStore
 from nearfar.data.frames.atari_ram import ANNOTATED_GAMES, category_mean, get_variable_bytes, group_by_category
 from nearfar.data.frames.dataset import Frames, RecordingStore, split_probe_episodes
@@ -26,6 +25,7 @@ from nearfar.data.frames.readers import FRAMES_PER_BLOCK, Recording, create_reco
 from nearfar.data.samples.bounce import make_bounce
 from nearfar.evaluate import atari_probe
 from nearfar.evaluate.state_variables import entropy, evaluate_converged_probes, evaluate_majority_baseline, select_informative
+from nearfar.modalities import find_modality
 from nearfar.recipes import load_method
 
 HEADER = {"game": "none", "height": 6, "width": 5, "samples": 4, "ram": 3, "variables": {"ball_x": 1, "score": 2}}
@@ -271,7 +271,7 @@ def test_frames_without_variables_have_their_geometry_measured(tmp_path, capsys)
 
 def test_pairs_and_splits_keep_to_episodes():
     data = make_bounce()
-    splits = build_inputs(load_method("st-dim").recipe_class()).load_splits(data, TrainConfig(seed=1))
+    splits = find_modality(load_method("st-dim").recipe_class.card.modality).build_inputs().load_splits(data, TrainConfig(seed=1))
     train, test = splits.train, splits.test
     assert not set(train.episode) & set(test.episode)
     assert len(set(test.episode)) == 16 == 2 * len(set(data.episode)) / 5
@@ -281,7 +281,11 @@ def test_pairs_and_splits_keep_to_episodes():
         assert np.array_equal(part.episode[t + 1], part.episode[t])
     assert data.subset([0, 1, 5, 6, 7, 39, 40]).pair_starts.tolist() == [0, 2, 3]
     assert len(train.pair_starts) == 24 * 39
-    again = build_inputs(load_method("st-dim").recipe_class()).load_splits(data, TrainConfig(seed=9), test_ids=splits.test_ids)
+    again = (
+        find_modality(load_method("st-dim").recipe_class.card.modality)
+        .build_inputs()
+        .load_splits(data, TrainConfig(seed=9), test_ids=splits.test_ids)
+    )
     assert again.train.fingerprint == train.fingerprint
 
 
@@ -345,7 +349,7 @@ def test_what_is_wrong_with_a_file_of_frames_is_said(tmp_path):
     with pytest.raises(UsageError, match="is not a recording of games"):
         load_all_frames(tmp_path / "x.games")
     with pytest.raises(UsageError, match="pairs of consecutive frames"):
-        build_inputs(load_method("st-dim").recipe_class()).load_splits(frames[:2], TrainConfig())
+        find_modality(load_method("st-dim").recipe_class.card.modality).build_inputs().load_splits(frames[:2], TrainConfig())
 
 
 # what probes tell

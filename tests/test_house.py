@@ -87,15 +87,15 @@ def test_tables_in_readme_and_docs_are_fresh():
 
 
 def test_readme_names_only_commands_and_flags_that_exist():
-    from nearfar.cli.commands.fit import build_fit_parser
+    from nearfar.cli.fit_flags import build_fit_parser
     from nearfar.cli.main import list_commands
-    from nearfar.recipes import load_method
+    from nearfar.recipes.method_summary import read_method_summary
 
     text = (ROOT / "README.md").read_text()
     used = set(re.findall(r"nearfar ([a-z]+) ", text)) - {"nearfar"}
     assert used & set(list_commands())
     assert set(re.findall(r"^    nearfar ([a-z]+)", text, re.MULTILINE)) <= set(list_commands())
-    flags = {f for action in build_fit_parser(load_method("simclr"))._actions for f in action.option_strings}
+    flags = {f for action in build_fit_parser(read_method_summary("simclr"))._actions for f in action.option_strings}
     asked = {f for line in re.findall(r"nearfar fit[^`#\n]*", text) for f in re.findall(r"--[a-z-]+", line)}
     assert asked <= flags
 
@@ -126,6 +126,8 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "nearfar/py.typed" in names
     assert "nearfar/recipes/vision/simclr.py" in names
+    templates = {path.relative_to(ROOT).as_posix() for path in (ROOT / "nearfar" / "reports" / "templates").iterdir()}
+    assert templates <= set(names)
     assert not [n for n in names if n.startswith(("tests", "benchmarks", "docs"))]
     assert run(sys.executable, "-m", "venv", "--without-pip", "env", cwd=tmp_path).returncode == 0
     python = tmp_path / "env" / "bin" / "python"
@@ -139,6 +141,8 @@ def test_the_wheel_works_in_an_empty_environment(tmp_path):
     assert str(packages) in where
     done = run(python, "-m", "nearfar", "fit", "simclr", "--tiny", "--steps", 2, "--batch-size", 16, "--out", "run", cwd=away)
     assert done.returncode == 0, done.stderr
+    code = "from nearfar.reports.report import ReportContent, render_report; print(render_report(ReportContent(title='bare')))"
+    assert "<h1>bare</h1>" in run(python, "-c", code, cwd=away).stdout
     listed = json.loads(run(python, "-m", "nearfar", "list", "--json", cwd=away).stdout)
     assert {"simclr", "moco", "moco-v2", "byol", "barlow-twins"} <= {row["name"] for row in listed}
 

@@ -22,6 +22,7 @@ from nearfar.data.image_text.readers import DIGIT_NAMES
 from nearfar.data.text.readers import BrokenRow
 from nearfar.evaluate.cross_modal import build_neighbor_caption_baseline, encode_class_prompts, hits_at, recall_at, zero_shot_accuracy
 from nearfar.modalities.image_text import RenderedView
+from nearfar.reports.report import ReportContent, render_report
 from nearfar.similarity.augment import ImageViews
 from nearfar.similarity.compose import Compose
 from nearfar.similarity.image_text import ImageCaptionPairs
@@ -291,7 +292,7 @@ def test_names_of_image_files_are_never_taken_for_texts(tmp_path):
         run.encode([str(tmp_path / "missing.png")])
 
 
-def test_a_report_shows_pictures_and_escaped_words():
+def test_a_report_shows_images_and_escaped_texts():
     shown = [
         RenderedView(torch.zeros(3, 8, 8)),
         RenderedView(torch.ones(3, 8, 8)),
@@ -299,7 +300,8 @@ def test_a_report_shows_pictures_and_escaped_words():
         RenderedView(text="plain"),
     ]
     sheet = shown[0].build_sheet(shown)
-    assert 'role="img"' in sheet.render_cell(1, "one view")
-    assert "a &lt;b&gt; &amp; c" in sheet.render_cell(2, "the other view")
-    assert "plain" in sheet.render_cell(3, "the other view")
+    assert [sheet.get_cell(i).text for i in range(4)] == [None, None, "a <b> & c", "plain"]
+    page = render_report(ReportContent(title="t", pairs=(shown[:2], shown[2:])))
+    assert page.count('role="img"') == 2
+    assert ">a &lt;b&gt; &amp; c</q>" in page
     assert "data:image/png" in sheet.style

@@ -13,6 +13,7 @@ import pytest
 from helpers import DiskLog
 
 import nearfar.index
+from nearfar.api.search import load_index_model
 from nearfar.core import NearfarError, UsageError
 from nearfar.index import INDEX_TYPES, METRICS, ModelIdentity, RowTable, build_index, check_index_target, open_index, read_query
 from nearfar.index.faiss_engines import choose_index_type
@@ -157,10 +158,10 @@ def test_a_number_that_is_a_name_too_is_not_taken_for_a_row():
         with pytest.raises(UsageError, match=f"{asked} can mean row {asked} .*: use row:{asked} or name:{asked}"):
             index.delete(asked)
         with pytest.raises(UsageError, match=f"use row:{asked} or name:{asked}"):
-            read_query(asked, index, index.load_model)
+            read_query(asked, index, lambda: load_index_model(index))
     assert len(index) == 5
     assert [index.resolve_row(asked) for asked in ("2", "1", 3, "row:3", "name:3", "name:name:1")] == [2, 1, 3, 3, 0, 3]
-    assert read_query("name:77", index, index.load_model).row == 4
+    assert read_query("name:77", index, lambda: load_index_model(index)).row == 4
     with pytest.raises(UsageError, match="no sample named '5'"):
         index.delete("name:5")
     assert index.delete(["name:3", "row:1"]).tolist() == [0, 1]
@@ -269,6 +270,17 @@ def test_targets_that_are_taken_are_refused_and_overwriting_replaces(folder, tmp
     assert len(open_index(folder)) == 8
     assert len(old) == 30
     assert old.describe_rows([29])[0]["name"] == "row 29", "whoever has it open keeps what was there"
+
+
+@pytest.mark.parametrize("damage", [b"nonsense", b"", b'{"sha256": "", "body": {"format": 1}}'])
+def test_a_damaged_index_can_be_overwritten(folder, damage):
+    open_index(folder).add(table(5))
+    (folder / "manifest.json").write_bytes(damage)
+    with pytest.raises(NearfarError, match="again"):
+        open_index(folder)
+    build_index(table(8), None, folder, overwrite=True)
+    assert len(open_index(folder)) == 8
+    assert sorted(p.name for p in folder.iterdir()) == ["deleted-3.npy", "lock", "manifest.json", "rows-3.arrow", "vectors-3.faiss"]
 
 
 def test_a_build_that_fails_leaves_nothing_and_a_change_that_fails_leaves_the_old(folder, tmp_path, monkeypatch):

@@ -13,18 +13,20 @@ from helpers import tiny_session
 from image_files import noise, save
 from PIL import Image
 
+from nearfar.api.search import load_index_model
 from nearfar.core import NearfarError, UsageError
 from nearfar.data import load_images, load_texts
 from nearfar.index import RowTable, build_index, build_row_table, identify_model, read_query
 from nearfar.index.model_identity import compute_fingerprint
 from nearfar.index.queries import parse_vectors
+from nearfar.modalities import find_modality
 from nearfar.train.model import Model
 
 
 def untrained(name: str = "simclr", **changes) -> Model:
     session = tiny_session(name, **changes)
     session.net.eval()
-    return Model(session.recipe, session.config, session.net, 0, torch.device("cpu"))
+    return Model(session.recipe, session.config, session.net, 0, torch.device("cpu"), find_modality(session.recipe.card.modality))
 
 
 def test_images_of_an_array_bring_their_pictures():
@@ -84,21 +86,23 @@ def test_the_fingerprint_follows_every_weight_and_hyperparameter():
 def test_an_index_that_names_no_run_is_searched_by_rows_and_vectors_only():
     x = np.eye(4, dtype=np.float32)
     index = build_index(x, None, None)
-    query = read_query("row:2", index, index.load_model)
+    query = read_query("row:2", index, lambda: load_index_model(index))
     assert (query.row, query.title) == (2, "row 2")
     assert index.search(query.vectors, 1).rows.tolist() == [[2]]
-    assert read_query("2", index, index.load_model).row == 2
+    assert read_query("2", index, lambda: load_index_model(index)).row == 2
     with pytest.raises(NearfarError, match="does not record which model"):
-        read_query("some words", index, index.load_model)
+        read_query("some words", index, lambda: load_index_model(index))
     never_saved = build_index(x, None, None, model=identify_model(untrained()))
     with pytest.raises(NearfarError, match="never saved"):
-        read_query("some words", never_saved, never_saved.load_model)
+        read_query("some words", never_saved, lambda: load_index_model(never_saved))
 
 
 def test_a_question_goes_through_the_tower_of_questions():
     session = tiny_session("dpr")
     session.net.eval()
-    model = Model(session.recipe, session.config, session.net, 0, torch.device("cpu"), tokenizer=session.data.tokenizer)
+    model = Model(
+        session.recipe, session.config, session.net, 0, torch.device("cpu"), find_modality("text"), tokenizer=session.data.tokenizer
+    )
     passages = model.encode(["Who wrote it?", "Nobody knows."]).numpy()
     index = build_index(passages, None, None)
     asked = read_query("Who wrote it?", index, lambda: model)

@@ -140,8 +140,9 @@ def test_the_command_line_from_fit_to_report(tmp_path, capsys, monkeypatch):
     assert main(["fit", "node2vec", "--tiny", "--steps", "20", "--out", "run", "-q"]) == 0
     capsys.readouterr()
     assert main(["eval", "run", "--json", "-q"]) == 0
-    results = json.loads(capsys.readouterr().out)["results"]
-    assert [r["representation"] for r in results] == ["degree", "adjacency SVD", "untrained table", "trained table"]
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["suite"] for row in rows} == {"groups"}
+    assert list(dict.fromkeys(row["system"] for row in rows)) == ["degree", "adjacency SVD", "untrained table", "trained table"]
     assert main(["embed", "run", "--data", "karate", "--out", "vectors.npy", "-q"]) == 0
     assert np.load("vectors.npy").shape == (len(load_walks("karate")), 16)
     assert main(["report", "run", "-q"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import io
 import re
 from html.parser import HTMLParser
@@ -17,7 +18,8 @@ from nearfar.core import Card, RandomKey, UsageError
 from nearfar.evaluate import Features, build_pixel_baselines, compare_features, project_to_2d, spectrum
 from nearfar.modalities.sprites import build_sprite_sheet
 from nearfar.reports.charts import ChartLine, compute_decade_ticks, compute_ticks, draw_line_chart, draw_scatter, format_number, thin_curve
-from nearfar.reports.report import ReportContent, find_neighbors, render_report, write_report
+from nearfar.reports.report import ReportContent, render_report, write_report
+from nearfar.reports.report_samples import find_neighbors
 
 EVIL = "<script>alert(1)</script>"
 VOID = {"meta", "br", "img", "hr", "input", "link"}
@@ -134,6 +136,21 @@ def test_images_decode_and_hold_the_pixels(html, content):
     assert html.count('class="px') == 48 + 2 * 9
 
 
+def test_equations_outside_the_vocabulary_are_shown_as_source(content):
+    card = dataclasses.replace(content.card, equation=r"\unknown <b>")
+    page = Page(render_report(ReportContent(title="t", card=card)))
+    assert r"\unknown <b>" in page.text
+    assert not {tag for tag, _ in page.elements} & {"math", "b"}
+
+
+def test_legends_count_the_names_that_are_left_out():
+    names = [f"class {i}" for i in range(30)]
+    view = project_to_2d(torch.eye(30), "pca", rng_key=RandomKey(0))
+    page = Page(render_report(ReportContent(title="t", map=view, labels=torch.arange(30), class_names=names)))
+    assert [text for text in page.text if text in names] == names[:24]
+    assert "and 6 more" in page.text
+
+
 def test_curves_show_scalars_only(html):
     captions = re.findall(r"<figcaption><b>(.*?)</b>", html)
     assert captions == ["loss", "aux &lt;script&gt;alert(1)&lt;/script&gt;", "lr"]
@@ -214,7 +231,10 @@ def test_values_that_are_not_finite_leave_a_gap():
     assert path.count("M") == 2
     assert path.count("L") == 1
     assert "nan" not in drawn
-    assert "no finite values" in draw_line_chart([ChartLine("loss", [0.0, 1.0], [float("nan")] * 2)], "loss")
+    assert draw_line_chart([ChartLine("loss", [0.0, 1.0], [float("nan")] * 2)], "loss") is None
+    page = Page(render_report(ReportContent(title="t", log=[{"step": 0, "loss": float("nan")}])))
+    assert "no finite values" in page.text
+    assert "not finite at the end" in page.text
     assert "<path" in draw_line_chart([ChartLine("one", [5.0], [2.0])], "one point")
 
 

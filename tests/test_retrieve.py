@@ -1,4 +1,4 @@
-"""Retrieval: BM25 against its formula, files that are refused when damaged, fusion against loops, one interface for all."""
+"""Retrieval: BM25 against its formula, fusion against loops, one interface for all. Files of BM25: test_bm25_files.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nearfar.data.text.load import load_texts
 from nearfar.data.text.readers import build_texts
 from nearfar.index import build_index
 from nearfar.index.base_index import Hits
-from nearfar.index.bm25 import build_bm25, load_bm25, tokenize_without_stopwords
+from nearfar.index.bm25 import build_bm25, tokenize_without_stopwords
 from nearfar.index.passage_reader import PassageReader, find_best_spans
 from nearfar.index.retrievers import (
     DenseRetriever,
@@ -82,38 +82,6 @@ def test_bm25_finds_and_orders_ties_by_row():
     assert build_bm25(PASSAGES).search(["bees"], 99).rows.shape == (1, 4)
     many = build_bm25([f"apple word{i}" for i in range(1000)] + ["apple apple"])
     assert many.search(["apple"], 5).rows.tolist() == [[1000, 0, 1, 2, 3]], "also where more are equal than are asked for"
-
-
-def test_bm25_comes_back_from_its_files_as_it_was(tmp_path):
-    words = build_bm25([*PASSAGES, "naïve Ünïcödé wörds 数"])
-    words.save(tmp_path)
-    again = load_bm25(tmp_path)
-    assert (len(again), again.passages_digest) == (5, words.passages_digest)
-    for question in (*QUESTIONS.questions, "wörds"):
-        assert np.array_equal(words.score_passages(question), again.score_passages(question))
-
-
-@pytest.mark.parametrize("name", ["bm25.json", "bm25.safetensors"])
-def test_a_damaged_bm25_is_refused_by_name(tmp_path, name):
-    build_bm25(PASSAGES).save(tmp_path)
-    raw = bytearray((tmp_path / name).read_bytes())
-    raw[len(raw) // 2] ^= 1
-    (tmp_path / name).write_bytes(bytes(raw))
-    with pytest.raises(NearfarError, match="damaged"):
-        load_bm25(tmp_path)
-    (tmp_path / name).unlink()
-    with pytest.raises(UsageError, match=name):
-        load_bm25(tmp_path)
-
-
-def test_a_bm25_of_another_format_is_refused(tmp_path):
-    from nearfar.index.bm25 import _compute_checksum
-
-    build_bm25(PASSAGES).save(tmp_path)
-    body = json.loads((tmp_path / "bm25.json").read_text())["body"] | {"format": 99}
-    (tmp_path / "bm25.json").write_text(json.dumps({"sha256": _compute_checksum(body), "body": body}))
-    with pytest.raises(NearfarError, match="format 99"):
-        load_bm25(tmp_path)
 
 
 def test_nothing_to_count_and_a_missing_package_are_said(monkeypatch):

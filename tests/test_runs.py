@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import inspect
 import json
 import logging
@@ -29,9 +28,9 @@ from nearfar.api.evaluate import evaluate_model
 from nearfar.api.report import write_model_report
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, UsageError
-from nearfar.data.common.input_interface import MODALITY_SETTINGS
-from nearfar.data.common.input_registry import INPUT_CLASSES
+from nearfar.core.modality import MODALITY_SETTINGS
 from nearfar.data.images import image_folder as folder_module
+from nearfar.modalities import find_modality, list_modalities
 from nearfar.train.model_data import draw_test_views, load_model_splits
 from nearfar.train.training_loop import Hook
 
@@ -80,13 +79,12 @@ def test_wrong_settings_are_errors_in_python_too(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("place", INPUT_CLASSES.values())
-def test_inputs_name_the_settings_that_they_read(place):
+@pytest.mark.parametrize("name", list_modalities())
+def test_modalities_name_the_settings_that_they_read(name):
     """A setting that is read and not named would be refused."""
-    module, name = place.split(".")
-    inputs = getattr(importlib.import_module(f"nearfar.data.{module}.inputs"), name)
-    source = inspect.getsource(sys.modules[inputs.__module__])
-    assert set(inputs.used_settings) == {setting for setting in MODALITY_SETTINGS if f"config.{setting}" in source}
+    modality = find_modality(name)
+    source = inspect.getsource(sys.modules[type(modality.build_inputs()).__module__])
+    assert set(modality.settings) == {setting for setting in MODALITY_SETTINGS if f"config.{setting}" in source}
 
 
 def test_settings_of_presets_and_configs_may_be_about_other_data(tmp_path):

@@ -18,8 +18,8 @@ from PIL import Image
 
 import nearfar
 from nearfar.api.fit import fit
+from nearfar.api.load import load
 from nearfar.cli.main import main
-from nearfar.train.model import load
 
 
 @pytest.fixture(scope="module")

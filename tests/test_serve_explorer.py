@@ -27,7 +27,7 @@ from nearfar.server.collection import IndexCollection, RunCollection
 from nearfar.server.explorer import maps, runs
 from nearfar.server.explorer import training_diagnostics as health
 from nearfar.server.explorer.columns import build_category_column, compute_clusters, compute_density, list_known_columns
-from nearfar.server.explorer.routes import Explorer
+from nearfar.server.explorer.page_data import Explorer
 from nearfar.server.explorer.runs import align_map, compute_neighbor_changes, find_runs, measure_run
 from nearfar.server.explorer.tasks import TaskQueue, build_task_response
 from nearfar.server.explorer.training_diagnostics import compute_diagnostics, read_curves, render_training_views
@@ -270,9 +270,10 @@ def test_the_pages_scripts_import_only_each_other_and_never_write_markup():
     assert all(address.startswith(("/static/", "data:")) for address in re.findall(r'(?:src|href)="([^"]+)"', page))
 
 
-def test_without_the_extra_the_error_names_it(folder):
+@pytest.mark.parametrize("module", ["fastapi", "prometheus_client"])
+def test_without_the_extra_the_error_names_it(folder, module):
     code = (
-        f"import sys; sys.modules['fastapi'] = None; from nearfar.cli.main import main; sys.exit(main(['serve', {str(folder / 'run')!r}]))"
+        f"import sys; sys.modules[{module!r}] = None; from nearfar.cli.main import main; sys.exit(main(['serve', {str(folder / 'run')!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert done.returncode == 2

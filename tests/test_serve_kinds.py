@@ -16,9 +16,10 @@ from serving import png, serving, until, upload
 
 import nearfar
 from nearfar.api.diagnose import diagnose
+from nearfar.api.search import index_data
 from nearfar.data.audio.readers import resample
 from nearfar.data.samples.tones import make_tones
-from nearfar.index import index_data, open_index
+from nearfar.index import open_index
 from nearfar.train.encode import encode_all
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")

@@ -289,8 +289,9 @@ def test_the_command_line_from_fit_to_report(tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     assert main(["eval", "run", "--json", "-q"]) == 0
     table = json.loads(capsys.readouterr().out)
-    assert [row["representation"] for row in table["results"]] == ["frequency", "untrained table", "trained table"]
-    assert {"mrr", "hits1", "hits3", "hits10"} <= table["results"][0].keys()
+    assert list(dict.fromkeys(row["system"] for row in table["rows"])) == ["frequency", "untrained table", "trained table"]
+    assert {row["metric"] for row in table["rows"]} == {"mrr", "hits1", "hits3", "hits10", "mean_rank"}
+    assert {row["suite"] for row in table["rows"]} == {"links"}
     assert main(["embed", "run", "--data", "python", "--out", "vectors.npy", "-q"]) == 0
     assert np.load("vectors.npy").shape == (len(load_triples("python").train), 32)
     assert main(["report", "run", "-q"]) == 0

@@ -4,7 +4,7 @@
     python tools/compare_records.py before.json.xz after.json.xz [--renames tools/record_renames_0_2.json] [--tolerance 1e-5]
 
 For every recipe: the losses of five steps of its quick-start preset, a SHA-256 of all tensors of the final checkpoint, a SHA-256 and
-a sample of the vectors of its data, and the data fingerprint. For every modality: `eval --json` and ten search results. For three
+a sample of the vectors of its data, and the data fingerprint. For every modality: the results of `eval` and ten search results. For three
 recipes: the same training on two ranks. The script uses the command line only, so that it runs before and after renames. Run it from
 the root of the checkout that it records. Hashes agree on one machine only; `compare_records.py --tolerance` compares numbers.
 """
@@ -151,8 +151,10 @@ def record_recipe(name: str) -> dict[str, Any]:
 
 
 def evaluation(run: Path) -> Any:
-    """Return what `nearfar eval --json` prints, without times."""
-    return without_times(json.loads(nearfar("eval", run, "--json", "--quiet")))
+    """Return the result table that `nearfar eval` stores in the run, without times."""
+    nearfar("eval", run, "--quiet")
+    stored = json.loads((run / "results.json").read_text())
+    return without_times({name: stored[name] for name in ("protocol", "results")})
 
 
 def without_times(value: Any) -> Any:

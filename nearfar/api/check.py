@@ -21,17 +21,16 @@ from torch import Tensor, nn
 
 from nearfar import recipes
 from nearfar.api.fit import fit, resume
+from nearfar.api.load import load
 from nearfar.core import NearfarError, Recipe, UsageError
 from nearfar.core.progress import ProgressCallback
 from nearfar.train.loader import StepDataset
-from nearfar.train.model import Model, load
+from nearfar.train.model import Model
 from nearfar.train.session import TrainingSession
 from nearfar.train.step import freeze_batch_norm_statistics
 from nearfar.train.training_loop import Hook
 
 CHECK_STEPS, CHECK_BATCH_SIZE, CHECK_CHUNK_SIZE = 6, 32, 7
-WITHOUT_BATCH_STATISTICS = {"image": "convnet-gn", "image-text": "convnet-gn", "graphs": "gin-3x16-ln"}
-"""Encoder without batch statistics for each modality. It encodes every row independently."""
 Tensors = dict[str, Tensor]
 
 
@@ -224,7 +223,7 @@ def check_chunks(checked: CheckedRecipe, whole: Model) -> tuple[bool | None, str
         return None, "it embeds all rows at once (rowwise = False)"
     own = {f.name for f in dataclasses.fields(whole.recipe)}
     rowwise = {name: value for name, value in {"norm": "layer", "dropout": 0.0}.items() if name in own}
-    encoder = WITHOUT_BATCH_STATISTICS.get(whole.recipe.card.modality, whole.config.encoder)
+    encoder = whole.modality.rowwise_encoder or whole.config.encoder
     exact = rowwise | {"steps": 2, "optimizer": "sgd", "lr": 0.05, "encoder": encoder, "schedule": "constant", "warmup_ratio": 0.0}
     one = checked.fit(**exact)
     if mixing := sorted({type(m).__name__ for m in one.net.modules() if _mixes_rows(m)}):

@@ -1,20 +1,21 @@
 """The `choose` command: trains several methods for a given time and ranks them without labels.
 
-The score is the mean of two ranks. The first rank compares the distance of two views of a sample with the
-distance of two samples. It combines alignment and uniformity in one number. The second rank is the number of
-directions in use (effective rank). The score separates methods that failed from methods that work. It only
-hints at the order of methods that work, and the hint is better on some data than on others.
-`MEASURED_AGREEMENT` holds the agreement with labels, measured by benchmarks/choose.py.
+The modality decides how. Nodes, walks, words and triples are ranked by one measure of their own, such as the
+prediction of edges (`Modality.score_without_labels`). For all others the score is the mean of two ranks. The
+first rank compares the distance of two views of a sample with the distance of two samples. It combines
+alignment and uniformity in one number. The second rank is the number of directions in use (effective rank).
+The score separates methods that failed from methods that work. It only hints at the order of methods that
+work, and the hint is better on some data than on others. `MEASURED_AGREEMENT` holds the agreement with labels,
+measured by benchmarks/choose.py.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,25 +26,17 @@ from torch import Tensor
 
 from nearfar import recipes
 from nearfar.api.fit import fit
-from nearfar.core import Embeddings, RandomKey, Rows, UsageError
+from nearfar.core import Embeddings, RandomKey, UsageError
+from nearfar.core.modality import Modality
 from nearfar.data import Splits
-from nearfar.data.audio.readers import SOUND_EXTENSIONS
 from nearfar.evaluate import effective_rank, spread
 from nearfar.losses import alignment, uniformity
-from nearfar.modalities import get_modality
-from nearfar.similarity import choose_views, simclr_views
+from nearfar.modalities import find_modality, list_modalities
 from nearfar.train.model import Model
 from nearfar.train.model_data import draw_test_views, load_model_splits
 from nearfar.train.session import TrainingSession
 from nearfar.train.training_loop import Hook
 
-CANDIDATES = {
-    "image": ("simclr", "moco-v2", "byol", "barlow-twins", "w-mse"),
-    "text": ("simcse-unsup", "bert"),
-    "audio": ("nandan-vepa", "cpc-audio"),
-}
-"""Methods to try by default. They need nothing but the samples."""
-TEXT_EXTENSIONS = (".txt", ".csv", ".tsv", ".jsonl", ".parquet")
 PACE_STEPS, MIN_STEPS = 6, 20
 """Steps that measure the pace of a method, and the fewest steps of a meaningful trial."""
 TRAINING_SHARE = 0.8
@@ -68,6 +61,8 @@ class Trial:
     spread: float
     run: str = ""
     score: float = 0.0
+    own_score: float | None = None
+    """Value of the modality's own measure, if it ranks by one."""
 
     @property
     def relative_alignment(self) -> float:
@@ -84,21 +79,37 @@ class Choice:
 
     trials: list[Trial]
     untrained: Mapping[str, float]
+    measure: str = ""
+    """Name of the modality's own measure. Empty: ranked by alignment and effective rank."""
 
     @property
     def caution(self) -> str:
         """Return a sentence about the limits of the ranking."""
+        if self.measure:
+            return (
+                f"Caution: ranked by the {self.measure} alone, on data that the methods have seen. "
+                "With labels `nearfar compare` is the better judge."
+            )
         return AGREEMENT_CAUTION
 
     def to_json(self) -> str:
         """Return the ranking as JSON."""
         found = [asdict(t) | {"relative_alignment": t.relative_alignment} for t in self.trials]
         return json.dumps(
-            {"best": self.trials[0].recipe, "caution": self.caution, "untrained": dict(self.untrained), "trials": found}, indent=2
+            {
+                "best": self.trials[0].recipe,
+                "measure": self.measure,
+                "caution": self.caution,
+                "untrained": dict(self.untrained),
+                "trials": found,
+            },
+            indent=2,
         )
 
     def render(self) -> str:
         """Return the ranking as a text table."""
+        if self.measure:
+            return self._render_own_measure()
         lines = [f"{'':24}{'score':>7}{'alignment':>11}{'uniformity':>12}{'relative':>10}{'eff. rank':>11}{'steps':>8}{'seconds':>9}"]
         lines.append("-" * len(lines[0]))
         for t in self.trials:
@@ -110,6 +121,14 @@ class Choice:
         lines.append(f"{'untrained encoder':24}{'–':>7}{about}")
         where = f", kept in {self.trials[0].run}" if self.trials[0].run else ""
         return "\n".join([*lines, f"Recommended: {self.trials[0].recipe}{where}.", self.caution])
+
+    def _render_own_measure(self) -> str:
+        width = len(self.measure) + 2
+        lines = [f"{'':24}{self.measure:>{width}}{'steps':>8}{'seconds':>9}"]
+        lines.append("-" * len(lines[0]))
+        lines += [f"{t.recipe:24}{t.own_score:{width}.3f}{t.steps:8,}{t.seconds:9.1f}" for t in self.trials]
+        lines.append(f"{'untrained encoder':24}{self.untrained['own_score']:{width}.3f}")
+        return "\n".join([*lines, f"Recommended: {self.trials[0].recipe}.", self.caution])
 
 
 def choose(
@@ -138,12 +157,13 @@ def choose(
     Raises:
         UsageError: if the budget is too small, or if the recipes differ in modality.
     """
-    recipe_names = list(recipe_names or CANDIDATES[_modality(data)])
-    if len(recipe_names) < 2 or len(set(recipe_names)) < len(recipe_names):
+    if recipe_names is not None and (len(recipe_names) < 2 or len(set(recipe_names)) < len(recipe_names)):
         raise UsageError(f"--recipes: name at least two different methods to choose from, got {', '.join(recipe_names)}")
+    recipe_names = list(recipe_names or recognize_modality(data).candidates)
     modalities = {recipes.load_method(name).recipe_class.card.modality for name in recipe_names}
     if len(modalities) > 1:
         raise UsageError(f"--recipes: methods for {' and for '.join(sorted(modalities))} cannot be tried on the same data")
+    modality = find_modality(modalities.pop())
     with tempfile.TemporaryDirectory() as unused:
         folder = Path(unused if out is None else out)
         tried, untrained = [], {}
@@ -153,12 +173,13 @@ def choose(
             )
             tried.append(trial)
             untrained = untrained or measure_without_labels(model.build_untrained(), splits)
-    return Choice(rank_trials(tried), untrained)
+    return Choice(rank_trials(tried), untrained, modality.ranking_measure)
 
 
 def rank_trials(trials: Sequence[Trial]) -> list[Trial]:
     """Compute the score of each trial and return the trials, best first."""
-    scores = score_without_labels([asdict(t) for t in trials])
+    own = [t.own_score for t in trials]
+    scores = _ranks(np.array(own)) if None not in own else score_without_labels([asdict(t) for t in trials])
     scored = [replace(t, score=float(s)) for t, s in zip(trials, scores, strict=True)]
     return sorted(scored, key=lambda t: -t.score)
 
@@ -187,35 +208,32 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return (below + ties / 2) / max(len(values) - 1, 1)
 
 
-def measure_without_labels(model: Model, splits: Splits) -> dict[str, float]:
-    """Measure alignment, uniformity, effective rank and spread without labels.
+def measure_without_labels(model: Model, splits: Splits) -> dict[str, Any]:
+    """Measure alignment, uniformity, effective rank and spread without labels, or the modality's own measure.
 
-    The samples come from the test split. Without a test split they come from the training split. Images get
-    SimCLR's views for every method, so that methods are comparable.
+    The samples come from the test split. Without a test split they come from the training split. Views are
+    comparable for all methods where the modality draws them.
     """
     data = splits.train if splits.test is None else splits.test
-    rng_key = RandomKey(model.config.seed)("choose")
-    part = data.subset(np.sort(rng_key("sample").permutation(len(data))[:MAX_SAMPLES])).drop_labels()
-    h = model.encode(part)
-    a, b = _two_views(model, part, rng_key)
-    found = {"alignment": float(alignment(a, b)), "uniformity": float(uniformity(h))}
-    return found | {"effective_rank": effective_rank(h), "spread": spread(h)}
+    rng_key, modality = RandomKey(model.config.seed)("choose"), model.modality
+    if modality.ranking_measure:
+        h = model.encode(modality.draw_samples(data, MAX_SAMPLES, rng_key("sample")))
+        found: dict[str, Any] = {"own_score": modality.score_without_labels(model, splits, rng_key("own")), "alignment": float("nan")}
+    else:
+        part = modality.draw_samples(data, MAX_SAMPLES, rng_key("sample")).drop_labels()
+        h = model.encode(part)
+        found = {"alignment": float(alignment(*_encode_two_views(model, part, rng_key)))}
+    return found | {"uniformity": float(uniformity(h)), "effective_rank": effective_rank(h), "spread": spread(h)}
 
 
-def _two_views(model: Model, part: Any, rng_key: RandomKey) -> tuple[Tensor, Tensor]:
-    modality = get_modality(model.recipe)
-    if model.recipe.card.modality == "image":
-        views, ids = choose_views(model.net.sizes, simclr_views), np.arange(len(part))
-        rows = Rows(ids, ids, ids)
-        drawn = views.view(views.read(part, rows, rng_key("read")), rows, rng_key("views"))
-        return modality.encode_views(model, (drawn["v0"], drawn["v1"]))
-    if model.recipe.card.modality == "text":  # one text under two dropout masks
-        tokens = part.read(np.arange(len(part)))
-        return modality.encode_views(model, (tokens, tokens))
-    own = draw_test_views(model, part, len(part))
-    if own is None:
+def _encode_two_views(model: Model, part: Any, rng_key: RandomKey) -> tuple[Tensor, Tensor]:
+    found = model.modality.encode_ranking_views(model, part, rng_key)
+    if found is not None:
+        return found
+    views = draw_test_views(model, part, len(part))
+    if views is None:
         raise UsageError(f"{model.recipe.card.title} has no two views of a sample: it cannot be ranked without labels")
-    return modality.encode_views(model, own)
+    return model.modality.encode_views(model, views)
 
 
 class PaceHook(Hook):
@@ -256,24 +274,20 @@ def _try(name: str, data: Any, seconds: float, folder: Path, kept: bool, most: i
     return Trial(name, steps, round(time.perf_counter() - began, 2), **found, run=str(folder) if kept else ""), model, splits
 
 
-def _modality(data: Any) -> str:
-    """Infer the modality of the data from file names.
+def recognize_modality(data: Any) -> Modality:
+    """Return the modality that the data look like, among those with default methods.
 
-    Only modalities with candidate methods are considered. The data reader reports samples that it cannot
-    read.
+    The data reader reports samples that it cannot read.
+
+    Raises:
+        UsageError: if the data look like no modality.
     """
-    if not isinstance(data, (str, os.PathLike)):
-        return "image"
-    name, files = str(data).lower(), list(_some_files(Path(data)))
-    sounds = sum(path.suffix.lower() in SOUND_EXTENSIONS for path in files)
-    if name == "tones" or name.endswith(SOUND_EXTENSIONS) or 2 * sounds > len(files):
-        return "audio"
-    return "text" if name.startswith("docstring") or name.endswith(TEXT_EXTENSIONS) else "image"
-
-
-def _some_files(folder: Path) -> Iterator[Path]:
-    """Yield at most 100 files of a folder, enough to recognize its content."""
-    return itertools.islice((path for path in folder.rglob("*") if path.is_file()), 100) if folder.is_dir() else iter(())
+    known = [modality for modality in map(find_modality, list_modalities()) if modality.candidates]
+    found = [modality for modality in known if modality.recognizes(data)]
+    if not found:
+        named = ", ".join(modality.plural for modality in known)
+        raise UsageError(f"cannot tell which kind of data {data!r} is: name the methods to try with --recipes (known kinds: {named})")
+    return min(found, key=lambda modality: modality.recognition_order)
 
 
 MEASURED_AGREEMENT = {

@@ -14,11 +14,11 @@ from typing import Any
 
 from nearfar import recipes
 from nearfar.api.evaluate import evaluate_model
+from nearfar.api.load import load
 from nearfar.core import UsageError
 from nearfar.evaluate.run_results import RunResults
 from nearfar.evaluate.stored_results import StoredResults, read_stored_results, store_results
 from nearfar.reports.comparison_table import NON_PROTOCOL_FIELDS, Comparison, ComparisonRow
-from nearfar.train.model import load
 from nearfar.train.run_folder import RunFolder, compute_training_seconds
 from nearfar.train.user_recipes import TrustedRecipes, warn_if_recipe_file_changed
 

@@ -15,18 +15,20 @@ from typing import Any
 import torch
 
 from nearfar import recipes
+from nearfar.api.load import load
 from nearfar.api.settings import ResolvedSettings, resolve_settings
 from nearfar.core import NearfarError, Recipe, RuntimeConfig, UsageError
 from nearfar.core.progress import ProgressCallback
 from nearfar.core.ranks import get_rank, is_set_on_any_rank
-from nearfar.data import Splits, Tokenizer, build_inputs
+from nearfar.data import Splits, Tokenizer
 from nearfar.data.common.image_stores import hash_bytes
 from nearfar.evaluate.training_hooks import CollapseWatch, KnnWatch
+from nearfar.modalities import find_modality
 from nearfar.recipes import Method
 from nearfar.reports.model_card import remove_model_card, write_model_card
 from nearfar.train import checkpoint
 from nearfar.train.config_check import check_config
-from nearfar.train.model import InitSource, Model, get_field, load, load_init_source, read_recipe, read_runtime_config, read_train_config
+from nearfar.train.model import InitSource, Model, get_field, load_init_source, read_recipe, read_runtime_config, read_train_config
 from nearfar.train.model_data import get_training_data_source
 from nearfar.train.process_group import check_ranks_agree, join_process_group
 from nearfar.train.run_folder import RunFolder
@@ -78,8 +80,9 @@ def fit(
         raise UsageError("no data given: --data DATA, or --tiny for a bundled dataset")
     config = chosen.config
     init_source = load_init_source(config.init_from) if config.init_from else None
-    inputs = build_inputs(chosen.recipe, tokenizer=init_source.tokenizer if init_source else None)
-    inputs.check_settings(settings, chosen.recipe)
+    modality = find_modality(chosen.recipe.card.modality)
+    modality.check_settings(settings, type(chosen.recipe).__name__)
+    inputs = modality.build_inputs(tokenizer=init_source.tokenizer if init_source else None)
     splits = inputs.load_splits(config.data if data is None else data, config, progress=progress)
     return _begin(chosen, splits, init_source, out, overwrite, hooks)
 
@@ -165,7 +168,8 @@ def _continue(
     """
     config, runtime = read_train_config(stored_config, folder.path), read_runtime_config(stored_config, folder.path)
     source = get_training_data_source(config, folder) if data is None else data
-    splits = build_inputs(method, tokenizer=folder.read_tokenizer()).load_splits(source, config, folder.read_split(), progress)
+    inputs = find_modality(method.card.modality).build_inputs(tokenizer=folder.read_tokenizer())
+    splits = inputs.load_splits(source, config, folder.read_split(), progress)
     _check_data(splits, method, stored_config, folder, config.data or source)
     init_source = load_init_source(config.init_from) if config.init_from and found is None else None
     session = _session(method, config, runtime, splits, init_source)
@@ -220,8 +224,9 @@ def _train(
     metrics: list[dict[str, Any]] = folder.read_metrics() if folder else []
     session.metric_recorders.append(metrics.append)
     run_training(session, hooks, _watchers(session, splits), folder, stored_config)
+    modality = find_modality(session.recipe.card.modality)
     told = (_tokenizer(splits), splits.test_ids, splits.train.fingerprint)
-    model = Model(session.recipe, session.config, session.net, session.step, session.device, folder, metrics, *told)
+    model = Model(session.recipe, session.config, session.net, session.step, session.device, modality, folder, metrics, *told)
     write_model_card(model)
     return model
 

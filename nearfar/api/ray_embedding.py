@@ -39,11 +39,12 @@ import torch
 
 from nearfar import recipes
 from nearfar.api.embedding_shards import ROWS_PER_BATCH, Shard, VectorTable, encode_shard, load_parts, split_into_shards
+from nearfar.api.load import load
 from nearfar.core import MissingExtra, NearfarError, UsageError
 from nearfar.core.files import atomic_write, write_json
 from nearfar.core.progress import ProgressCallback
 from nearfar.data.common.image_stores import hash_bytes
-from nearfar.train.model import Model, load
+from nearfar.train.model import Model
 from nearfar.version import __version__
 
 logger = logging.getLogger("nearfar")

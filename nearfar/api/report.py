@@ -10,11 +10,12 @@ import torch
 from nearfar import recipes
 from nearfar.api.evaluate import measure_model
 from nearfar.core import RandomKey, UsageError
+from nearfar.core.modality import Evaluation
 from nearfar.core.progress import ProgressCallback
 from nearfar.evaluate import project_to_2d, spectrum
-from nearfar.modalities import Evaluation, get_modality
 from nearfar.reports.model_card import build_rerun_command
-from nearfar.reports.report import ReportContent, find_neighbors, write_report
+from nearfar.reports.report import ReportContent, write_report
+from nearfar.reports.report_samples import find_neighbors
 from nearfar.train.model import Model
 from nearfar.train.model_data import draw_first_pairs
 from nearfar.train.run_folder import compute_training_seconds
@@ -34,7 +35,7 @@ def write_model_report(model: Model, evaluation: Evaluation | None = None, *, pr
     evaluation = evaluation or measure_model(model, progress=progress)
     train, test = evaluation.splits.train, evaluation.splits.test if evaluation.test_samples is None else evaluation.test_samples
     assert test is not None
-    rng_key, modality = RandomKey(model.config.seed)("report"), get_modality(model.recipe)
+    rng_key, modality = RandomKey(model.config.seed)("report"), model.modality
     pairs = draw_first_pairs(model, train if model.recipe.uses_labels else train.drop_labels())
     chosen = evaluation.train_samples
     queries = [int(i) for i in rng_key.permutation(len(test))[:6]]

@@ -25,7 +25,6 @@ from nearfar.evaluate.health_measures import (
     view_match_rate,
 )
 from nearfar.evaluate.isotropy import cosine_moments
-from nearfar.modalities import get_modality
 from nearfar.similarity import ImageViews
 from nearfar.similarity.jigsaw import Jigsaw
 from nearfar.train.loader import to_device
@@ -42,8 +41,6 @@ UNIT_NORM_TOLERANCE = 1e-2
 """Tolerance of unit length. Vectors whose length is nearer to 1 count as unit vectors."""
 MAX_QUERIES, MAX_CANDIDATES, CANDIDATES_PER_BLOCK = 512, 60_000, 2048
 """Limits of the search for duplicates: queries, candidates, and candidates in memory at a time."""
-THUMBNAIL_PIXELS = 16
-"""Pixels per side of the downscaled images in the search for duplicates."""
 
 
 def measure_symptoms(model: Model, splits: Splits) -> dict[str, float]:
@@ -54,12 +51,15 @@ def measure_symptoms(model: Model, splits: Splits) -> dict[str, float]:
     rng_key, train = RandomKey(model.config.seed)("diagnose"), splits.train
     if explain_missing_symptoms(model, splits):
         return {}
-    part = train.subset(np.sort(rng_key("sample").permutation(len(train))[:MAX_ROWS]))
     found = _of_samples(model, splits, rng_key)
-    if model.recipe.similarity(model.net).count(part) == len(part):
+    part = model.modality.draw_samples(train, MAX_ROWS, rng_key("sample"))
+    if type(part) is type(train) and model.recipe.similarity(model.net).count(part) == len(part):
         part = part if model.recipe.uses_labels else part.drop_labels()
         found |= _at_the_loss(model, part, rng_key) | _of_views(model, part)
-    return found | {"mean_cosine": cosine_moments(model.encode(part))[0]}
+    vectors = model.encode(part)
+    if type(part) is not type(train) or not model.recipe.rowwise:  # the loss sees other units than these samples
+        found |= {"spread": spread(vectors), "rank_share": relative_effective_rank(vectors)}
+    return found | {"mean_cosine": cosine_moments(vectors)[0]}
 
 
 def explain_missing_symptoms(model: Model, splits: Splits) -> str:
@@ -67,8 +67,6 @@ def explain_missing_symptoms(model: Model, splits: Splits) -> str:
 
     The result is empty if the run can be examined.
     """
-    if model.recipe.card.modality not in RAW_FEATURES:
-        return f"{model.recipe.card.modality} is not examined yet, only {', '.join(RAW_FEATURES)}"
     return f"{len(splits.train)} training samples are too few, {MIN_ROWS} are needed" if len(splits.train) < MIN_ROWS else ""
 
 
@@ -130,7 +128,7 @@ def _of_views(model: Model, part: Any) -> dict[str, float]:
     views = draw_test_views(model, part, len(part))
     if views is None or views[0].shape != views[1].shape:
         return {}
-    modality = get_modality(model.recipe)
+    modality = model.modality
     if _alike(model.recipe.similarity(model.net)):
         before = model.build_from_init() or model.build_untrained()
         return {
@@ -156,9 +154,11 @@ def _alike(similarity: Similarity) -> bool:
 def _of_samples(model: Model, splits: Splits, rng_key: RandomKey) -> dict[str, float]:
     train, test, found = splits.train, splits.test, {}
     contrasting = uses_contrast(model.recipe)
-    if contrasting and train.labels is not None and len(train.classes) > 1:
+    if contrasting and train.labels is not None and np.ndim(train.labels) == 1 and len(train.classes) > 1:
         found["same_label"] = same_label_rate(torch.as_tensor(train.labels))
-    raw = RAW_FEATURES[model.recipe.card.modality]
+    if not model.modality.reveals_copies:
+        return found
+    raw = model.modality.read_raw_features
     scanned = np.sort(rng_key("scanned").permutation(len(train))[:MAX_CANDIDATES])
     mean = raw(model, train, scanned[:CANDIDATES_PER_BLOCK]).mean(0)
 
@@ -177,24 +177,3 @@ def _of_samples(model: Model, splits: Splits, rng_key: RandomKey) -> dict[str, f
         asked = np.sort(rng_key("asked").permutation(len(test))[:MAX_QUERIES])
         found["leaked"] = float((count_near_duplicates(raw(model, test, asked), chunks(), mean) > 0).double().mean())
     return found
-
-
-def _pixels(model: Model, data: Any, ids: np.ndarray) -> Tensor:
-    images = data.read(ids).float() / 255
-    small = torch.nn.functional.adaptive_avg_pool2d(images, THUMBNAIL_PIXELS) if images.shape[-1] > THUMBNAIL_PIXELS else images
-    return small.flatten(1)
-
-
-def _token_counts(model: Model, data: Any, ids: np.ndarray) -> Tensor:
-    """Count each token of a text.
-
-    Padding does not count.
-    """
-    tokens, width = data.read(ids), model.net.sizes["vocab_size"]
-    counts = torch.zeros(len(tokens), width).scatter_add_(1, tokens, torch.ones(tokens.shape))
-    counts[:, model.net.sizes["special"]["pad"]] = 0
-    return counts
-
-
-RAW_FEATURES = {"image": _pixels, "image-text": _pixels, "text": _token_counts}
-"""Raw features that reveal copies and near copies. Other modalities are not measured yet."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from nearfar.cli import terminal
 from nearfar.cli.flags import FlagParser, get_argparse_options
-from nearfar.train.process_group import is_secondary_rank
 
 
 def parse_flags(parser: FlagParser, argv: Sequence[str], positional: str | None = None) -> dict[str, Any]:
@@ -22,9 +22,18 @@ def parse_flags(parser: FlagParser, argv: Sequence[str], positional: str | None 
         The given flags by name, and `quiet`.
     """
     given = parser.parse_given_flags(argv, positional)
-    given["quiet"] = given.get("quiet", False) or is_secondary_rank()
+    given["quiet"] = given.get("quiet", False) or _is_secondary_rank()
     terminal.log_to_console(verbose=given.pop("verbose", False), quiet=given["quiet"])
     return given
+
+
+def _is_secondary_rank() -> bool:
+    """Return True for all ranks but the first. Torch is imported only if there are several."""
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        return False
+    from nearfar.train.process_group import is_secondary_rank
+
+    return is_secondary_rank()
 
 
 def add_recipe_flag(parser: FlagParser) -> None:

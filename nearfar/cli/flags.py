@@ -15,11 +15,12 @@ import argparse
 import contextlib
 import functools
 import math
+import textwrap
 import types
 from collections.abc import Sequence
 from typing import Any, Literal, NoReturn, Union, get_args, get_origin
 
-from nearfar.core.setting_fields import format_type, list_fields
+from nearfar.core.setting_fields import SettingField, format_type, list_fields
 
 
 def read_value(kind: Any, text: str) -> Any:
@@ -72,6 +73,21 @@ def get_argparse_options(kind: Any) -> dict[str, Any]:
     return {"type": functools.partial(read_value, kind), "metavar": format_type(kind)}
 
 
+class _HelpLayout(argparse.RawDescriptionHelpFormatter):
+    """Layout of help texts: lines are wrapped at spaces, never within a flag."""
+
+    def __init__(self, prog: str):
+        super().__init__(prog, max_help_position=30)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_long_words=False, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Wrap sentences. Indented lines, such as examples, stay as they are."""
+        lines = [line if line.startswith(" ") else "\n".join(self._split_lines(line, width)) for line in text.split("\n")]
+        return textwrap.indent("\n".join(lines), indent)
+
+
 class FlagParser(argparse.ArgumentParser):
     """Argument parser with one-line errors and flag groups from dataclasses.
 
@@ -79,12 +95,15 @@ class FlagParser(argparse.ArgumentParser):
     """
 
     def __init__(self, command: str, usage: str, about: str, epilog: str | None = None):
-        layout = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=30)
         super().__init__(
-            usage=f"{command} {usage}", description=about, epilog=epilog, formatter_class=layout,
+            usage=f"{command} {usage}", description=about, epilog=epilog, formatter_class=_HelpLayout,
             add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS,
         )  # fmt: skip
         self.command = command
+        self.full_help_flag = "--help"
+        """Flag that shows all flags."""
+        self.unsuggested: set[str] = set()
+        """Flags that are accepted, but are never suggested for an unknown flag."""
 
     def add_common_flags(self) -> None:
         """Add the flags of every command.
@@ -102,11 +121,7 @@ class FlagParser(argparse.ArgumentParser):
         # argparse leaves out a group without flags and description.
         group = self.add_argument_group(title, None if flags else "none")
         for flag in flags:
-            text = flag.full_help.replace("%", "%%")
-            if flag.kind is bool:
-                group.add_argument(flag.dashed, action=argparse.BooleanOptionalAction, help=text)
-            else:
-                group.add_argument(flag.dashed, dest=flag.name, help=text, **get_argparse_options(flag.kind))
+            add_setting_flag(group, flag)
 
     def parse_given_flags(self, argv: Sequence[str], positional: str | None = None) -> dict[str, Any]:
         """Return the given flags by field name.
@@ -135,12 +150,28 @@ class FlagParser(argparse.ArgumentParser):
         flag = next((word.split("=")[0] for word in extra if word.startswith("-")), None)
         if flag is None:
             self.error(f"{extra[0]!r} is an unexpected argument; `{self.command} --help` shows the accepted arguments")
-        known = [option[2:] for action in self._actions for option in action.option_strings if option.startswith("--")]
+        options = [option for action in self._actions for option in action.option_strings if option not in self.unsuggested]
+        known = [option[2:] for option in options if option.startswith("--")]
         near = suggest_similar_names(flag.lstrip("-"), known).replace(" '", " '--")  # compare without dashes
-        self.error(f"unknown flag {flag}.{near} `{self.command} --help` shows all")
+        self.error(f"unknown flag {flag}.{near} `{self.command} {self.full_help_flag}` shows all")
 
     def error(self, message: str) -> NoReturn:
         """Raise a UsageError with the message of argparse."""
         from nearfar.core.errors import UsageError
 
         raise UsageError(message.removeprefix("argument "))
+
+
+def add_setting_flag(group: argparse._ActionsContainer, setting: SettingField, hidden: bool = False) -> None:
+    """Add the flag of a setting to a parser or to a group of it.
+
+    Args:
+        group: parser or group.
+        setting: field of a dataclass.
+        hidden: accept the flag, but leave it out of the help.
+    """
+    text = argparse.SUPPRESS if hidden else setting.full_help.replace("%", "%%")
+    if setting.kind is bool:
+        group.add_argument(setting.dashed, action=argparse.BooleanOptionalAction, help=text)
+    else:
+        group.add_argument(setting.dashed, dest=setting.name, help=text, **get_argparse_options(setting.kind))

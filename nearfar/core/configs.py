@@ -22,23 +22,9 @@ class TrainConfig:
     """
 
     data: str = ""
-    """Dataset to train on: the name of a bundled dataset, a file or a folder. Images: 'digits', a folder of
-    images, CIFAR-10 or MNIST files, or a .npy or .npz file of uint8 images. Texts: 'docstrings', a .txt file
-    with one sentence per line, a .csv, .tsv, .jsonl or .parquet file, or a folder of such files. Questions:
-    such a table with the columns question and passage, or a SQuAD .json file. Sounds: 'tones', or a folder of
-    wav, flac or ogg files. Graphs: 'karate', 'atlas', a .npz file with edge_index, an edge list, or TU text
-    files. Triples: 'python', or lines of head, relation and tail separated by tabs. Images with captions:
-    'digits-captions', a table with the columns image and caption, or the Flickr8k folder. Games: 'bounce', a
-    recording (.games) from `nearfar record`, a .npz file with frames and episode, or a folder of folders of
-    numbered images."""
+    """Dataset to train on: the name of a bundled dataset, a file or a folder."""
     encoder: str = "auto"
-    """Encoder network. Images: convnet, resnet18, resnet34, resnet50 (convnet-gn etc.: group norm instead of
-    batch norm; resnet18-imagenet etc.: ImageNet stem); auto: convnet up to 40 pixels, resnet18 above. Texts:
-    bert-tiny, bert-mini, bert-small, bert-medium, bert-base (random weights), gru, bag; auto: bert-tiny.
-    Sounds: mel, mel-deep, mel-transformer, wave, wave-512; auto: mel. Images, texts and sounds also accept
-    hf:NAME-OR-FOLDER, a transformers model. Graphs: gcn-1x512, gin-3x32, gin-3x32-ln (layers x width); auto:
-    gcn-1x512 for nodes, gin-3x32 for whole graphs. Frames of games: nature, nature-small; auto: nature from
-    80 pixels per side. Words, walks and triples learn an embedding table: auto."""
+    """Encoder network, or auto for one that suits the data."""
     image_size: int | None = None
     """Image size in pixels per side, by scaling and cropping. Default: the size of the images if all agree,
     else 64."""
@@ -48,8 +34,9 @@ class TrainConfig:
     """Length of sounds in seconds, by cutting or padding with silence. Default: the length that 95 % of them
     fit into."""
     columns: str | None = None
-    """Text columns of a table, in order, for example anchor,positive,negative. label=NAME and score=NAME name
-    the columns of labels and scores. Images with captions: image,caption."""
+    """Columns of a table, in order: texts, for example anchor,positive,negative, or features of rows of
+    numbers. label=NAME and score=NAME name the columns of labels and scores. Images with captions:
+    image,caption."""
     tokenizer: str = "auto"
     """NAME-OR-FOLDER of a transformers tokenizer, or auto. auto: the tokenizer of --init-from or of an hf:
     encoder, else a tokenizer trained on the training texts."""

@@ -6,8 +6,10 @@ import ast
 import dataclasses
 import functools
 import inspect
+import itertools
 import textwrap
 import types
+from collections.abc import Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 TYPE_NAMES = {int: "INT", float: "FLOAT", str: "TEXT", bool: "BOOL", types.NoneType: "none"}
@@ -64,9 +66,16 @@ def read_field_docs(kind: type) -> dict[str, str]:
             continue
         body = ast.parse(source).body[0]
         assert isinstance(body, ast.ClassDef)
-        for field, below in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and (text := _string(below)):
-                docs[field.target.id] = " ".join(text.split())
+        docs |= read_docs_below(body.body)
+    return docs
+
+
+def read_docs_below(body: Sequence[ast.stmt]) -> dict[str, str]:
+    """Return the string literals below the annotated names of a class body, by name."""
+    docs: dict[str, str] = {}
+    for field, below in itertools.pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and (text := _string(below)):
+            docs[field.target.id] = " ".join(text.split())
     return docs
 
 

@@ -3,7 +3,7 @@
 `load_images(spec)` turns a name, a path, an array or a dataset into a training and a test split.
 """
 
-from nearfar.data.common.input_registry import Inputs, build_inputs
+from nearfar.data.common.input_interface import Inputs
 from nearfar.data.common.splits import Splits
 from nearfar.data.common.tokenizer import Tokenizer
 from nearfar.data.images.dataset import Images
@@ -20,7 +20,6 @@ __all__ = [
     "Tokenizer",
     "adapt_images",
     "as_images",
-    "build_inputs",
     "load_all_images",
     "load_images",
     "load_texts",

@@ -2,27 +2,34 @@
 
 `make_encoder("resnet18", sizes)` builds an encoder by name.
 
-To add encoders for a new modality, write a module in this package and add its family to `ENCODER_FAMILIES`.
+To add encoders for a new modality, write a module in this package with an `EncoderFamily`. The modules are the registry.
 """
 
 from __future__ import annotations
 
+import pkgutil
+from functools import cache
+from importlib import import_module
+
 from torch import nn
 
 from nearfar.core import Sizes, UsageError
-from nearfar.encoders.audio import AUDIO_ENCODERS, AUDIO_FAMILY, FrameEncoder, pool_mean_std
+from nearfar.encoders.audio import AUDIO_ENCODERS, FrameEncoder, pool_mean_std
 from nearfar.encoders.convnet import ConvNet, ResNet
 from nearfar.encoders.family import EncoderFamily
-from nearfar.encoders.frames import FRAME_ENCODERS, FRAME_FAMILY
-from nearfar.encoders.graphs import GCN, GIN, GRAPH_ENCODERS, GRAPH_FAMILY
-from nearfar.encoders.image import IMAGE_ENCODERS, IMAGE_FAMILY, HuggingFaceImage
-from nearfar.encoders.lookup import LOOKUP_FAMILY
+from nearfar.encoders.frames import FRAME_ENCODERS
+from nearfar.encoders.graphs import GCN, GIN, GRAPH_ENCODERS
+from nearfar.encoders.image import IMAGE_ENCODERS, HuggingFaceImage
 from nearfar.encoders.pretrained import read_pretrained_config
 from nearfar.encoders.standardize import Standardize
-from nearfar.encoders.text import TEXT_ENCODERS, TEXT_FAMILY, Pooling, TextEncoder
+from nearfar.encoders.text import TEXT_ENCODERS, Pooling, TextEncoder
 
-ENCODER_FAMILIES = [FRAME_FAMILY, GRAPH_FAMILY, IMAGE_FAMILY, AUDIO_FAMILY, TEXT_FAMILY, LOOKUP_FAMILY]
-"""Encoder families, one for each modality."""
+
+@cache
+def list_encoder_families() -> tuple[EncoderFamily, ...]:
+    """Return the encoder families that the modules of this package define."""
+    modules = [import_module(f"{__name__}.{file.name}") for file in pkgutil.iter_modules(__path__)]
+    return tuple({id(value): value for module in modules for value in vars(module).values() if isinstance(value, EncoderFamily)}.values())
 
 
 def make_encoder(spec: str, sizes: Sizes, load_weights: bool = True) -> nn.Module:
@@ -48,16 +55,15 @@ def resolve_encoder(spec: str, sizes: Sizes) -> str:
 
 
 def _family(sizes: Sizes) -> EncoderFamily:
-    for family in ENCODER_FAMILIES:
+    for family in list_encoder_families():
         if family.size_field in sizes:
             return family
-    known = ", ".join(f"{family.size_field} ({family.modality_name})" for family in ENCODER_FAMILIES)
+    known = ", ".join(f"{family.size_field} ({family.modality_name})" for family in list_encoder_families())
     raise UsageError(f"no encoder supports data with the sizes {', '.join(sizes)}: one of {known} must be among them")
 
 
 __all__ = [
     "AUDIO_ENCODERS",
-    "ENCODER_FAMILIES",
     "FRAME_ENCODERS",
     "GCN",
     "GIN",
@@ -72,6 +78,7 @@ __all__ = [
     "ResNet",
     "Standardize",
     "TextEncoder",
+    "list_encoder_families",
     "make_encoder",
     "pool_mean_std",
     "read_pretrained_config",

@@ -22,7 +22,7 @@ Architecture = Mapping[str, Any]
 class EncoderFamily:
     """Names, default and builders of the encoders for one modality.
 
-    Each family is defined below its encoders and is listed in `ENCODER_FAMILIES`.
+    Each family is defined below its encoders.
     """
 
     modality_name: str

@@ -79,9 +79,17 @@ def standardize_columns(train: Float[Tensor, "n d"], *others: Float[Tensor, "_ d
     All tables are shifted and scaled by the mean and standard deviation of `train`. Constant columns are only
     shifted.
     """
+    mean, std = measure_columns(train)
+    return tuple((x - mean) / std for x in (train, *others))
+
+
+def measure_columns(train: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " d"], Float[Tensor, " d"]]:
+    """Compute the mean and the standard deviation of each column.
+
+    The deviation of a constant column counts as 1.
+    """
     variance, mean = torch.var_mean(train, dim=0, correction=0)
     std = variance.sqrt()
     # The deviation of a constant column is the rounding error of its mean.
     # A division by it would amplify noise.
-    std = torch.where(std > 10 * torch.finfo(train.dtype).eps * mean.abs(), std, torch.ones_like(std))
-    return tuple((x - mean) / std for x in (train, *others))
+    return mean, torch.where(std > 10 * torch.finfo(train.dtype).eps * mean.abs(), std, torch.ones_like(std))

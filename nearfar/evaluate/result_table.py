@@ -118,7 +118,7 @@ class ResultTable:
                 f"Few labels: linear probe on {p['per_class']} labeled samples a class{short}; "
                 f"mean ± standard deviation over {p['draws']} draws, the same for every row.",
                 f"All labels: linear probe on the training split. Probes: offline logistic regression, C = {p['C']:g}, "
-                f"{'' if converged else 'NOT all '}to convergence; features standardized over the training split, baselines as named.",
+                f"{'' if converged else 'NOT all '}to convergence; {self._describe_features()}.",
                 f"kNN: cosine, k = {p['k']}{clipped}, weights exp(s / {p['temperature']:g}).",
             ]
         lines.append(
@@ -126,6 +126,11 @@ class ResultTable:
             f"Geometry: at most {p['geometry_samples']:,} {p['split']} samples; spread: 0 under collapse, about 1 on an even sphere."
         )
         return lines
+
+    def _describe_features(self) -> str:
+        if "penalty" in self.protocol:
+            return f"features as they are; C of all labels {self.protocol['penalty']}, for each row"
+        return "features standardized over the training split, baselines as named"
 
     def render(self) -> str:
         """Format the table as text.

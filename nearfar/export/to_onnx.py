@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from nearfar.core import MissingExtra
-from nearfar.export.encoder_module import EncoderModule, build_signatures, write_preprocessing
+from nearfar.export.encoder_module import EncoderModule, write_preprocessing
 from nearfar.export.to_torch import suppress_export_warnings
 from nearfar.train.model import Model
 
@@ -25,7 +25,7 @@ def write_encoder(model: Model, folder: Path) -> None:
     for package in ("onnx", "onnxscript"):
         if importlib.util.find_spec(package) is None:
             raise MissingExtra(package, "export", "--to onnx")
-    signatures = build_signatures(model)
+    signatures = model.modality.build_signatures(model)
     for name, signature in signatures.items():
         shapes: Any = {"x": signature.dynamic_axes}
         with suppress_export_warnings():

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from nearfar.export.encoder_module import MIN_TOKENS, EncoderModule, Signature, build_signatures, write_preprocessing
+from nearfar.export.encoder_module import EncoderModule, write_preprocessing
+from nearfar.modalities.encoder_signature import EncoderSignature
+from nearfar.modalities.text import MIN_TOKENS
 from nearfar.train.model import Model
 
 TORCH_LOADING_CODE = """import torch
@@ -27,7 +29,7 @@ vectors = encode({input})
 
 def write_encoder(model: Model, folder: Path) -> None:
     """Write one .pt2 file for each encoder."""
-    signatures = build_signatures(model)
+    signatures = model.modality.build_signatures(model)
     for file, signature in signatures.items():
         named = {"n": torch.export.Dim("n"), "t": torch.export.Dim("t", min=MIN_TOKENS, max=signature.max_length)}
         shapes = {"x": {axis: named[name] for axis, name in signature.dynamic_axes.items()}}
@@ -55,7 +57,7 @@ class PaddedEncoder(nn.Module):
         return self.encode(F.pad(x, (0, self.longest - x.shape[1]), value=self.pad))
 
 
-def _build_traceable_module(model: Model, signature: Signature) -> nn.Module:
+def _build_traceable_module(model: Model, signature: EncoderSignature) -> nn.Module:
     """Return the module to trace.
 
     Recurrent units get a fixed number of tokens, because torch.export supports no other.

@@ -14,7 +14,8 @@ from nearfar.core import UsageError
 from nearfar.data import Tokenizer
 from nearfar.encoders import HuggingFaceImage
 from nearfar.encoders.text import HuggingFaceText
-from nearfar.export.encoder_module import build_signature, describe_shared_space, get_text_towers, write_preprocessing, write_readme
+from nearfar.export.encoder_module import describe_shared_space, write_preprocessing, write_readme
+from nearfar.modalities.encoder_signature import get_text_towers
 from nearfar.train.model import Model
 
 POOLING_CODE = {
@@ -100,7 +101,8 @@ def find_head_layer(model: Model, tower: str) -> nn.Linear | None:
     Raises:
         UsageError: if other layers follow the encoder.
     """
-    net, ids = model.net, build_signature(model).example.to(model.device)
+    signatures = model.modality.build_signatures(model)
+    net, ids = model.net, signatures.get(tower, signatures[min(signatures)]).example.to(model.device)
     plain, vectors = getattr(net, tower)(ids), model.recipe.encode(net, ids, tower)
     if plain.shape == vectors.shape and torch.equal(plain, vectors):
         return None
@@ -113,7 +115,8 @@ def find_head_layer(model: Model, tower: str) -> nn.Linear | None:
 
 
 def _write_image_model(model: Model, body: HuggingFaceImage, folder: Path) -> None:
-    signature, standard = build_signature(model), model.net.sizes.get("standardised", model.net.sizes)
+    (signature,) = model.modality.build_signatures(model).values()
+    standard = model.net.sizes.get("standardised", model.net.sizes)
     if body.projection is not None:
         raise UsageError(
             "--to transformers: a tower of CLIP has no place for its projection in AutoModel; --to onnx and --to torch take it"

@@ -15,7 +15,7 @@ from nearfar.index.index_factory import build_index, check_index_target, open_in
 from nearfar.index.model_identity import ModelIdentity, identify_model
 from nearfar.index.queries import SearchQuery, read_query
 from nearfar.index.row_table import RowTable, build_row_table
-from nearfar.index.run_index import add_data, describe_hits, index_data, search
+from nearfar.index.run_index import describe_hits, encode_data
 
 __all__ = [
     "INDEX_TYPES",
@@ -25,14 +25,12 @@ __all__ = [
     "ModelIdentity",
     "RowTable",
     "SearchQuery",
-    "add_data",
     "build_index",
     "build_row_table",
     "check_index_target",
     "describe_hits",
+    "encode_data",
     "identify_model",
-    "index_data",
     "open_index",
     "read_query",
-    "search",
 ]

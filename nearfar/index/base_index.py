@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,12 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Float32, Int64
 
-from nearfar.core.errors import NearfarError, UsageError
+from nearfar.core.errors import UsageError
 from nearfar.index.distance_metric import Metric, prepare_vectors
 from nearfar.index.model_identity import ModelIdentity
 from nearfar.index.row_table import RowTable
-from nearfar.train.model import Model
-from nearfar.train.user_recipes import TrustedRecipes
 
 ROW_PATTERN = re.compile(r"(?:row:)?(\d+)")
 NAME_PREFIX = "name:"
@@ -71,6 +68,10 @@ class Index(ABC):
 
     @abstractmethod
     def _search(self, queries: Float32[np.ndarray, "q d"], k: int) -> Hits: ...
+
+    def list_rows(self) -> Int64[np.ndarray, " n"]:
+        """Return the numbers of all rows that are not deleted."""
+        return np.setdiff1d(np.arange(self.next_row), getattr(self, "deleted_rows", np.zeros(0, np.int64)))
 
     @abstractmethod
     def describe_rows(self, rows: Sequence[int] | Int64[np.ndarray, " n"]) -> list[dict[str, Any]]:
@@ -157,15 +158,3 @@ class Index(ABC):
     @abstractmethod
     def _find_rows_by_name(self, name: str) -> list[int]:
         """Return the rows with this name that are not deleted."""
-
-    def load_model(self, run: str | os.PathLike | None = None, *, device: str = "auto", recipe: TrustedRecipes = None) -> Model:
-        """Load the model that encoded the vectors.
-
-        Args:
-            run: Present path of the run folder, if it was moved.
-            device: Device of the model.
-            recipe: File or class of a custom recipe.
-        """
-        if self.model_identity is None:
-            raise NearfarError(f"{self.location} does not record which model produced its vectors: search it with vectors")
-        return self.model_identity.load(run, device, recipe, self.location)

@@ -1,17 +1,26 @@
 """BM25 search through bm25s: passages ranked by the words they share with a question.
 
-Rare words count more. The index is two files without pickle: `bm25.safetensors` (the sparse scores of every
-word in every passage) and `bm25.json` (the words, the SHA-256 of the other file and its own SHA-256).
+Rare words count more. An index is stored as a folder `bm25` with the files that bm25s writes, NumPy arrays and
+JSON without pickle, and a manifest with their checksums (see `index_folder.py`):
+
+    scores-1.npy           the score of every word in every passage that has it
+    passages-1.npy         the numbers of these passages
+    offsets-1.npy          the place in both arrays where each word begins
+    words-1.json           the number of each word
+    settings-1.json        k1, b and the number of passages
+    manifest.json          the checksums, and the SHA-256 of the passages
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -19,10 +28,18 @@ from jaxtyping import Float32
 
 from nearfar.core import NearfarError, UsageError
 from nearfar.core.errors import MissingExtra
-from nearfar.core.files import atomic_write
 from nearfar.index.base_index import Hits
+from nearfar.index.index_folder import create_index_folder, verify_index_folder
 
-BM25_FORMAT = 1
+BM25_FORMAT = 2
+BM25_FOLDER = "bm25"
+BM25S_FILES = {
+    "data_name": "scores.npy", "indices_name": "passages.npy", "indptr_name": "offsets.npy",
+    "vocab_name": "words.json", "params_name": "settings.json",
+}  # fmt: skip
+"""Names of the files, by the arguments of bm25s that name them."""
+FORMER_FILES = ("bm25.json", "bm25.safetensors")
+"""Files of format 1, which lie next to the folder of this format."""
 WORD_PATTERN = r"(?u)\b\w+\b"
 
 
@@ -70,19 +87,19 @@ class BM25:
         return Hits(scores, rows)
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Write both files into an existing folder."""
-        from safetensors.numpy import save
-
-        tensors = save({name: np.ascontiguousarray(self.engine.scores[name]) for name in ("data", "indices", "indptr")})
-        words = sorted(self.engine.vocab_dict.items(), key=lambda item: item[1])
-        body = {
-            "format": BM25_FORMAT, "passages": self.num_passages, "digest": self.passages_digest, "k1": self.engine.k1, "b": self.engine.b,
-            "words": words, "sha256": hashlib.sha256(tensors).hexdigest(),
-        }  # fmt: skip
-        with atomic_write(Path(folder) / "bm25.safetensors") as f:
-            f.write(tensors)
-        with atomic_write(Path(folder) / "bm25.json") as f:
-            f.write(json.dumps({"sha256": _compute_checksum(body), "body": body}, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+        """Write the folder `bm25` into an existing folder, in place of an earlier one."""
+        outer = Path(folder)
+        metadata = {"bm25_format": BM25_FORMAT, "passages_digest": self.passages_digest}
+        try:
+            with TemporaryDirectory(prefix=f".{BM25_FOLDER}.", dir=outer) as temporary:
+                self.engine.save(temporary, **BM25S_FILES, show_progress=False)
+                writers = {name: partial(os.replace, Path(temporary) / name) for name in BM25S_FILES.values()}
+                create_index_folder(outer / BM25_FOLDER, metadata, writers, overwrite=True)
+        except OSError as e:
+            raise NearfarError(f"cannot write the BM25 index into {outer}: {e.strerror or e}") from e
+        with suppress(OSError):
+            for name in FORMER_FILES:
+                (outer / name).unlink(missing_ok=True)
 
 
 def build_bm25(passages: Sequence[str], k1: float = 1.5, b: float = 0.75) -> BM25:
@@ -106,32 +123,28 @@ def build_bm25(passages: Sequence[str], k1: float = 1.5, b: float = 0.75) -> BM2
 def load_bm25(folder: str | os.PathLike) -> BM25:
     """Load the index that `BM25.save` wrote.
 
-    Raises an error that names the file if it is missing or damaged.
-    """
-    from safetensors.numpy import load
+    Every byte is verified. The arrays are then mapped into memory, because a search reads only the words of the
+    question.
 
-    path = Path(folder)
+    Raises:
+        UsageError: if there is no index, or one of an earlier format.
+        NearfarError: if a file is damaged. The message names it.
+    """
+    bm25s, path = _import_bm25s(), Path(folder) / BM25_FOLDER
+    if not path.exists() and (Path(folder) / FORMER_FILES[0]).exists():
+        raise UsageError(f"the BM25 index in {folder} has format 1; this version of nearfar reads format {BM25_FORMAT}: build it again")
+    if not path.exists():
+        raise UsageError(f"{folder} holds no BM25 index: there is no folder {BM25_FOLDER} in it")
+    manifest = verify_index_folder(path)
     try:
-        sealed = json.loads((path / "bm25.json").read_bytes().decode("utf-8", "surrogatepass"))
-        body, raw = sealed["body"], (path / "bm25.safetensors").read_bytes()
-        if sealed["sha256"] != _compute_checksum(body):
-            raise NearfarError(f"{path / 'bm25.json'} is damaged: build the index again")
-        if body["format"] != BM25_FORMAT:
-            raise NearfarError(f"{path / 'bm25.json'} has format {body['format']}; this version of nearfar reads format {BM25_FORMAT}")
-        if body["sha256"] != hashlib.sha256(raw).hexdigest():
-            raise NearfarError(f"{path / 'bm25.safetensors'} is damaged: build the index again")
-        engine = _import_bm25s().BM25(k1=body["k1"], b=body["b"], method="lucene")
-        engine.scores = load(raw) | {"num_docs": body["passages"]}
-        engine.vocab_dict = dict(body["words"])
-        engine.unique_token_ids_set = set(engine.vocab_dict.values())
-        engine.nonoccurrence_array = None
-    except MissingExtra:
-        raise
-    except FileNotFoundError as e:
-        raise UsageError(f"{path} holds no BM25 index: there is no {Path(e.filename).name}") from e
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise NearfarError(f"the BM25 index in {path} is damaged ({e}): build it again") from e
-    return BM25(engine, body["passages"], body["digest"])
+        stored_format, digest = manifest.metadata["bm25_format"], manifest.metadata["passages_digest"]
+        if stored_format != BM25_FORMAT or set(manifest.sha256) != set(BM25S_FILES.values()):
+            raise NearfarError(f"{path} has format {stored_format}; this version of nearfar reads format {BM25_FORMAT}: build it again")
+        names = {argument: manifest.get_path(name).name for argument, name in BM25S_FILES.items()}
+        engine = bm25s.BM25.load(path, **names, mmap=True, allow_pickle=False, override_params={"method": "lucene", "backend": "numpy"})
+        return BM25(engine, engine.scores["num_docs"], digest)
+    except (OSError, KeyError, TypeError, ValueError) as e:  # checksums match: another program wrote it
+        raise NearfarError(f"{path} is not a BM25 index of this version of nearfar: {e}") from e
 
 
 def tokenize_without_stopwords(texts: Sequence[str]) -> list[list[str]]:
@@ -146,10 +159,6 @@ def compute_passages_digest(passages: Sequence[str]) -> str:
         raw = text.encode("utf-8", "surrogatepass")
         h.update(len(raw).to_bytes(8, "little") + raw)
     return h.hexdigest()
-
-
-def _compute_checksum(body: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _import_bm25s() -> Any:

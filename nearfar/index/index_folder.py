@@ -5,6 +5,7 @@
     rows-3.arrow           names, labels, texts, paths, thumbnails
     deleted-3.npy          deleted rows
     lock                   held by the process that changes the index
+    bm25                   folder of the same kind with the BM25 index of the texts, see `bm25.py`
 
 A new index is built under a temporary name and renamed. A change writes new files next to the old ones, then
 replaces the manifest in one step, then removes the old files. A reader sees the state before or after the
@@ -16,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -73,7 +75,7 @@ def create_index_folder(out: str | os.PathLike, metadata: dict[str, Any], writer
     target = check_new_folder(out, overwrite)
     if overwrite and (target / "manifest.json").exists():
         with lock_index_folder(target):
-            return _write(target, _read_revision(target) + 1, metadata, writers)
+            return _write(target, _find_last_revision(target) + 1, metadata, writers)
     temporary = target.absolute().parent / f".{target.name}.{os.getpid()}"
     try:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -139,20 +141,20 @@ def _write(folder: Path, revision: int, metadata: dict[str, Any], writers: FileW
         sums[name] = _sha256(path)
     body = {"format": INDEX_FOLDER_FORMAT, "revision": revision, "sha256": sums, **metadata}
     write_json(folder / "manifest.json", {"sha256": hashlib.sha256(_encode_canonically(body)).hexdigest(), "body": body})
-    _remove_others(folder, {_add_revision(name, revision) for name in writers})
+    _remove_others(folder, revision, list(writers))
     return Manifest(folder, revision, metadata, sums)
 
 
-def _remove_others(folder: Path, kept: set[str]) -> None:
-    """Remove files of earlier revisions and of killed writers.
+def _remove_others(folder: Path, revision: int, names: list[str]) -> None:
+    """Remove files of other revisions and of killed writers.
 
     The change is already complete. The next change removes files that cannot be removed now.
     """
+    kept = {_add_revision(name, revision) for name in names}
+    removed = (".manifest.json.", *(_add_revision(name, "").rpartition(".")[0] for name in names))
     with suppress(OSError):
         for path in folder.iterdir():
-            if path.name not in {*kept, "manifest.json", "lock"} and path.name.startswith(
-                ("vectors-", "rows-", "deleted-", ".manifest.json.")
-            ):
+            if path.name not in kept and path.name.startswith(removed):
                 path.unlink(missing_ok=True)
 
 
@@ -178,7 +180,16 @@ def _read_revision(folder: Path) -> int:
     return _read_manifest(folder).revision
 
 
-def _add_revision(name: str, revision: int) -> str:
+def _find_last_revision(folder: Path) -> int:
+    """Return the highest revision among the names of the files.
+
+    The manifest is not read: a damaged index, or one of an earlier format, can be overwritten.
+    """
+    found = [re.fullmatch(r"[a-z]+-(\d{1,9})\.[a-z0-9]+", path.name) for path in folder.iterdir()]
+    return max((int(match[1]) for match in found if match), default=0)
+
+
+def _add_revision(name: str, revision: int | str) -> str:
     stem, suffix = name.split(".")
     return f"{stem}-{revision}.{suffix}"
 

@@ -13,8 +13,7 @@ import os
 import torch
 
 from nearfar.core.errors import NearfarError
-from nearfar.train.model import Model, load
-from nearfar.train.user_recipes import TrustedRecipes
+from nearfar.train.model import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,29 +25,30 @@ class ModelIdentity:
     fingerprint: str
     """Hash of weights and configuration, independent of the path."""
 
-    def load(self, run: str | os.PathLike | None, device: str, recipe: TrustedRecipes, index_name: str) -> Model:
-        """Load the model and check its fingerprint.
+    def locate_run(self, run: str | os.PathLike | None, index_name: str) -> str:
+        """Return the path of the model's run folder.
 
         Args:
             run: Present path of the run folder, if it was moved.
-            device: Device of the model.
-            recipe: File or class of a custom recipe.
             index_name: Name of the index in error messages.
 
         Raises:
-            NearfarError: The model was never saved, the run folder is missing, or it holds another model.
+            NearfarError: The model was never saved, or the run folder is missing.
         """
         path = os.fspath(run or self.run)
         if not path:
             raise NearfarError(f"{index_name} was built with a model that was never saved: hand in vectors, or build it from a run")
         if run is None and not os.path.isdir(path):
             raise NearfarError(f"{index_name} was built with the run {path}, which does not exist: give its new location (--run RUN)")
-        model = load(path, device, recipe)
-        if compute_fingerprint(model) != self.fingerprint:
-            raise NearfarError(
-                f"{index_name} was built with a different model than the one in {path}: their vectors cannot be compared. Build it again"
-            )
-        return model
+        return path
+
+
+def check_model_identity(model: Model, identity: ModelIdentity, path: str, index_name: str) -> None:
+    """Raise `NearfarError` if a loaded model is not the one that encoded an index."""
+    if compute_fingerprint(model) != identity.fingerprint:
+        raise NearfarError(
+            f"{index_name} was built with a different model than the one in {path}: their vectors cannot be compared. Build it again"
+        )
 
 
 def identify_model(model: Model, run: str | os.PathLike | None = None) -> ModelIdentity:

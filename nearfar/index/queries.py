@@ -23,13 +23,9 @@ import torch
 from jaxtyping import Float
 
 from nearfar.core.errors import UsageError
-from nearfar.data.image_text.dataset import as_texts
 from nearfar.index.base_index import NAME_PREFIX, ROW_PATTERN, Index
 from nearfar.train.encode import encode_all
 from nearfar.train.model import Model
-
-FILE_MODALITIES = {"image": "an image", "audio": "a sound"}
-"""Modalities whose samples are files."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +61,10 @@ def read_query(query: str, index: Index, load_model: Callable[[], Model], stdin:
         row = index.resolve_row(query)
         return SearchQuery(index.read_vectors([row]), row=row)
     model = load_model()
-    modality = model.recipe.card.modality
-    if os.path.isfile(query) and modality not in ("text", "words"):
+    if os.path.isfile(query) and model.modality.reads_query_files():
         return SearchQuery(_encode_query(model, [query]), path=query)
-    if modality in FILE_MODALITIES:
-        raise UsageError(
-            f"there is no file {query!r}: this index is searched with {FILE_MODALITIES[modality]}, with row:N, or with vectors (-)"
-        )
-    text = query.removeprefix("text:")
-    return SearchQuery(_encode_query(model, as_texts([text]) if modality == "image-text" and query != text else [text]), text=text)
+    samples = model.modality.parse_query(model, query)
+    return SearchQuery(_encode_query(model, samples), text=query.removeprefix("text:"))
 
 
 def _encode_query(model: Model, samples: Any) -> Float[np.ndarray, "q d"]:

@@ -85,7 +85,8 @@ def read_index_texts(index: Index) -> tuple[np.ndarray, list[str]]:
 def _get_bm25(index: Index, texts: list[str]) -> BM25:
     """Return the BM25 index of the texts.
 
-    It is stored in the folder of the index, and is rebuilt when the texts have changed.
+    It is stored in the folder of the index, and is rebuilt when the texts have changed. An index that cannot be
+    stored is used all the same.
     """
     folder = Path(index.location)
     if folder.is_dir():
@@ -97,5 +98,8 @@ def _get_bm25(index: Index, texts: list[str]) -> BM25:
             logger.debug("%s", e)
     words = build_bm25(texts)
     if folder.is_dir() and os.access(folder, os.W_OK):
-        words.save(folder)
+        try:
+            words.save(folder)
+        except NearfarError as e:  # such as another process that stores it at the same time
+            logger.debug("%s", e)
     return words

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from nearfar.core import RandomKey, UsageError
+from nearfar.core.modality import Evaluation, Modality
 from nearfar.core.progress import ProgressCallback
 from nearfar.data import Splits
 from nearfar.data.common.named_samples import VocabularySubset, get_vocabulary
 from nearfar.evaluate import ResultTable
-from nearfar.modalities.modality import Evaluation, Modality
 from nearfar.train.model import Model
 
 MAP_ROWS, NEIGHBOR_CANDIDATE_ROWS = 2000, 20_000
@@ -38,6 +38,15 @@ class EmbeddingTableModality(Modality):
         Every subclass has its own evaluation.
         """
         ...
+
+    def draw_samples(self, data: Any, count: int, rng_key: RandomKey) -> VocabularySubset:
+        """Draw rows of the table by name."""
+        ids = np.sort(rng_key.permutation(len(data.names))[:count])
+        return VocabularySubset(tuple(data.names[i] for i in ids), ids.astype(np.int64))
+
+    def parse_query(self, model: Model, query: str) -> list[str]:
+        """Return the query as a name of the table. "text:17" is the name 17."""
+        return [query.removeprefix("text:")]
 
     def build_sample_renderer(self, data: Any) -> Callable[[Tensor], Any]:
         return lambda ids: np.array([data.name(int(i)) for i in ids.reshape(-1)], dtype=object).reshape(ids.shape).tolist()

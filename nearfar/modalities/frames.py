@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from nearfar.core import RandomKey, UsageError
+from nearfar.core.modality import Evaluation, Modality, ViewPair
 from nearfar.core.progress import ProgressCallback
+from nearfar.data import Tokenizer
 from nearfar.data.frames.atari_ram import category_mean, group_by_category
 from nearfar.data.frames.dataset import Frames, draw_episodes, split_probe_episodes
+from nearfar.data.frames.inputs import FrameInputs
 from nearfar.evaluate import Features, ResultTable, compare_features
 from nearfar.evaluate.state_variables import (
     MIN_ENTROPY_NATS,
@@ -22,9 +27,10 @@ from nearfar.evaluate.state_variables import (
     select_informative,
 )
 from nearfar.modalities.embedding_tables import build_protocol, build_result_row
-from nearfar.modalities.modality import Evaluation, Modality
+from nearfar.modalities.encoder_signature import EncoderSignature
+from nearfar.modalities.image import read_duplicate_features
 from nearfar.train.model import Model
-from nearfar.train.model_data import ViewPair, load_model_splits
+from nearfar.train.model_data import load_model_splits
 
 STATE_PROBE_NOTES = [
     "F1 in per cent, weighted by value, of {variables} state variables: the mean over categories of the means over their variables. "
@@ -39,6 +45,21 @@ NO_VARIABLES_NOTE = "These frames have no labels: there is nothing to predict, o
 
 class FrameModality(Modality):
     """Frames of games."""
+
+    name = "frames"
+    plural = "frames"
+    data_help = (
+        "Frames of games: 'bounce', a recording (.games) of `nearfar record`, a .npz file with frames and episode, or a folder of "
+        "folders of numbered images."
+    )
+    encoder_help = "Frames: nature, nature-small. auto: nature from 80 pixels per side, nature-small below."
+    reveals_copies = True
+    candidates = ("st-dim",)
+    bundled = ("bounce",)
+    extensions = (".games",)
+
+    def build_inputs(self, sizes: Mapping[str, Any] | None = None, tokenizer: Tokenizer | None = None) -> FrameInputs:
+        return FrameInputs(sizes)
 
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         splits = load_model_splits(model, data, progress)
@@ -68,6 +89,13 @@ class FrameModality(Modality):
     def render_views(self, model: Model, views: ViewPair) -> tuple[Any, Any]:
         first, second = (view.cpu().float() / 255 for view in views)
         return first, second
+
+    def read_raw_features(self, model: Model, data: Frames, ids: np.ndarray) -> Tensor:
+        """Return the pixels of small copies of some frames."""
+        return read_duplicate_features(data, ids)
+
+    def build_signatures(self, model: Model) -> dict[str, EncoderSignature]:
+        return {"model": build_frame_signature(model.net.sizes)}
 
 
 def _evaluate_state_variables(
@@ -119,3 +147,11 @@ def _evaluate_geometry(model: Model, before: ViewPair, after: ViewPair, rng_key:
     rows = {"untrained encoder": Features(*before, baseline=True), "trained encoder": Features(*after)}
     table = compare_features(rows, rng_key=rng_key, checkpoint=f"step {model.step} of {model.config.steps}")
     return ResultTable(table.results, table.protocol | build_protocol(model, [NO_VARIABLES_NOTE]))
+
+
+def build_frame_signature(sizes: Any) -> EncoderSignature:
+    """Return the signature of a frame encoder."""
+    shape = [sizes[name] for name in ("channels", "height", "width")]
+    words = {"input": "frames", "dtype": "uint8", "shape": ["n", *shape], "values": "0 to 255, as they were recorded"}
+    pixels = torch.arange(3 * math.prod(shape)) * 37 % 256
+    return EncoderSignature("frames", pixels.to(torch.uint8).view(3, *shape), {0: "n"}, None, words)

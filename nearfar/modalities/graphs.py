@@ -1,51 +1,53 @@
-"""Graph and node modalities.
+"""Graph modality: small graphs.
 
-Baselines are the node features and neighborhood counts.
+Baselines are summed node features and neighborhood counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_matrix
+import torch
+from scipy.sparse import csr_matrix, triu
 from torch import Tensor
 
-from nearfar.data.graphs.dataset import Graphs, Nodes
+from nearfar.core import RandomKey
+from nearfar.core.modality import ViewPair
+from nearfar.data import Tokenizer
+from nearfar.data.graphs.dataset import Graphs, build_graph_store
+from nearfar.data.graphs.inputs import GraphInputs
 from nearfar.evaluate import Features
-from nearfar.modalities.modality import Modality
-from nearfar.train.model_data import ViewPair
+from nearfar.modalities.node_data import NodeDataModality
+from nearfar.train.model import Model
 
 MAX_COUNTED_COLORS = 2048
 """Largest number of counts of a baseline. It keeps the most frequent colors of the training split."""
+DROPPED_LINK_SHARE = 0.1
+"""Share of the links that the second view of a graph lacks when methods are ranked."""
+HASHED_COUNTS = 256
+"""Number of counts that reveal equal graphs."""
 REFINEMENT_ROUNDS = 3
 """Number of rounds in which each node's color is joined with its neighbors' colors."""
 
 
-class _NodeDataModality(Modality):
-    def build_sample_renderer(self, data: Nodes | Graphs) -> Callable[[Tensor], Any]:
-        return lambda ids: np.array([_describe_sample(data, int(i)) for i in ids.reshape(-1)], dtype=object).reshape(ids.shape).tolist()
-
-
-class NodeModality(_NodeDataModality):
-    """Nodes of one graph."""
-
-    def compute_baselines(self, train: Nodes, test: Nodes, views: ViewPair | None) -> dict[str, Features]:
-        """Return the raw features and the features averaged over neighbors, as in one graph convolution."""
-        averaged: Any = train.store.adjacency @ train.store.x
-        rows = {"raw features": train.store.x, "averaged features": averaged}
-        return {
-            name: Features(_to_dense(x, train.ids), _to_dense(x, test.ids), standardize=False, baseline=True) for name, x in rows.items()
-        }
-
-    def summarize_data(self, train: Nodes) -> str:
-        links = (train.store.adjacency.nnz - train.store.num_nodes) // 2
-        return f"A graph of {train.store.num_nodes:,} nodes and {links:,} links, {len(train):,} nodes to learn classes from"
-
-
-class GraphModality(_NodeDataModality):
+class GraphModality(NodeDataModality):
     """Small graphs."""
+
+    name = "graphs"
+    plural = "graphs"
+    data_help = "Graphs: 'atlas', a text file in the format of GIN's authors, or a TUDataset folder."
+    encoder_help = "Graphs: gcn-1x512, gin-3x32, gin-3x32-ln, … (layers x width). auto: gin-3x32."
+    reveals_copies = True
+    candidates = ("infograph",)
+    bundled = ("atlas",)
+    extensions = ("_graph_indicator.txt",)
+    rowwise_encoder = "gin-3x16-ln"
+
+    def build_inputs(self, sizes: Mapping[str, Any] | None = None, tokenizer: Tokenizer | None = None) -> GraphInputs:
+        return GraphInputs(sizes)
 
     def compute_baselines(self, train: Graphs, test: Graphs, views: ViewPair | None) -> dict[str, Features]:
         """Compute summed features, degree counts and neighborhood counts.
@@ -60,6 +62,27 @@ class GraphModality(_NodeDataModality):
     def summarize_data(self, train: Graphs) -> str:
         nodes = np.diff(train.store.node_offsets)[train.ids]
         return f"{len(train):,} training graphs of {nodes.min()} to {nodes.max()} nodes"
+
+    def encode_ranking_views(self, model: Model, samples: Graphs, rng_key: RandomKey) -> ViewPair:
+        """Encode each graph whole, and without some of its links."""
+        return model.encode(samples), model.encode(drop_links(samples, DROPPED_LINK_SHARE, rng_key("links")))
+
+    def read_raw_features(self, model: Model, data: Graphs, ids: np.ndarray) -> Tensor:
+        """Return the neighborhood counts of some graphs, hashed to `HASHED_COUNTS` numbers."""
+        graph, color = _list_node_colors(data.subset(ids), REFINEMENT_ROUNDS)
+        counts = np.zeros((len(ids), HASHED_COUNTS), dtype=np.float32)
+        np.add.at(counts, (graph, (color % np.uint64(HASHED_COUNTS)).astype(np.int64)), 1)
+        return torch.from_numpy(counts)
+
+
+def drop_links(data: Graphs, share: float, rng_key: RandomKey) -> Graphs:
+    """Return graphs without a random share of their links. All nodes stay."""
+    store = data.store
+    links = triu(store.adjacency, k=1).tocoo()
+    kept = rng_key.uniform(np.arange(links.nnz), 1)[:, 0] >= share
+    edges = np.stack([links.row[kept], links.col[kept]]).astype(np.int64)
+    thinned = build_graph_store(store.x, edges, store.node_offsets, store.names, store.node_label_values)
+    return replace(data, store=thinned)
 
 
 def count_colors(train: Graphs, test: Graphs, rounds: int) -> tuple[np.ndarray, np.ndarray]:
@@ -135,12 +158,3 @@ def _tabulate_colors(graph: np.ndarray, color: np.ndarray, n: int, chosen: np.nd
 def _sum_features(data: Graphs) -> np.ndarray:
     sums = np.add.reduceat(np.asarray(data.store.x), data.store.node_offsets[:-1], axis=0)
     return sums[data.ids].astype(np.float32)
-
-
-def _to_dense(x: Any, rows: np.ndarray) -> np.ndarray:
-    found = x[rows]
-    return np.asarray(found.toarray() if isinstance(found, csr_matrix) else found, dtype=np.float32)
-
-
-def _describe_sample(data: Nodes | Graphs, i: int) -> str:
-    return data.name(i) if data.labels is None else f"{data.name(i)}: {data.classes[data.labels[i]]}"

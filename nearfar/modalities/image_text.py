@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,21 @@ import torch
 from torch import Tensor
 
 from nearfar.core import RandomKey, UsageError
+from nearfar.core.modality import Evaluation, Modality, SampleMedia, ViewPair
 from nearfar.core.progress import ProgressCallback
-from nearfar.data.image_text.dataset import CaptionedImages
+from nearfar.data import Tokenizer
+from nearfar.data.image_text.dataset import CaptionedImages, as_texts
+from nearfar.data.image_text.inputs import ImageTextInputs
 from nearfar.evaluate import ResultTable
 from nearfar.evaluate.cross_modal import EncodeTexts, build_neighbor_caption_baseline, encode_class_prompts, recall_at, zero_shot_accuracy
 from nearfar.modalities.embedding_tables import build_protocol, build_result_row
-from nearfar.modalities.image import read_raw_pixels
-from nearfar.modalities.modality import Evaluation, Modality
-from nearfar.modalities.sprites import SpriteSheet, build_sprite_sheet
+from nearfar.modalities.encoder_signature import EncoderSignature
+from nearfar.modalities.image import PIXEL_DIFFERENCE_NOTE, build_image_signature, read_duplicate_features, read_raw_pixels
+from nearfar.modalities.media import encode_image_file_png, encode_png
+from nearfar.modalities.sprites import SampleCell, SpriteSheet, build_sprite_sheet
+from nearfar.modalities.text import build_text_signature
 from nearfar.train.model import Model
-from nearfar.train.model_data import ViewPair, load_model_splits
+from nearfar.train.model_data import load_model_splits
 
 RECALL_KS = (1, 5, 10)
 MAX_TRAIN_IMAGES = 20_000
@@ -42,6 +46,20 @@ class ImageTextModality(Modality):
 
     The recipes have towers for "image" and "text". Their `prompts` turn a class name into a text.
     """
+
+    name = "image-text"
+    plural = "images with captions"
+    reveals_copies = True
+    settings = ("image_size", "columns", "tokenizer", "vocab_size", "max_length")
+    data_help = "Images with captions: 'digits-captions', a table with the columns image and caption, or the Flickr8k folder."
+    encoder_help = "Images: convnet, resnet18, resnet34, resnet50, or hf:NAME-OR-FOLDER. auto: convnet up to 40 pixels, resnet18 above."
+    bundled = ("digits-captions",)
+    media = SampleMedia(picture=True, difference=PIXEL_DIFFERENCE_NOTE)
+    input_types = ("texts", "images")
+    rowwise_encoder = "convnet-gn"
+
+    def build_inputs(self, sizes: Mapping[str, Any] | None = None, tokenizer: Tokenizer | None = None) -> ImageTextInputs:
+        return ImageTextInputs(sizes, tokenizer)
 
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         splits = load_model_splits(model, data, progress)
@@ -82,6 +100,25 @@ class ImageTextModality(Modality):
     def build_sample_renderer(self, data: CaptionedImages) -> Callable[[Tensor], Tensor]:
         return lambda ids: (data.read(ids.reshape(-1).numpy()).float() / 255).unflatten(0, ids.shape)
 
+    def read_raw_features(self, model: Model, data: CaptionedImages, ids: np.ndarray) -> Tensor:
+        """Return the pixels of small copies of some images."""
+        return read_duplicate_features(data.images, ids)
+
+    def parse_query(self, model: Model, query: str) -> Any:
+        """Return the query as a text. "text:17" is the text 17."""
+        text = query.removeprefix("text:")
+        return [text] if query == text else as_texts([text])
+
+    def encode_sample_png(self, part: Any, i: int) -> bytes:
+        return encode_png(part.read(np.array([i]))[0].cpu().numpy())
+
+    def encode_file_png(self, path: str) -> bytes | None:
+        return encode_image_file_png(path)
+
+    def build_signatures(self, model: Model) -> dict[str, EncoderSignature]:
+        sizes = model.net.sizes
+        return {"image": build_image_signature(sizes), "text": build_text_signature(sizes["text"])}
+
 
 @dataclass(frozen=True, eq=False)
 class RenderedView:
@@ -112,11 +149,11 @@ class ImageTextSheet:
         """Return the style attribute of the images."""
         return self.pictures.style
 
-    def render_cell(self, index: int, title: str) -> str:
-        """Return the HTML of one image or text."""
+    def get_cell(self, index: int) -> SampleCell:
+        """Return the cell of one image or text."""
         if index < self.picture_count:
-            return self.pictures.render_cell(index, title)
-        return f'<q class="words" style="--w:22ch" title="{escape(title)}">{escape(self.texts[index - self.picture_count])}</q>'
+            return self.pictures.get_cell(index)
+        return SampleCell(text=self.texts[index - self.picture_count], text_width="22ch")
 
 
 def measure_cross_modal(

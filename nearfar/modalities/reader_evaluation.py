@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nearfar.core import UsageError
 from nearfar.core.errors import MissingExtra
+from nearfar.core.modality import Evaluation
 from nearfar.core.progress import ProgressCallback
 from nearfar.data import Splits, Texts
 from nearfar.evaluate import ResultTable
@@ -14,7 +15,6 @@ from nearfar.evaluate.squad_answers import score_answers
 from nearfar.index.bm25 import build_bm25, tokenize_without_stopwords
 from nearfar.index.passage_reader import PassageReader
 from nearfar.modalities.embedding_tables import build_protocol, build_result_row
-from nearfar.modalities.modality import Evaluation
 from nearfar.modalities.retrieval_evaluation import get_role_texts
 from nearfar.similarity.questions import check_columns
 from nearfar.train.model import Model

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from nearfar.core import RandomKey, UsageError
 from nearfar.core.errors import MissingExtra
+from nearfar.core.modality import Evaluation
 from nearfar.core.progress import ProgressCallback
 from nearfar.data import Splits, Texts
 from nearfar.data.questions.dataset import Questions
@@ -20,7 +21,6 @@ from nearfar.index.bm25 import build_bm25
 from nearfar.index.index_factory import build_index
 from nearfar.index.retrievers import DenseRetriever, LexicalRetriever, Retriever
 from nearfar.modalities.embedding_tables import build_protocol, build_result_row
-from nearfar.modalities.modality import Evaluation
 from nearfar.similarity.questions import find_column
 from nearfar.train.model import Model
 

@@ -9,7 +9,6 @@ import base64
 import io
 import math
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 import torch
@@ -24,10 +23,25 @@ MAX_STORED_PIXELS = 64
 
 
 @dataclass(frozen=True)
+class SampleCell:
+    """Cell of a sheet as data: an image, a text, or a sound below its image.
+
+    A template renders it.
+    """
+
+    position: str = ""
+    """CSS position of the image in the PNG of the sheet."""
+    text: str | None = None
+    text_width: str = ""
+    """CSS width of the text. Default: the width of the sheet's cells."""
+    sound_uri: str = ""
+
+
+@dataclass(frozen=True)
 class SpriteSheet:
     """Sprite sheet of images.
 
-    `style` belongs to the element around the cells and holds the PNG. `render_cell(i)` shows image i.
+    `style` belongs to the element around the cells and holds the PNG. `get_cell(i)` is the place of image i.
     """
 
     uri: str
@@ -42,11 +56,10 @@ class SpriteSheet:
         size = f"{self.columns * self.width}px {self.rows * self.height}px"
         return f"--sheet:url({self.uri});--sheet-size:{size};--w:{self.width}px;--h:{self.height}px"
 
-    def render_cell(self, index: int, title: str, css_class: str = "") -> str:
-        """Return the HTML of one image."""
+    def get_cell(self, index: int) -> SampleCell:
+        """Return the cell of one image."""
         row, column = divmod(index, self.columns)
-        at = f"background-position:{-column * self.width}px {-row * self.height}px"
-        return f'<i class="px {css_class}" role="img" aria-label="{escape(title)}" title="{escape(title)}" style="{at}"></i>'
+        return SampleCell(f"{-column * self.width}px {-row * self.height}px")
 
 
 @dataclass(frozen=True)
@@ -56,9 +69,9 @@ class TextSheet:
     texts: list[str]
     style = "--w:22ch"
 
-    def render_cell(self, index: int, title: str) -> str:
-        """Return the HTML of one text."""
-        return f'<q class="words" title="{escape(title)}">{escape(self.texts[index])}</q>'
+    def get_cell(self, index: int) -> SampleCell:
+        """Return the cell of one text."""
+        return SampleCell(text=self.texts[index])
 
 
 def build_sprite_sheet(images: Float[Tensor, "n c h w"] | Float[np.ndarray, "n c h w"]) -> SpriteSheet:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,15 @@ import torch
 from torch import Tensor
 
 from nearfar.core import RandomKey
+from nearfar.core.modality import Evaluation
 from nearfar.core.progress import ProgressCallback
+from nearfar.data import Splits, Tokenizer
 from nearfar.data.walks.dataset import WalkGraph
+from nearfar.data.walks.inputs import WalkInputs
 from nearfar.evaluate import Features, ResultTable, compare_features
 from nearfar.evaluate.multilabel import multilabel_f1
+from nearfar.evaluate.related_pairs import related_pair_auc
 from nearfar.modalities.embedding_tables import EmbeddingTableModality, build_evaluation, build_protocol, build_result_row
-from nearfar.modalities.modality import Evaluation
 from nearfar.train.model import Model
 from nearfar.train.model_data import load_model_splits
 
@@ -30,6 +34,17 @@ NO_GROUPS_NOTE = "This graph has no groups: there is nothing to predict, only th
 
 class WalkModality(EmbeddingTableModality):
     """Nodes of a graph with optional groups."""
+
+    name = "walks"
+    plural = "graphs for random walks"
+    data_help = "A graph: 'karate', 'miserables', a list of edges, a .npz file with edge_index, or a .mat file."
+    encoder_help = "Walks have none: they learn a table of vectors."
+    candidates = ("node2vec",)
+    bundled = ("miserables",)
+    ranking_measure = "AUC of edges"
+
+    def build_inputs(self, sizes: Mapping[str, Any] | None = None, tokenizer: Tokenizer | None = None) -> WalkInputs:
+        return WalkInputs(sizes, tokenizer)
 
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         splits = load_model_splits(model, data, progress)
@@ -51,6 +66,11 @@ class WalkModality(EmbeddingTableModality):
             results.append(build_result_row(name, name != "trained table", x, **measured))
         note = MULTILABEL_NOTE.format(nodes=int(groups.any(1).sum()), groups=groups.shape[1], share=TRAIN_FRACTION, draws=SPLIT_DRAWS)
         return build_evaluation(model, ResultTable(results, build_protocol(model, [note])), splits)
+
+    def score_without_labels(self, model: Model, splits: Splits, rng_key: RandomKey) -> float:
+        graph = splits.train
+        owners = np.repeat(np.arange(len(graph)), np.diff(graph.neighbor_offsets))
+        return related_pair_auc(model.encode(graph), np.stack([owners, graph.neighbors], axis=1), rng_key)
 
     def summarize_data(self, train: WalkGraph) -> str:
         return f"{len(train):,} nodes and {len(train.neighbors) // 2:,} edges"

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from nearfar.core import RandomKey, UsageError
+from nearfar.core.modality import Evaluation, SampleMedia
 from nearfar.core.progress import ProgressCallback
-from nearfar.data import Splits
+from nearfar.data import Splits, Tokenizer
 from nearfar.data.common.named_samples import select_all_names
 from nearfar.data.words.dataset import Corpus
+from nearfar.data.words.inputs import WordInputs
 from nearfar.evaluate import Features, ResultTable, compare_features
 from nearfar.evaluate.isotropy import cosine_moments
+from nearfar.evaluate.related_pairs import related_pair_auc
 from nearfar.evaluate.word_similarity import AnalogyResult, read_analogies, read_rated_pairs, score_analogies, score_word_similarity
 from nearfar.modalities.embedding_tables import (
     EmbeddingTableModality,
@@ -25,7 +31,7 @@ from nearfar.modalities.embedding_tables import (
     get_row_numbers,
     list_nearest_names,
 )
-from nearfar.modalities.modality import Evaluation
+from nearfar.modalities.encoder_signature import EncoderSignature
 from nearfar.train.model import Model
 from nearfar.train.model_data import load_model_splits
 
@@ -38,6 +44,20 @@ QUOTED_WORDS = 5
 class WordModality(EmbeddingTableModality):
     """Words of a corpus."""
 
+    name = "words"
+    plural = "words"
+    settings = ("min_count",)
+    data_help = "Running text: 'docstrings', a text file, or a folder of .txt files."
+    encoder_help = "Words have none: they learn a table of vectors."
+    candidates = ("word2vec-skipgram-neg", "word2vec-cbow")
+    ranking_measure = "AUC of neighboring words"
+    media = SampleMedia(quote=True)
+    input_types = ("texts",)
+    code_example = '["a", "word"]'
+
+    def build_inputs(self, sizes: Mapping[str, Any] | None = None, tokenizer: Tokenizer | None = None) -> WordInputs:
+        return WordInputs(sizes, tokenizer)
+
     def evaluate(self, model: Model, data: Any, progress: ProgressCallback | None) -> Evaluation:
         rows = {"untrained table": encode_all_rows(model.build_untrained()), "trained table": encode_all_rows(model)}
         if data is None:
@@ -46,8 +66,21 @@ class WordModality(EmbeddingTableModality):
         words = select_all_names(model.tokenizer)
         return build_evaluation(model, _evaluate_judgments(model, rows, find_judgment_files(data)), Splits(words, None))
 
+    def score_without_labels(self, model: Model, splits: Splits, rng_key: RandomKey) -> float:
+        corpus = splits.train
+        inside = np.flatnonzero(~corpus.is_sentence_start[1:])
+        pairs = np.stack([corpus.tokens[inside], corpus.tokens[inside + 1]], axis=1).astype(np.int64)
+        return related_pair_auc(model.encode(corpus), pairs[pairs[:, 0] != pairs[:, 1]], rng_key)
+
     def summarize_data(self, train: Corpus) -> str:
         return f"{len(train.tokens):,} words of running text, {len(train):,} different ones"
+
+    def reads_query_files(self) -> bool:
+        return False
+
+    def build_signatures(self, model: Model) -> dict[str, EncoderSignature]:
+        words = {"input": "ids", "dtype": "int64", "shape": ["n"], "meaning": "positions in the vocabulary of tokenizer.json"}
+        return {"model": EncoderSignature("ids", torch.arange(4), {0: "n"}, None, words)}
 
 
 def _evaluate_geometry(model: Model, rows: dict[str, Tensor]) -> ResultTable:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
+from markupsafe import Markup
 
 PALETTE_SIZE = 10
 """Number of colors in the style sheet, --c0 … --c9. Larger numbers of groups get evenly spaced hues."""
@@ -32,6 +33,14 @@ class ChartLine:
     faint: bool = False
 
 
+@dataclass(frozen=True)
+class Legend:
+    """Names next to their CSS colors. `hidden_count` names more are left out."""
+
+    entries: list[tuple[str, str]]
+    hidden_count: int = 0
+
+
 def get_css_color(index: int, count: int) -> str:
     """Return the CSS color of group `index` of `count`.
 
@@ -42,7 +51,7 @@ def get_css_color(index: int, count: int) -> str:
 
 def draw_line_chart(
     lines: Sequence[ChartLine], label: str, width: int = 400, height: int = 210, log_y: bool = False, x_title: str = "step"
-) -> str:
+) -> Markup | None:
     """Draw curves over a common axis.
 
     Values that are not finite leave a gap. On a log axis, values that are not positive leave a gap too.
@@ -55,13 +64,13 @@ def draw_line_chart(
         x_title: title of the horizontal axis.
 
     Returns:
-        The chart as SVG.
+        The chart as SVG, or None if no value is finite.
     """
     curves = [(line, *_prepare_curve(line, log_y)) for line in lines]
     all_x = np.concatenate([x[np.isfinite(y)] for _, x, y in curves])
     all_y = np.concatenate([y[np.isfinite(y)] for _, _, y in curves])
     if not len(all_y):
-        return '<p class="quiet">no finite values</p>'
+        return None
     x_ticks, y_ticks = (
         compute_ticks(all_x.min(), all_x.max(), 5),
         (compute_decade_ticks if log_y else compute_ticks)(all_y.min(), all_y.max()),
@@ -72,7 +81,7 @@ def draw_line_chart(
     for line, x, y in curves:
         style = "faint" if line.faint else "line"
         parts.append(f'<path class="{style}" style="stroke:var(--c{line.color % PALETTE_SIZE})" d="{_path(to_x(x), to_y(y))}"/>')
-    return _svg(width, height, label, "".join(parts))
+    return build_svg(width, height, label, parts)
 
 
 def draw_scatter(
@@ -82,7 +91,7 @@ def draw_scatter(
     titles: Sequence[str] | None = None,
     width: int = 760,
     height: int = 560,
-) -> str:
+) -> Markup:
     """Draw points in the plane with equal scales and no axes.
 
     Args:
@@ -106,18 +115,27 @@ def draw_scatter(
         members = np.flatnonzero(groups == g) if groups is not None else np.arange(len(points))
         circles = "".join(_circle(at[i], radius, titles[int(i)] if titles is not None else "") for i in members)
         marks.append(f'<g style="fill:{get_css_color(g, count)}">{circles}</g>')
-    return _svg(width, height, label, "".join(marks), "points")
+    return build_svg(width, height, label, marks, "points")
 
 
-def draw_legend(names: Sequence[str], max_names: int = 24, colors: Sequence[str] | None = None) -> str:
-    """Draw names next to their colors.
-
-    Beyond `max_names` only the number of names is shown.
-    """
+def build_legend(names: Sequence[str], max_names: int = 24, colors: Sequence[str] | None = None) -> Legend:
+    """Build the legend of a chart. Names beyond `max_names` are counted only."""
     colors = colors or [get_css_color(i, len(names)) for i in range(len(names))]
-    items = [f'<li><i style="background:{c}"></i>{escape(n)}</li>' for n, c in zip(names, colors, strict=True)][:max_names]
-    rest = f"<li>and {len(names) - max_names} more</li>" if len(names) > max_names else ""
-    return f'<ul class="legend">{"".join(items)}{rest}</ul>'
+    entries = list(zip(names, colors, strict=True))
+    return Legend(entries[:max_names], max(0, len(names) - max_names))
+
+
+def build_svg(width: int, height: int, label: str, parts: Sequence[str], css_class: str = "chart") -> Markup:
+    """Return a chart as SVG that templates insert without escaping.
+
+    Args:
+        width, height: size in pixels.
+        label: description of the chart for screen readers, plain text.
+        parts: SVG elements. Texts within them must be escaped.
+        css_class: class of the style sheet.
+    """
+    head = f'<svg class="{css_class}" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
+    return Markup("".join([head, *parts, "</svg>"]))
 
 
 def compute_ticks(low: float, high: float, target_count: int = 4) -> list[float]:
@@ -217,7 +235,3 @@ def _path(x: np.ndarray, y: np.ndarray) -> str:
 def _circle(at: np.ndarray, radius: float, title: str) -> str:
     inside = f"<title>{escape(title)}</title>" if title else ""
     return f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius}">{inside}</circle>'
-
-
-def _svg(width: int, height: int, label: str, body: str, style: str = "chart") -> str:
-    return f'<svg class="{style}" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'

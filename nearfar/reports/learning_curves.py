@@ -3,39 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from nearfar.reports.charts import ChartLine, draw_line_chart, format_number
-from nearfar.reports.page import render_section
 
 NON_CURVE_FIELDS = {"step", "epoch", "time", "seconds", "knn_k", "knn_tau"}
 """Logged numbers that are an axis or part of a protocol."""
 LEARNING_RATE_FIELDS = {"lr", "learning_rate"}
 
 
-def render_learning_curves(log: Sequence[Mapping[str, Any]]) -> str:
-    """Draw a chart of every logged number, the loss first and the learning rate last.
+@dataclass(frozen=True)
+class LearningCurve:
+    """Chart of one logged number. `svg` is None if no value is finite."""
 
-    Returns an empty string if nothing was logged.
-    """
+    name: str
+    last_value: str
+    svg: Markup | None
+
+
+def draw_learning_curves(log: Sequence[Mapping[str, Any]]) -> list[LearningCurve]:
+    """Draw a chart of every logged number, the loss first and the learning rate last."""
     lines = [line for line in log if "step" in line]
     names = list(dict.fromkeys(name for line in lines for name, value in line.items() if _is_scalar(value)))
     names = [n for n in names if n not in NON_CURVE_FIELDS]
-    if not names:
-        return ""
     order = sorted(names, key=lambda n: (n != "loss", n in LEARNING_RATE_FIELDS))
-    charts = "".join(_curve(name, lines) for name in order)
-    return render_section("curves", "Learning curves", f'<div class="charts">{charts}</div>')
+    return [_curve(name, lines) for name in order]
 
 
 def _is_scalar(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> str:
+def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> LearningCurve:
     chosen = [line for line in log if _is_scalar(line.get(name))]
     x, y = (np.array([line[key] for line in chosen], dtype=float) for key in ("step", name))
     lines = (
@@ -45,7 +48,7 @@ def _curve(name: str, log: Sequence[Mapping[str, Any]]) -> str:
     )
     chart = draw_line_chart(lines, f"{name} against steps", height=160 if name in LEARNING_RATE_FIELDS else 220)
     last = f"{format_number(y[-1])} at step {x[-1]:,.0f}" if np.isfinite(y[-1]) else "not finite at the end"
-    return f"<figure><figcaption><b>{escape(name)}</b><span>{last}</span></figcaption>{chart}</figure>"
+    return LearningCurve(name, last, chart)
 
 
 def _smooth(y: np.ndarray) -> np.ndarray:

@@ -2,13 +2,15 @@ r"""Converter from LaTeX equations of recipe cards to MathML, which browsers ren
 
 It is a recursive descent parser of a small, closed vocabulary: fractions, roots, scripts, limits, Greek,
 alphabets, accents, delimiters, named operators, text, cases. Anything else raises `UnknownLatex`, and
-`render_equation` shows the source instead. An equation is thus rendered correctly or not at all.
+`render_equation` returns None: pages show the source instead. An equation is thus rendered correctly or not at all.
 """
 
 from __future__ import annotations
 
 import re
 from html import escape
+
+from markupsafe import Markup
 
 GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ϵ", "varepsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ",
@@ -60,12 +62,12 @@ class UnknownLatex(ValueError):
     """Unknown command or construction outside the vocabulary."""
 
 
-def render_equation(latex: str) -> str:
-    """Render a displayed equation as MathML, or its source in <code> if it is not supported."""
+def render_equation(latex: str) -> Markup | None:
+    """Render a displayed equation as MathML. Returns None if it is not supported."""
     try:
-        return f'<math display="block">{to_mathml(latex)}</math>'
+        return Markup(f'<math display="block">{to_mathml(latex)}</math>')
     except UnknownLatex:
-        return f"<pre><code>{escape(latex)}</code></pre>"
+        return None
 
 
 def to_mathml(latex: str) -> str:
@@ -158,6 +160,13 @@ class _Parser:
             return '<mo lspace="0" rspace="0">/</mo>'
         return f"<mo>{escape({'-': '−', '*': '∗'}.get(token, token))}</mo>"
 
+    def fraction_part(self) -> str:
+        r"""Parse one argument of a fraction: one digit of a number, as \tfrac12 is a half."""
+        number = self.peek() or ""
+        if number.isdigit() and len(number) > 1:
+            self.tokens[self.at : self.at + 1] = list(number)
+        return self.atom()
+
     def opens_a_term(self) -> bool:
         """Return True if the last sign is a prefix: at the start or after another operator."""
         before = [t for t in self.tokens[: self.at - 1] if not t.isspace()]
@@ -186,7 +195,7 @@ class _Parser:
     def structure(self, name: str) -> str:
         """Parse commands with special arguments."""
         if name in ("frac", "tfrac", "dfrac"):
-            return f"<mfrac>{self.atom()}{self.atom()}</mfrac>"
+            return f"<mfrac>{self.fraction_part()}{self.fraction_part()}</mfrac>"
         if name == "sqrt":
             return f"<msqrt>{self.atom()}</msqrt>"
         if name == "underset":
@@ -273,7 +282,7 @@ class _Parser:
         letters = re.fullmatch(r"(?:<mrow>)?((?:<m[in]>[A-Za-z0-9]+</m[in]>)+)(?:</mrow>)?", group)
         if letters is None:
             raise UnknownLatex(f"\\{alphabet} of something else than letters")
-        return re.sub(r">([A-Za-z0-9]+)<", lambda m: ">" + "".join(_in_alphabet(c, alphabet) for c in m[1]) + "<", group)
+        return re.sub(r">([A-Za-z0-9]+)<", lambda m: ">" + "".join(get_letter_of_alphabet(c, alphabet) for c in m[1]) + "<", group)
 
 
 def _delimiter(mark: str) -> str:
@@ -282,7 +291,8 @@ def _delimiter(mark: str) -> str:
     return f'<mo stretchy="false"{spacing}>{mark}</mo>'
 
 
-def _in_alphabet(letter: str, alphabet: str) -> str:
+def get_letter_of_alphabet(letter: str, alphabet: str) -> str:
+    """Return a letter or digit of a Unicode alphabet, such as "mathbb"."""
     capital, small, zero = ALPHABETS[alphabet]
     if letter in ALPHABET_EXCEPTIONS.get(alphabet, {}):
         return ALPHABET_EXCEPTIONS[alphabet][letter]

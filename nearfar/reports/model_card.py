@@ -25,8 +25,6 @@ from nearfar.version import __version__
 
 logger = logging.getLogger("nearfar")
 LIBRARY_LINE = "library_name: nearfar"
-PIPELINE_TAGS = {"image": "image-feature-extraction", "text": "sentence-similarity"}
-"""Hugging Face's pipeline tag of each modality. Other modalities use feature-extraction."""
 METRIC_TYPES = {
     r"few_labels|linear|knn|zero_shot": "accuracy", r"hits(\d+)": r"hits@\1", r"top(\d+)": r"accuracy@\1",
     r"to_(?:text|image)_(\d+)": r"recall@\1", r"(?:macro_|micro_)?f1( .*)?": "f1", "exact": "exact_match",
@@ -113,7 +111,7 @@ def _head(model: Model, table: ResultTable | None) -> str:
     """
     card = model.recipe.card
     values: dict[str, Any] = {
-        "pipeline_tag": PIPELINE_TAGS.get(card.modality, "feature-extraction"),
+        "pipeline_tag": model.modality.pipeline_tag,
         "tags": ["contrastive-learning", "self-supervised-learning", "embeddings", card.modality, _method_name(model)],
     }
     if table is not None and (results := _model_index(model, table)):
@@ -140,7 +138,7 @@ def _model_index(model: Model, table: ResultTable) -> list[dict[str, Any]]:
     if not metrics:
         return []
     name = _data_name(model)
-    result = {"task": {"type": PIPELINE_TAGS.get(model.recipe.card.modality, "feature-extraction")}, "metrics": metrics}
+    result = {"task": {"type": model.modality.pipeline_tag}, "metrics": metrics}
     return [
         {"name": model.run_folder.path.resolve().name, "results": [result | {"dataset": {"name": name, "type": name, "split": "test"}}]}
     ]
@@ -230,7 +228,6 @@ def _numbers(model: Model, table: ResultTable | None) -> str:
 
 
 def _use(model: Model) -> str:
-    what = {"image": "images", "text": '["a text", "another"]', "words": '["a", "word"]'}.get(model.recipe.card.modality, "samples")
     name = recipes.find_method(model.recipe).name
     own = (
         f', recipe="{Path(name).name}"'
@@ -239,7 +236,7 @@ def _use(model: Model) -> str:
         if recipes.is_user_recipe(name)
         else ""
     )
-    code = f'import nearfar\n\nvectors = nearfar.load("RUN"{own}).encode({what})'
+    code = f'import nearfar\n\nvectors = nearfar.load("RUN"{own}).encode({model.modality.code_example})'
     width = getattr(model.net.encoder, "dim", None) if hasattr(model.net, "encoder") else None
     wide = f" The encoder's vectors are {width} wide." if width else ""
     return (

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
+from markupsafe import Markup
 
-from nearfar.reports.charts import compute_ticks, format_number, get_css_color
+from nearfar.reports.charts import build_svg, compute_ticks, format_number, get_css_color
 
 LEFT_MARGIN, RIGHT_MARGIN, TOP_MARGIN, BOTTOM_MARGIN = 52.0, 16.0, 14.0, 44.0
 
@@ -25,7 +26,7 @@ class RunPoints:
     faint: bool = False
 
 
-def draw_plane(rows: Sequence[RunPoints], x_title: str, y_title: str, width: int = 560, height: int = 380) -> str:
+def draw_plane(rows: Sequence[RunPoints], x_title: str, y_title: str, width: int = 560, height: int = 380) -> Markup:
     """Draw runs as dots and the mean of each row as a ring.
 
     Whiskers show one standard deviation.
@@ -38,10 +39,10 @@ def draw_plane(rows: Sequence[RunPoints], x_title: str, y_title: str, width: int
     parts = [_frame(x0, x1, y0, y1, to_x, to_y, width, height, x_title, y_title)]
     for i, row in enumerate(rows):
         parts.append(_row_marks(row, f"var(--c{9 if row.faint else i})" if len(rows) <= 9 else get_css_color(i, len(rows)), to_x, to_y))
-    return _svg(width, height, f"{y_title} against {x_title}", "".join(parts))
+    return build_svg(width, height, f"{y_title} against {x_title}", parts)
 
 
-def draw_dots(rows: Sequence[tuple[str, Sequence[float]]], best_baseline: float | None, title: str, width: int = 560) -> str:
+def draw_dots(rows: Sequence[tuple[str, Sequence[float]]], best_baseline: float | None, title: str, width: int = 560) -> Markup:
     """Draw one line per row with runs as dots and their mean as a bar.
 
     Whiskers show one standard deviation. A dashed line shows the best baseline.
@@ -72,7 +73,7 @@ def draw_dots(rows: Sequence[tuple[str, Sequence[float]]], best_baseline: float 
         parts += [f'<circle cx="{to_x(v):.1f}" cy="{y}" r="3" fill="{fill}" opacity="0.6"/>' for v in values]
     middle = (left + width - RIGHT_MARGIN) / 2
     parts.append(f'<text x="{middle:.1f}" y="{height - 8}" text-anchor="middle">{escape(title)}</text>')
-    return _svg(width, round(height), title, "".join(parts))
+    return build_svg(width, round(height), title, parts)
 
 
 def _row_marks(row: RunPoints, stroke: str, to_x, to_y) -> str:
@@ -109,7 +110,3 @@ def _compute_bounds(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _std(values: Sequence[float] | np.ndarray) -> float:
     return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-
-
-def _svg(width: int, height: int, label: str, body: str) -> str:
-    return f'<svg class="chart" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
@@ -12,20 +11,15 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float32, Int64
-from PIL import Image
 
 from nearfar.core import UsageError
+from nearfar.core.modality import SampleMedia
 from nearfar.core.progress import ProgressCallback
 from nearfar.data.common.image_stores import hash_bytes
 from nearfar.index.model_identity import compute_fingerprint
 from nearfar.server.cache import ArrayCache
 from nearfar.server.neighbors import ExactCosineSearch, SearchHits, SearchRequest
 from nearfar.train.model import Model
-
-IMAGE_MODALITIES = ("image", "image-text")
-"""Modalities whose samples are images."""
-MAX_IMAGE_PIXELS_PER_SIDE = 192
-"""Largest side of a shown image in pixels. Smaller images keep their size."""
 
 
 class Collection(ABC):
@@ -79,7 +73,12 @@ class Collection(ABC):
     @cached_property
     def modality(self) -> str:
         """Return the modality of the model, or "vectors" without a model."""
-        return self.model.recipe.card.modality if self.model else "vectors"
+        return self.model.modality.name if self.model else "vectors"
+
+    @property
+    def media(self) -> SampleMedia:
+        """Return the media of the samples in the explorer. Vectors without a model have none."""
+        return self.model.modality.media if self.model else SampleMedia()
 
 
 class RunCollection(Collection):
@@ -128,15 +127,12 @@ class RunCollection(Collection):
         return item | ({"text": part.get_strings(np.array([i]))[0]} if hasattr(part, "get_strings") else {})
 
     def get_png(self, row: int) -> bytes | None:
-        """Return an image, or the spectrogram of a sound, as a PNG file."""
-        part, i = self.locate_row(row)
-        if self.modality == "audio":
-            return encode_spectrogram_png(part.read(np.array([i]))[0].numpy(), part.sample_rate)
-        return encode_png(part.read(np.array([i]))[0].cpu().numpy()) if self.modality in IMAGE_MODALITIES else None
+        assert self.model is not None
+        return self.model.modality.encode_sample_png(*self.locate_row(row))
 
     def get_wav(self, row: int) -> bytes | None:
-        part, i = self.locate_row(row)
-        return encode_wav(part.read(np.array([i]))[0].numpy(), part.sample_rate) if self.modality == "audio" else None
+        assert self.model is not None
+        return self.model.modality.encode_sample_wav(*self.locate_row(row))
 
     def get_labels(self) -> list[str | None]:
         found: list[str | None] = []
@@ -170,7 +166,7 @@ class IndexCollection(Collection):
     def __init__(self, index: Any, model: Model | None):
         self.index, self.model = index, model
         self.title, self.dim = Path(index.location).name, index.dim
-        self.rows = np.setdiff1d(np.arange(index.next_row), getattr(index, "deleted_rows", np.zeros(0, np.int64)))
+        self.rows = index.list_rows()
         stamp = hash_bytes(
             repr((len(index), index.next_row, index.index_type, index.metric)).encode(), self.get_vectors(self.rows).tobytes()
         )
@@ -197,34 +193,13 @@ class IndexCollection(Collection):
     def get_png(self, row: int) -> bytes | None:
         (kept,) = self.index.read_thumbnails([row])
         path = self._get_path(row)
-        if self.modality == "audio":
-            heard = self._read_sound(row)
-            return None if heard is None else encode_spectrogram_png(*heard)
-        if kept is not None or path is None or self.modality not in IMAGE_MODALITIES:
+        if kept is not None or path is None or self.model is None:
             return kept
-        try:
-            with Image.open(path, formats=("JPEG", "PNG", "WEBP", "BMP", "GIF")) as image:
-                image.thumbnail((MAX_IMAGE_PIXELS_PER_SIDE, MAX_IMAGE_PIXELS_PER_SIDE))
-                return _encode_image(image.convert("RGB"))
-        except OSError:
-            return None
+        return self.model.modality.encode_file_png(path)
 
     def get_wav(self, row: int) -> bytes | None:
-        heard = self._read_sound(row)
-        return None if heard is None else encode_wav(*heard)
-
-    def _read_sound(self, row: int) -> tuple[np.ndarray, int] | None:
-        """Return a sound from its file: one channel of int16, and its sample rate."""
         path = self._get_path(row)
-        if path is None or self.modality != "audio":
-            return None
-        import soundfile
-
-        try:
-            wave, rate = soundfile.read(path, dtype="int16", always_2d=True, frames=1 << 22)
-        except (soundfile.SoundFileError, OSError):
-            return None
-        return wave[:, 0], rate
+        return None if path is None or self.model is None else self.model.modality.encode_file_wav(path)
 
     def get_labels(self) -> list[str | None]:
         return [item["label"] for item in self.index.describe_rows(self.rows)]
@@ -242,36 +217,3 @@ def _shorten_name(name: str) -> str:
     Paths of this machine stay private.
     """
     return Path(name).name if Path(name).is_absolute() else name
-
-
-def encode_png(pixels: np.ndarray) -> bytes:
-    """Encode (c, h, w) pixels, gray or color, as a PNG file."""
-    image = Image.fromarray(pixels[0] if len(pixels) == 1 else np.ascontiguousarray(pixels[:3].transpose(1, 2, 0)))
-    image.thumbnail((MAX_IMAGE_PIXELS_PER_SIDE, MAX_IMAGE_PIXELS_PER_SIDE))
-    return _encode_image(image)
-
-
-def _encode_image(image: Image.Image) -> bytes:
-    file = io.BytesIO()
-    image.save(file, "PNG", compress_level=1)
-    return file.getvalue()
-
-
-def encode_spectrogram_png(clip: np.ndarray, sample_rate: int) -> bytes:
-    """Encode the spectrogram of a sound as a PNG file."""
-    from nearfar.modalities.audio import render_spectrograms
-
-    return encode_png((render_spectrograms(torch.from_numpy(np.ascontiguousarray(clip))[None], sample_rate)[0] * 255).byte().numpy())
-
-
-def encode_wav(clip: np.ndarray, sample_rate: int) -> bytes:
-    """Encode one channel of int16 as a WAV file."""
-    import wave
-
-    file = io.BytesIO()
-    with wave.open(file, "wb") as out:
-        out.setnchannels(1)
-        out.setsampwidth(2)
-        out.setframerate(sample_rate)
-        out.writeframes(np.ascontiguousarray(clip, dtype="<i2").tobytes())
-    return file.getvalue()

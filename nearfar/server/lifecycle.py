@@ -12,9 +12,11 @@ from typing import Any
 from nearfar.core import UsageError
 from nearfar.core.errors import MissingExtra
 
-REQUIRED_PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "multipart": "python-multipart", "faiss": "faiss-cpu", "plotly": "plotly"}
-
-
+REQUIRED_PACKAGES = {
+    "fastapi": "fastapi", "uvicorn": "uvicorn", "multipart": "python-multipart", "faiss": "faiss-cpu", "plotly": "plotly",
+    "prometheus_client": "prometheus-client",
+}  # fmt: skip
+"""Packages that the server needs, by module."""
 SHUTDOWN_SECONDS = 30
 """Seconds that active requests may take after the stop signal."""
 
@@ -37,7 +39,7 @@ def open_app(flags: dict[str, Any], token: str | None, loopback_only: bool, prog
     from PIL import Image
 
     from nearfar.server.app import build_app
-    from nearfar.server.explorer.routes import add_explorer
+    from nearfar.server.explorer.page_data import Explorer
     from nearfar.server.limits import Limits
     from nearfar.server.service import Service
 
@@ -45,13 +47,13 @@ def open_app(flags: dict[str, Any], token: str | None, loopback_only: bool, prog
     warnings.simplefilter("ignore", Image.DecompressionBombWarning)
     collection = open_collection(flags, progress)
     service = Service(collection, Limits(timeout_seconds=flags["timeout"]))
-    app = build_app(service, token, loopback_only)
     own = collection.model.run_folder.path if collection.model and collection.model.run_folder else None
     runs = Path(flags["runs"]) if "runs" in flags else own.parent if own else None
-    end = add_explorer(app, service, runs, flags["map"])
+    explorer = Explorer(service, runs, flags["map"])
+    app = build_app(service, token, loopback_only, explorer)
 
     def stop() -> None:
-        end()
+        explorer.stop()
         service.worker.stop()
 
     return app, stop
@@ -59,9 +61,10 @@ def open_app(flags: dict[str, Any], token: str | None, loopback_only: bool, prog
 
 def open_collection(flags: dict[str, Any], progress: Any) -> Any:
     """Open the run or index that the flags name."""
+    from nearfar.api.load import load
+    from nearfar.api.search import load_index_model
     from nearfar.index.milvus_address import is_milvus_store
     from nearfar.server.collection import IndexCollection, RunCollection
-    from nearfar.train.model import load
 
     path = Path(flags["path"])
     if is_milvus_store(flags["path"]) and not path.is_dir():
@@ -75,7 +78,7 @@ def open_collection(flags: dict[str, Any], progress: Any) -> Any:
     if "data" in flags:
         raise UsageError("--data is for runs: an index has its own")
     index = open_index(path)
-    model = index.load_model(flags.get("run"), device=flags["device"], recipe=flags.get("recipe")) if index.model_identity else None
+    model = load_index_model(index, flags.get("run"), device=flags["device"], recipe=flags.get("recipe")) if index.model_identity else None
     return IndexCollection(index, model)
 
 

@@ -1,81 +1,60 @@
-"""Counters in the text format of Prometheus."""
+"""Metrics of the server for Prometheus."""
 
 from __future__ import annotations
 
-import bisect
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LATENCY_BOUNDS_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the latency histogram, in seconds."""
+OTHER_PATH = "other"
+"""Label of all unknown paths, so that requests for random paths cannot grow the table."""
 
 
 class ServerMetrics:
-    """Counters since the start of the server.
+    """Metrics since the start of the server.
 
-    They are thread-safe.
+    They have their own registry, so that several applications in one process count separately.
+
+    Args:
+        count_waiting_jobs: function that returns the number of requests that wait for the worker.
+        count_rows: function that returns the number of rows that can be searched.
     """
 
-    def __init__(self):
-        self.lock = threading.Lock()
-        self.requests: Counter[tuple[str, int]] = Counter()
-        self.bucket_counts = [0] * (len(LATENCY_BOUNDS_SECONDS) + 1)
-        self.total_seconds = 0.0
-        self.active_requests = 0
-        self.batches = self.jobs = self.rows = 0
+    def __init__(self, count_waiting_jobs: Callable[[], int], count_rows: Callable[[], int]):
+        disable_created_metrics()  # a setting of the library for the whole process
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter("nearfar_requests_total", "Requests answered, by path and status.", ["path", "status"], registry=registry)
+        self.request_seconds = Histogram(
+            "nearfar_request_seconds", "From the first byte of a request to the last of its answer.",
+            buckets=LATENCY_BOUNDS_SECONDS, registry=registry,
+        )  # fmt: skip
+        self.active_requests = Gauge("nearfar_requests_now", "Requests that are being answered.", registry=registry)
+        waiting_jobs = Gauge("nearfar_jobs_waiting", "Requests that wait for the worker.", registry=registry)
+        waiting_jobs.set_function(count_waiting_jobs)
+        self.batches = Counter("nearfar_batches_total", "Batches the worker computed.", registry=registry)
+        self.jobs = Counter("nearfar_batched_requests_total", "Requests in those batches.", registry=registry)
+        self.rows = Counter("nearfar_batched_rows_total", "Samples and queries in those batches.", registry=registry)
+        served_rows = Gauge("nearfar_rows_served", "Rows that can be searched.", registry=registry)
+        served_rows.set_function(count_rows)
 
     def record_batch(self, jobs: int, rows: int) -> None:
         """Count a batch of the worker."""
-        with self.lock:
-            self.batches, self.jobs, self.rows = self.batches + 1, self.jobs + jobs, self.rows + rows
+        self.batches.inc()
+        self.jobs.inc(jobs)
+        self.rows.inc(rows)
 
     def record_request(self, path: str, status: int, seconds: float) -> None:
         """Count a request and its time."""
-        with self.lock:
-            self.requests[path, status] += 1
-            self.bucket_counts[bisect.bisect_left(LATENCY_BOUNDS_SECONDS, seconds)] += 1
-            self.total_seconds += seconds
-
-    def to_prometheus_text(self, queued_requests: int, served_rows: int) -> str:
-        """Return all counters in the text format of Prometheus."""
-        with self.lock:
-            lines = [
-                *_format_metric("requests_total", "counter", "Requests answered, by path and status.", (
-                    (f'{{path="{path}",status="{status}"}}', n) for (path, status), n in sorted(self.requests.items()))),
-                *_format_metric(
-                    "request_seconds", "histogram", "From the first byte of a request to the last of its answer.", self._histogram()),
-                *_format_metric("requests_now", "gauge", "Requests that are being answered.", [("", self.active_requests)]),
-                *_format_metric("jobs_waiting", "gauge", "Requests that wait for the worker.", [("", queued_requests)]),
-                *_format_metric("batches_total", "counter", "Batches the worker computed.", [("", self.batches)]),
-                *_format_metric("batched_requests_total", "counter", "Requests in those batches.", [("", self.jobs)]),
-                *_format_metric("batched_rows_total", "counter", "Samples and queries in those batches.", [("", self.rows)]),
-                *_format_metric("rows_served", "gauge", "Rows that can be searched.", [("", served_rows)]),
-            ]  # fmt: skip
-        return "\n".join(lines) + "\n"
-
-    def _histogram(self) -> Iterable[tuple[str, float]]:
-        total = 0
-        for bound, count in zip((*LATENCY_BOUNDS_SECONDS, "+Inf"), self.bucket_counts, strict=True):
-            total += count
-            yield f'_bucket{{le="{bound}"}}', total
-        yield "_sum", round(self.total_seconds, 6)
-        yield "_count", total
-
-
-def _format_metric(name: str, metric_type: str, purpose: str, samples: Iterable[tuple[str, float]]) -> list[str]:
-    full = f"nearfar_{name}"
-    return [f"# HELP {full} {purpose}", f"# TYPE {full} {metric_type}", *(f"{full}{labels} {value}" for labels, value in samples)]
+        self.requests.labels(path, status).inc()
+        self.request_seconds.observe(seconds)
 
 
 class MetricsMiddleware:
-    """Middleware that counts every request.
-
-    Unknown paths share one name, so that requests for random paths cannot grow the table.
-    """
+    """Middleware that counts every request."""
 
     def __init__(self, app: ASGIApp, metrics: ServerMetrics):
         self.app, self.metrics = app, metrics
@@ -84,7 +63,6 @@ class MetricsMiddleware:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         status, began = 500, time.perf_counter()
-        self.metrics.active_requests += 1
 
         async def watched(message: Message) -> None:
             nonlocal status
@@ -93,8 +71,8 @@ class MetricsMiddleware:
             await send(message)
 
         try:
-            await self.app(scope, receive, watched)
+            with self.metrics.active_requests.track_inprogress():
+                await self.app(scope, receive, watched)
         finally:
-            self.metrics.active_requests -= 1
-            route = scope.get("route")
-            self.metrics.record_request(getattr(route, "path", "other"), status, time.perf_counter() - began)
+            path = getattr(scope.get("route"), "path", OTHER_PATH)
+            self.metrics.record_request(path, status, time.perf_counter() - began)

@@ -24,10 +24,6 @@ IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")
 TOKEN_PADDING_MULTIPLE = 16
 """Token ids are padded to a multiple of this number. There are few shapes, and only a text's own length
 decides its shape."""
-ACCEPTED_INPUT_TYPES = {
-    "text": ("texts",), "words": ("texts",), "image": ("images",), "audio": ("sounds",), "image-text": ("texts", "images"),
-}  # fmt: skip
-"""Input types that a run on each modality can encode."""
 
 
 def prepare_samples(model: Model | None, input_type: str, samples: Sequence[Any], limits: Limits) -> list[Tensor]:
@@ -36,7 +32,7 @@ def prepare_samples(model: Model | None, input_type: str, samples: Sequence[Any]
     Raises:
         RequestError: if the model does not accept the input type, or if a sample is invalid or too large.
     """
-    takes = () if model is None else ACCEPTED_INPUT_TYPES.get(model.recipe.card.modality, ())
+    takes = () if model is None else model.modality.input_types
     if model is None or input_type not in takes:
         raise RequestError(422, f"this model cannot embed {input_type}: it takes {', '.join((*takes, 'vectors'))} and rows")
     if input_type == "texts":

@@ -31,11 +31,11 @@ class Service:
     def __init__(self, collection: Collection, limits: Limits | None = None):
         self.collection = collection
         self.limits = limits or Limits()
-        self.metrics = ServerMetrics()
         self.encoder = self.query_encoder = BatchEncoder(collection.model) if collection.model else None
         # Models with separate towers for questions and passages, such as DPR.
         if collection.model and hasattr(collection.model.net, "question"):
             self.query_encoder = BatchEncoder(collection.model, "question")
+        self.metrics = ServerMetrics(lambda: self.worker.jobs.qsize(), lambda: len(collection))
         self.worker = Worker(MAX_BATCH_ROWS, max_queued_jobs=self.limits.queued_requests, on_batch=self.metrics.record_batch)
 
     async def embed(self, request: ParsedRequest) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Trained models: load a run, encode samples."""
+"""Trained models: read a run, encode samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from torch import Tensor
 from nearfar import recipes
 from nearfar.core import NearfarError, Net, Recipe, RuntimeConfig, TrainConfig, UsageError
 from nearfar.core.errors import suggest_similar_names
-from nearfar.data import Inputs, Tokenizer, build_inputs
+from nearfar.core.modality import FindModality, Modality
+from nearfar.data import Inputs, Tokenizer
 from nearfar.train import checkpoint
 from nearfar.train.encode import encode_all
 from nearfar.train.run_folder import RunFolder
@@ -34,6 +35,8 @@ class Model:
     net: Net
     step: int
     device: torch.device
+    modality: Modality
+    """Everything specific to the kind of data."""
     run_folder: RunFolder | None = None
     metrics: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     tokenizer: Tokenizer | None = None
@@ -46,7 +49,7 @@ class Model:
     @property
     def inputs(self) -> Inputs:
         """Return the converter from the user's data to the input of this net."""
-        return build_inputs(self.recipe, self.net.sizes, self.tokenizer)
+        return self.modality.build_inputs(self.net.sizes, self.tokenizer)
 
     def encode(
         self, samples: Any, batch_size: int = 512, progress: Callable[[int, int], None] | None = None, tower: str = "encoder"
@@ -134,11 +137,12 @@ def _newest(folder: RunFolder) -> checkpoint.Checkpoint:
     return found
 
 
-def load(path: str | os.PathLike, device: str = "auto", recipe: TrustedRecipes = None) -> Model:
+def load_model(path: str | os.PathLike, find_modality: FindModality, device: str = "auto", recipe: TrustedRecipes = None) -> Model:
     """Load the trained model of a run from its newest undamaged checkpoint.
 
     Args:
         path: the run.
+        find_modality: function that returns the modality of a name.
         device: "auto", "cpu", "cuda" or "cuda:N".
         recipe: file or class of a user-defined recipe.
 
@@ -160,9 +164,9 @@ def load(path: str | os.PathLike, device: str = "auto", recipe: TrustedRecipes =
         raise _lacking(f"sizes.{e.args[0]}", folder.path) from e
     found.load_into(net)
     net.eval()
-    return Model(
-        method, config, net, found.step, where, folder, folder.read_metrics(), folder.read_tokenizer(), folder.read_split(), fingerprint
-    )
+    modality = find_modality(method.card.modality)
+    stored = (folder.read_metrics(), folder.read_tokenizer(), folder.read_split(), fingerprint)
+    return Model(method, config, net, found.step, where, modality, folder, *stored)
 
 
 def read_recipe(stored_config: dict[str, Any], source: os.PathLike | str, trusted: TrustedRecipes = None) -> Recipe:

@@ -6,16 +6,14 @@ import os
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from nearfar.core import Plan, RandomKey, Rows, TrainConfig, UsageError
+from nearfar.core.modality import ViewPair
 from nearfar.core.progress import ProgressCallback
 from nearfar.data import Splits
 from nearfar.train.model import Model
 from nearfar.train.run_folder import RunFolder
 
-ViewPair = tuple[Tensor, Tensor]
-"""Two views of the same samples, row by row."""
 MAX_PAIRS = 24
 """Maximum number of positive pairs in a report."""
 

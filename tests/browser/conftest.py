@@ -1,4 +1,7 @@
-"""The explorer in a real browser: `make test-browser`. A plain `pytest` leaves these tests alone: they need Chromium and a minute."""
+"""Tests of the explorer in a real browser: `make test-browser`.
+
+A plain `pytest` skips them, because they need Chromium and more than a minute.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ def browser():
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory) -> Path:
-    """Two runs of digits beside each other."""
+    """Train two runs on digits in one folder."""
     from serving import small_run
 
     folder = tmp_path_factory.mktemp("runs")
@@ -44,33 +47,36 @@ def server(runs):
         yield found
 
 
-class Watched:
-    """A page that remembers what went wrong in it, and what it asked of whom."""
+class WatchedPage:
+    """Page that records its errors and the addresses of its requests."""
 
     def __init__(self, page):
-        self.page, self.problems, self.asked = page, [], []
+        self.page, self.problems, self.requests = page, [], []
         page.on("pageerror", lambda e: self.problems.append(str(e)))
         page.on("console", lambda m: self.problems.append(m.text) if m.type == "error" else None)
-        page.on("request", lambda r: self.asked.append(r.url))
+        page.on("request", lambda r: self.requests.append(r.url))
 
 
 @pytest.fixture
 def open_page(browser):
-    """open_page(address, **context) -> Watched; at the end nothing may have gone wrong, and nobody else may have been asked."""
+    """Return the function open_page(address, **context) -> WatchedPage.
+
+    After the test, fail if a page had an error or sent a request to another server.
+    """
     contexts, pages = [], []
 
-    def opened(address: str, **how) -> Watched:
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **how})
+    def open_page(address: str, **options) -> WatchedPage:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 800}, **options})
         context.set_default_timeout(60_000)
-        watched = Watched(context.new_page())
+        watched = WatchedPage(context.new_page())
         contexts.append(context)
         pages.append(watched)
         watched.page.goto(address)
         return watched
 
-    yield opened
+    yield open_page
     for context in contexts:
         context.close()
     for watched in pages:
         assert watched.problems == []
-        assert [url for url in watched.asked if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []
+        assert [url for url in watched.requests if not url.startswith(("http://127.0.0.1:", "data:", "blob:"))] == []

@@ -6,14 +6,14 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Literal
 
 from nearfar.cli.common_flags import add_device_flag, add_recipe_flag, parse_flags
 from nearfar.cli.flags import FlagParser, get_argparse_options
 from nearfar.core import UsageError
-from nearfar.index.local_index import LocalIndex
-from nearfar.index.passage_reader import PassageReader
-from nearfar.index.question_answering import Passage, RetrievalMode, answer_question, open_retriever
-from nearfar.train.model import load
+
+if TYPE_CHECKING:
+    from nearfar.index.question_answering import Passage
 
 GROUP = "Vectors and search"
 MAX_SHOWN_CHARACTERS = 320
@@ -29,7 +29,7 @@ def build_ask_parser() -> FlagParser:
     parser.add_argument("--k", default=5, **get_argparse_options(int), help="number of passages. Default: 5.")
     parser.add_argument(
         "--how",
-        **get_argparse_options(RetrievalMode),
+        **get_argparse_options(Literal["hybrid", "dense", "words"]),
         help="search by common words (BM25), by vectors (dense), or by both. Default: hybrid if the index is a folder, else dense.",
     )
     parser.add_argument("--weight", **get_argparse_options(float), help="weight of the vectors in a hybrid search, 0 to 1. Default: 0.5.")
@@ -49,14 +49,19 @@ def run(argv: Sequence[str]) -> None:
         raise UsageError(f"--k must be at least 1, got {given['k']}")
     if not given["question"].strip():
         raise UsageError("the question is empty")
+    from nearfar.api.load import load
+    from nearfar.api.search import load_index_model
     from nearfar.index.index_factory import open_index
+    from nearfar.index.local_index import LocalIndex
+    from nearfar.index.passage_reader import PassageReader
+    from nearfar.index.question_answering import RetrievalMode, answer_question, open_retriever
 
     index = open_index(given["index"])
     how: RetrievalMode = given.get("how") or ("hybrid" if isinstance(index, LocalIndex) else "dense")
     if "weight" in given and how != "hybrid":
         raise UsageError(f"--weight is for a hybrid search, but this search uses {'vectors' if how == 'dense' else how}")
     reader = PassageReader.from_model(load(given["reader"], given["device"])) if "reader" in given else None
-    model = lambda: index.load_model(given.get("moved"), device=given["device"], recipe=given.get("recipe"))
+    model = lambda: load_index_model(index, given.get("moved"), device=given["device"], recipe=given.get("recipe"))
     retriever = open_retriever(index, model, how, given.get("weight", 0.5))
     passages = answer_question(given["question"], index, retriever, given["k"], reader)
     if given.get("json"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from nearfar import recipes
 from nearfar.cli.common_flags import parse_flags
 from nearfar.cli.flags import FlagParser
 
@@ -14,14 +13,15 @@ GROUP = "Methods"
 
 def run(argv: Sequence[str]) -> None:
     """Run `nearfar card`."""
-    parser = FlagParser(
-        "nearfar card", "RECIPE [--json]", "What a method claims, its equation, its hyperparameters, settings and numbers of its paper."
-    )
+    about = "What a method claims, its equation, its hyperparameters, settings and numbers of its paper."
+    parser = FlagParser("nearfar card", "RECIPE [--latex] [--json]", about)
     parser.add_argument("recipe", metavar="RECIPE", help="name from `nearfar list`, or a Python file with a custom recipe")
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    parser.add_argument("--latex", action="store_true", help="print equations in LaTeX instead of Unicode text")
+    parser.add_argument("--json", action="store_true", help="print a JSON object, with the equation in LaTeX")
     parser.add_common_flags()
     given = parse_flags(parser, argv)
-    from nearfar.reports import method_card as cards
+    from nearfar.recipes.method_summary import find_method_summary
+    from nearfar.reports.method_card import as_dict, as_text
 
-    method = recipes.load_method(given["recipe"])
-    print(json.dumps(cards.as_dict(method), indent=2) if given.get("json") else cards.as_text(method))
+    summary = find_method_summary(given["recipe"])
+    print(json.dumps(as_dict(summary), indent=2) if given.get("json") else as_text(summary, latex=given.get("latex", False)))

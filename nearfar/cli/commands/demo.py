@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nearfar.cli import terminal
 from nearfar.cli.common_flags import parse_flags
 from nearfar.cli.flags import FlagParser, get_argparse_options
 
@@ -23,9 +22,10 @@ def run(argv: Sequence[str]) -> None:
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     from nearfar.api.demo import run_demo
+    from nearfar.cli.progress_bar import ProgressBar
 
     quiet = given.get("quiet", False)
-    table = run_demo(given["out"], given["seed"], overwrite=given.get("overwrite", False), hooks=[terminal.ProgressBar(quiet)])
+    table = run_demo(given["out"], given["seed"], overwrite=given.get("overwrite", False), hooks=[ProgressBar(quiet)])
     print(table.render())
     if not quiet:
         print(f"The run is in {given['out']}; a browser opens {Path(given['out']) / 'report.html'}", file=sys.stderr)

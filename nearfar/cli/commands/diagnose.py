@@ -22,7 +22,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     from nearfar.api.diagnose import diagnose as examine
-    from nearfar.train.model import load
+    from nearfar.api.load import load
 
     found = examine(load(given["run"], given["device"], given.get("recipe")), given.get("data"))
     print(found.to_json() if given.get("json") else found.render())

@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
     parser.add_common_flags()
     given = parse_flags(parser, argv)
     from nearfar.api.embed import embed
-    from nearfar.train.model import load
+    from nearfar.api.load import load
 
     if "on_error" in given and given["engine"] == "ray":
         raise UsageError("--on-error is for --engine local: ray workers use the setting of the run")

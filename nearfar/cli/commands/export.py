@@ -20,7 +20,7 @@ def run(argv: Sequence[str]) -> None:
     add_recipe_flag(parser)
     parser.add_common_flags()
     given = parse_flags(parser, argv)
+    from nearfar.api.load import load
     from nearfar.export import export_encoder
-    from nearfar.train.model import load
 
     print(export_encoder(load(given["run"], "cpu", given.get("recipe")), given["to"], given["out"]))

@@ -8,50 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nearfar import recipes
 from nearfar.cli import terminal
 from nearfar.cli.common_flags import parse_flags
-from nearfar.cli.flags import FlagParser
-from nearfar.core import RuntimeConfig, TrainConfig, UsageError
-from nearfar.recipes import Method
-from nearfar.train.process_group import LostRankError
+from nearfar.cli.fit_flags import build_fit_parser
+from nearfar.core import UsageError
+from nearfar.recipes import list_methods
+from nearfar.recipes.method_summary import find_method_summary
 
 GROUP = "Training"
-
-
-def build_fit_parser(method: Method | None) -> FlagParser:
-    """Build the flag parser of `nearfar fit`.
-
-    The flags are those of the command, of the recipe (if one is chosen), of `TrainConfig` and of
-    `RuntimeConfig`.
-    """
-    known = f"recipes: {', '.join(recipes.list_methods())}, or a Python file with a custom recipe"
-    more = "" if method else "\n`nearfar fit RECIPE --help` shows the hyperparameters of a recipe too."
-    name = method.name if method else "RECIPE"
-    usage = f"--data DATA --out RUN [flags]\n       nearfar fit {name} --tiny --out RUN\n       nearfar fit --resume RUN"
-    about = (
-        f"Train {method.recipe_class.card.title if method else 'a recipe'}. "
-        "Flags that are not given keep the value of the preset or the default."
-    )
-    parser = FlagParser(f"nearfar fit {name}" if method else "nearfar fit", usage if method else f"RECIPE {usage}", about, f"{known}{more}")
-    group = parser.add_argument_group("what to run")
-    group.add_argument("--out", metavar="RUN", help="output folder of the run")
-    group.add_argument("--tiny", action="store_true", help="quick-start preset on a bundled dataset")
-    group.add_argument("--paper", action="store_true", help="preset with the published settings")
-    group.add_argument("--config", metavar="FILE", help="start from the settings in a run's config.json")
-    group.add_argument("--overwrite", action="store_true", help="replace an existing run in --out")
-    group.add_argument("--resume", metavar="RUN", help="continue a stopped run from its newest good checkpoint")
-    group.add_argument(
-        "--accept-changes",
-        action="store_true",
-        help="with --resume: use config.json even if the checkpoint was written with other settings",
-    )
-    if method:
-        parser.add_field_flags(f"{name}: its hyperparameters", method.recipe_class)
-    parser.add_field_flags("training: what else the result depends on", TrainConfig)
-    parser.add_field_flags("machine: where and how it is computed", RuntimeConfig)
-    parser.add_common_flags()
-    return parser
 
 
 def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
@@ -62,14 +26,15 @@ def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
     flags, such as 0.2 in `fit --temperature 0.2 simclr`. Known recipe names are therefore preferred.
     """
     found, words = build_fit_parser(None).parse_known_args(argv)
-    known = recipes.list_methods()
+    known = list_methods()
     word = next((word for word in words if word in known or word.endswith(".py")), None)
     word = word or next((word for word in words[:1] if not word.startswith("-")), None)
     if word is None and "config" in found:
+        from nearfar.recipes import is_user_recipe
         from nearfar.train.run_folder import read_config
 
         name = read_config(found.config)["recipe"]
-        if recipes.is_user_recipe(str(name)):
+        if is_user_recipe(str(name)):
             file = name if name.endswith(".py") else "FILE"
             raise UsageError(f"{found.config} is of {name}, a custom recipe: `nearfar fit {file} --config …` runs it, if you trust it")
         return name, None
@@ -79,7 +44,11 @@ def _chosen_recipe(argv: Sequence[str]) -> tuple[str | None, str | None]:
 def run(argv: Sequence[str]) -> None:
     """Run `nearfar fit`."""
     recipe, word = _chosen_recipe(argv)
-    given = parse_flags(build_fit_parser(recipes.load_method(recipe) if recipe else None), argv, positional=word)
+    summary = find_method_summary(recipe) if recipe else None
+    if "--help-all" in argv:
+        build_fit_parser(summary, show_all=True).print_help()
+        return
+    given = parse_flags(build_fit_parser(summary), argv, positional=word)
     quiet = given.pop("quiet", False)
     if "resume" in given:
         _check_resume(given, word)
@@ -88,10 +57,12 @@ def run(argv: Sequence[str]) -> None:
         given["config_file"] = given.pop("config", None)
         given["preset"] = next((name for name in ("tiny", "paper") if given.pop(name, False)), None)
     from nearfar.api.fit import fit, resume
+    from nearfar.cli.progress_bar import ProgressBar
+    from nearfar.train.process_group import LostRankError
 
     folder = given.get("resume") or given["out"]
     named = shlex.quote(folder)
-    watching: dict[str, Any] = {"hooks": [terminal.ProgressBar(quiet)], "progress": terminal.show_progress("reading", quiet)}
+    watching: dict[str, Any] = {"hooks": [ProgressBar(quiet)], "progress": terminal.show_progress("reading", quiet)}
     try:
         if "resume" in given:
             model = resume(folder, recipe=word, accept_changes=given.get("accept_changes", False), **watching)
@@ -138,4 +109,4 @@ def _check_fit(given: dict[str, Any], recipe: str | None) -> None:
             raise UsageError(f"give {_flag(one)} or {_flag(other)}, not both")
     if not (given.keys() & {"data", "tiny", "config"}):
         known = "'digits', a folder of images or sounds, a file of texts, a graph, …"
-        raise UsageError(f"--data is missing: {known} (`nearfar fit --help` names all; --tiny needs none)")
+        raise UsageError(f"--data is missing: {known} (`nearfar fit {recipe} --help` names all; --tiny needs none)")

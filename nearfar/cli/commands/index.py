@@ -74,7 +74,7 @@ def _check_build(given: dict[str, Any]) -> None:
 
 
 def _build(given: dict[str, Any]) -> None:
-    from nearfar.index import index_data
+    from nearfar.api.search import index_data
     from nearfar.index.milvus_address import is_milvus_store
 
     target = given.get("out") or given["store"]
@@ -97,13 +97,16 @@ def _build(given: dict[str, Any]) -> None:
 
 
 def _change(given: dict[str, Any]) -> None:
-    from nearfar.index import add_data, open_index
+    from nearfar.api.search import add_data, load_index_model
+    from nearfar.index import open_index
 
     opened = open_index(given["run"])
     if "delete" in given:
         rows = opened.delete(given["delete"])
         print(f"{opened.location}: {len(rows):,} deleted, {len(opened):,} left")
         return
-    model = opened.load_model(given.get("moved"), device=given["device"], recipe=given.get("recipe")).with_on_error(given.get("on_error"))
-    rows = add_data(opened, given["add"], model, progress=terminal.show_progress("embedding", given["quiet"]))
+    model = load_index_model(opened, given.get("moved"), device=given["device"], recipe=given.get("recipe"))
+    rows = add_data(
+        opened, given["add"], model.with_on_error(given.get("on_error")), progress=terminal.show_progress("embedding", given["quiet"])
+    )
     print(f"{opened.location}: {len(rows):,} added as rows {rows[0]} to {rows[-1]}, {len(opened):,} in all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from nearfar.cli.common_flags import parse_flags
 from nearfar.cli.flags import FlagParser, get_argparse_options
 from nearfar.core import UsageError
 from nearfar.core.files import resolve_writable_path
+from nearfar.core.python_source import PACKAGE_FOLDER, evaluate_literal, get_assigned_values, parse_file
 
 GROUP = "Data"
 RECORD_EXAMPLES = """examples:
@@ -21,14 +23,12 @@ RECORD_EXAMPLES = """examples:
 
 def run(argv: Sequence[str]) -> None:
     """Run `nearfar record`."""
-    from nearfar.data.frames.atari_ram import ANNOTATED_GAMES
-
     about = (
         "Play an Atari game at random and write down every fourth frame with its sound and the emulator's RAM, in one file that is read "
         "from any place.\nThe same seed gives the same file. `nearfar fit st-dim --data FILE` learns from the frames; RAM is to evaluate."
     )
     parser = FlagParser("nearfar record", "GAME --frames N --to FILE.games", about, RECORD_EXAMPLES)
-    known = f"{', '.join(ANNOTATED_GAMES)}: their variables in RAM are named; or another game of ale-py, which has none"
+    known = f"{', '.join(list_annotated_games())}: their variables in RAM are named; or another game of ale-py, which has none"
     parser.add_argument("game", metavar="GAME", help=known)
     parser.add_argument("--frames", default=50_000, **get_argparse_options(int), help="number of frames to write. Default: 50000.")
     parser.add_argument("--to", required=True, metavar="FILE", help="output file; its name ends in .games")
@@ -48,3 +48,10 @@ def run(argv: Sequence[str]) -> None:
     print(f"{target}: {len(made):,} frames, {len(made.episode_lengths)} episodes, {target.stat().st_size:,} bytes")
     if not quiet:
         print(f"Next: `nearfar fit st-dim --data {shlex.quote(str(target))} --out RUN`", file=sys.stderr)
+
+
+def list_annotated_games() -> list[str]:
+    """Read the names of annotated games from their file, which would import torch."""
+    table = get_assigned_values(parse_file(PACKAGE_FOLDER / "data" / "frames" / "atari_ram.py").body)["_BYTES"]
+    assert isinstance(table, ast.Dict)
+    return [evaluate_literal(game) for game in table.keys if game is not None]

@@ -22,8 +22,8 @@ def run(argv: Sequence[str]) -> None:
     add_recipe_flag(parser)
     parser.add_common_flags()
     given = parse_flags(parser, argv)
+    from nearfar.api.load import load
     from nearfar.api.report import write_model_report
-    from nearfar.train.model import load
 
     print(
         write_model_report(

@@ -42,11 +42,12 @@ def run(argv: Sequence[str]) -> None:
     if given["k"] < 1:
         raise UsageError(f"--k must be at least 1, got {given['k']}")
     page = resolve_writable_path(given["html"]) if "html" in given else None
+    from nearfar.api.search import load_index_model
     from nearfar.index import describe_hits, open_index, read_query
 
     opened = open_index(given["index"])
     query = read_query(
-        given["query"], opened, lambda: opened.load_model(given.get("moved"), device=given["device"], recipe=given.get("recipe"))
+        given["query"], opened, lambda: load_index_model(opened, given.get("moved"), device=given["device"], recipe=given.get("recipe"))
     )
     hits = opened.search(query.vectors, given["k"])
     found = describe_hits(opened, hits)

@@ -21,8 +21,6 @@ from nearfar.data.common.splits import Splits
 class AudioInputs(Inputs):
     """Input loader for sounds."""
 
-    used_settings = ("sample_rate", "seconds")
-
     sizes: Sizes | None = None
     tokenizer: None = None
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
-from nearfar.core import Recipe, TrainConfig, UsageError
+from nearfar.core import TrainConfig
 from nearfar.core.progress import ProgressCallback
 from nearfar.data.common.splits import Splits
-
-MODALITY_SETTINGS = ("image_size", "sample_rate", "seconds", "columns", "tokenizer", "vocab_size", "min_count", "max_length")
-"""Settings of a run that apply to some modalities and have no effect on others."""
 
 
 class Inputs(ABC):
@@ -20,21 +17,6 @@ class Inputs(ABC):
     Without the sizes of a model, data are opened as the settings of the run say. With the sizes of a model,
     data are adapted to that model.
     """
-
-    used_settings: ClassVar[tuple[str, ...]] = ()
-    """Names in `MODALITY_SETTINGS` that apply to this modality."""
-
-    def check_settings(self, settings: Mapping[str, Any], recipe: Recipe) -> None:
-        """Raise `UsageError` if a given setting has no effect on this modality.
-
-        Args:
-            settings: Settings by name; None means not given.
-            recipe: Recipe of the run, named in the error message.
-        """
-        for name in MODALITY_SETTINGS:
-            if settings.get(name) is not None and name not in self.used_settings:
-                flag, kind = name.replace("_", "-"), recipe.card.modality
-                raise UsageError(f"--{flag} has no effect on the modality {kind!r} of {type(recipe).__name__}: leave it out")
 
     @abstractmethod
     def load_splits(

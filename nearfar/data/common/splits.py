@@ -34,6 +34,8 @@ class Splits:
     """
     test_ids: list[int] | None = None
     """Test rows of the data, to be stored with a run. None if the data bring their own split."""
+    validation: Any = None
+    """Validation split for the choice of settings, if the data bring one."""
 
 
 def draw_test_ids(n: int, labels: Int64[np.ndarray, " n"] | None, rng_key: RandomKey) -> Int64[np.ndarray, " m"]:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,15 @@ from nearfar.data.common.splits import Splits, split_train_test
 from nearfar.data.graphs.dataset import MAX_SPARSE_DENSITY, Nodes, as_edge_index, as_node_features, build_graph_store
 from nearfar.data.graphs.edge_lists import EDGE_FILE_NAMES, read_edge_list
 
-_OTHER_NAMES = {"links": "edge_index", "labels": "y", "edge_weight": "weights", "train_mask": "train", "test_mask": "test"}
-_FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "names", "train", "test", "num_nodes")
+_OTHER_NAMES = {
+    "links": "edge_index",
+    "labels": "y",
+    "edge_weight": "weights",
+    "train_mask": "train",
+    "val_mask": "val",
+    "test_mask": "test",
+}
+_FIELDS = ("edge_index", "x", "x_indptr", "x_indices", "x_data", "x_shape", "y", "names", "train", "val", "test", "num_nodes")
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,8 @@ class NodeGraph:
     """Training positions in `labeled`, if the data have a split."""
     test_ids: np.ndarray | None = None
     """Test positions in `labeled`, if the data have a split."""
+    val_ids: np.ndarray | None = None
+    """Validation positions in `labeled`, if the data have a validation split."""
 
 
 def load_nodes(spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = None, on_error: str = "stop") -> Splits:
@@ -79,15 +88,24 @@ def load_nodes(spec: Any, *, seed: int = 0, test_ids: Sequence[int] | None = Non
     if found.train_ids is not None and found.test_ids is not None:
         if empty := [name for name, nodes in (("train", found.train_ids), ("test", found.test_ids)) if not len(nodes)]:
             raise UsageError(f"{found.nodes.source}: the mask {empty[0]!r} selects no node. Select some, or leave the masks out")
-        both = np.intersect1d(found.train_ids, found.test_ids)
-        if len(both):
-            counted = "1 node is" if len(both) == 1 else f"{len(both):,} nodes are"
-            raise UsageError(
-                f"{found.nodes.source}: {counted} for training and for testing; the first: {found.labeled.name(int(both[0]))}. "
-                "Remove each from one of the masks"
-            )
-        return split_train_test(Splits(found.labeled.subset(found.train_ids), found.labeled.subset(found.test_ids)), seed, test_ids)
+        _check_overlap(found, found.train_ids, "training")
+        if found.val_ids is not None:
+            _check_overlap(found, found.val_ids, "validation")
+        splits = split_train_test(Splits(found.labeled.subset(found.train_ids), found.labeled.subset(found.test_ids)), seed, test_ids)
+        return splits if found.val_ids is None else replace(splits, validation=found.labeled.subset(found.val_ids))
     return split_train_test(Splits(found.labeled, None), seed, test_ids)
+
+
+def _check_overlap(graph: NodeGraph, ids: np.ndarray, purpose: str) -> None:
+    """Raise `UsageError` if test nodes are also for another purpose."""
+    assert graph.test_ids is not None
+    both = np.intersect1d(ids, graph.test_ids)
+    if len(both):
+        counted = "1 node is" if len(both) == 1 else f"{len(both):,} nodes are"
+        raise UsageError(
+            f"{graph.nodes.source}: {counted} for {purpose} and for testing; the first: {graph.labeled.name(int(both[0]))}. "
+            "Remove each from one of the masks"
+        )
 
 
 def load_node_graph(spec: Any, on_error: str = "stop") -> NodeGraph:
@@ -140,8 +158,8 @@ def build_node_graph(fields: Mapping[str, Any], description: str, source: str = 
         return NodeGraph(every, every)
     ids, labels, classes = read_node_labels(fields, n, description)
     labelled = Nodes(store, ids, labels, classes, every.source, skipped)
-    train, test = (_read_mask(fields, name, np.isin(np.arange(n), ids), description) for name in ("train", "test"))
-    return NodeGraph(labelled if len(ids) == n else every, labelled, train, test)
+    train, test, val = (_read_mask(fields, name, np.isin(np.arange(n), ids), description) for name in ("train", "test", "val"))
+    return NodeGraph(labelled if len(ids) == n else every, labelled, train, test, val)
 
 
 def read_node_labels(fields: Mapping[str, Any], num_nodes: int, description: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:

@@ -27,8 +27,6 @@ from nearfar.data.text.dataset import Texts
 class ImageTextInputs(Inputs):
     """Inputs of the image-text modality."""
 
-    used_settings = ("image_size", "columns", "tokenizer", "vocab_size", "max_length")
-
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
     """Tokenizer of a trained model.

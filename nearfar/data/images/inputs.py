@@ -18,8 +18,6 @@ from nearfar.data.images.load import load_images
 class ImageInputs(Inputs):
     """Inputs of the image modality."""
 
-    used_settings = ("image_size",)
-
     sizes: Sizes | None = None
     tokenizer: None = None
 

@@ -22,8 +22,6 @@ from nearfar.data.text.load import load_all_texts, load_texts
 class TextInputs(Inputs):
     """Inputs of the text modality."""
 
-    used_settings = ("columns", "tokenizer", "vocab_size", "max_length")
-
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
     """Tokenizer of a trained model.

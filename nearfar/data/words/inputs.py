@@ -26,8 +26,6 @@ class WordInputs(Inputs):
     Training data are a corpus. For a trained model, all data are its vocabulary, and queries are words of it.
     """
 
-    used_settings = ("min_count",)
-
     sizes: Sizes | None = None
     tokenizer: Tokenizer | None = None
 

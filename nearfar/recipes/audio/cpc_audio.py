@@ -62,6 +62,9 @@ class CPCAudio(Recipe):
         score="bilinear, one map for each distance",
         loss="InfoNCE",
         equation=r"\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{t+k}^\top W_k c_t)}{\sum_{j \in X} \exp(z_j^\top W_k c_t)}\right]",
+        family="mutual information",
+        similarity_type=("context-instance",),
+        head_type=("contextualization",),
     )
 
     dim: int = 128

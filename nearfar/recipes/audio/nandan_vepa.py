@@ -53,6 +53,9 @@ class NandanVepa(Recipe):
         loss="NT-Xent (InfoNCE over both views)",
         equation=r"\ell_{i,j} = -\log \frac{\exp(\operatorname{sim}(z_i, z_j)/\tau)}"
         r"{\sum_{k=1}^{2N} \mathbb{1}_{[k \neq i]} \exp(\operatorname{sim}(z_i, z_k)/\tau)}",
+        family="NCE and softmax",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
 
     dim: int = 128

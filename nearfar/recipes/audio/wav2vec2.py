@@ -50,10 +50,7 @@ class Wav2Vec2(Recipe):
     """Masked prediction of quantized speech with a contrastive loss between frames."""
 
     card = Card(
-        title="wav2vec 2.0",
-        paper="arXiv:2006.11477",
-        year=2020,
-        modality="audio",
+        title="wav2vec 2.0", paper="arXiv:2006.11477", year=2020, modality="audio",
         similarity="context-instance",
         query="the context of a hidden moment",
         positive="the codes of what was there, in another view",
@@ -64,7 +61,8 @@ class Wav2Vec2(Recipe):
         loss="InfoNCE and diversity of the codes",
         equation=r"\mathcal{L} = -\log \frac{\exp(\operatorname{sim}(c_t, q_t)/\kappa)}"
         r"{\sum_{\tilde q \in Q_t} \exp(\operatorname{sim}(c_t, \tilde q)/\kappa)}",
-    )
+        family="NCE and softmax", similarity_type=("context-instance",), head_type=("quantization", "contextualization"),
+    )  # fmt: skip
     limits: ClassVar = {"mask_start_share": (0.001, 1.0), "diversity_weight": (0.0, float("inf"))}
 
     dim: int = 128

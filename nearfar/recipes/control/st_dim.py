@@ -61,6 +61,9 @@ class STDIM(Recipe):
         loss="InfoNCE, global-local plus local-local, mean over places",
         equation=r"\mathcal{L} = \frac{1}{MN} \sum_{m,n} -\log \frac{e^{g_{m,n}(x_t, x_{t+1})}}{\sum_{t^*} e^{g_{m,n}(x_t, x_{t^*})}}"
         r" - \log \frac{e^{f_{m,n}(x_t, x_{t+1})}}{\sum_{t^*} e^{f_{m,n}(x_t, x_{t^*})}}",
+        family="mutual information",
+        similarity_type=("context-instance", "sequential coherence"),
+        head_type=("none",),
     )
 
     def similarity(self, net: Net) -> NextFramePairs:

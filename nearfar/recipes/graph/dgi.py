@@ -57,6 +57,9 @@ class DGI(Recipe):
         score="bilinear",
         loss="binary NCE (Jensen-Shannon bound)",
         equation=r"-\frac{1}{2N} \sum_i \log \sigma(\vec h_i^\top W \vec s) + \log \sigma(-\tilde h_i^\top W \vec s)",
+        family="mutual information",
+        similarity_type=("context-instance",),
+        head_type=("contextualization",),
     )
     rowwise: ClassVar[bool] = False
 

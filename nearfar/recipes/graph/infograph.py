@@ -66,6 +66,9 @@ class InfoGraph(Recipe):
         score="dot product",
         loss="Jensen-Shannon bound",
         equation=r"\mathbb{E}_{u \in G} \operatorname{sp}(-T(h^u, H(G))) + \mathbb{E}_{u \notin G} \operatorname{sp}(T(h^u, H(G)))",
+        family="mutual information",
+        similarity_type=("context-instance",),
+        head_type=("projection", "contextualization"),
     )
 
     def similarity(self, net: Net) -> GraphNodePairs:

@@ -63,6 +63,9 @@ class MVGRL(Recipe):
         score="bilinear",
         loss="binary NCE (Jensen-Shannon bound)",
         equation=r"-\frac{1}{4N} \sum_{i, v \ne w} \log \sigma(\vec h_i^{v\top} W \vec s^w) + \log \sigma(-\tilde h_i^{v\top} W \vec s^w)",
+        family="mutual information",
+        similarity_type=("data transformation", "context-instance"),
+        head_type=("contextualization",),
     )
     rowwise: ClassVar[bool] = False
     limits = {"teleport_prob": (1e-3, 1.0)}  # noqa: RUF012

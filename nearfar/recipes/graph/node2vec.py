@@ -55,6 +55,9 @@ class Node2Vec(Recipe):
         score="dot product",
         loss="NEG",
         equation=r"-\log \sigma(u_o^\top v_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde n_j \sim P_n} \log \sigma(-u_{\tilde n_j}^\top v_c)",
+        family="NCE and softmax",
+        similarity_type=("sequential coherence",),
+        head_type=("none",),
     )
     limits = {"noise_exponent": (0.0, 1.0), "walk_length": (2.0, float("inf"))}  # noqa: RUF012
 

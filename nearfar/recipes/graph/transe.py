@@ -58,6 +58,9 @@ class TransE(Recipe):
         score="minus the L1 or L2 distance",
         loss="triplet hinge",
         equation=r"\max(0,\; \gamma + d(h + r, t) - d(h' + r, t'))",
+        family="energy and margin",
+        similarity_type=("labels",),
+        head_type=("relation",),
     )
 
     limits = {"margin": (0.0, float("inf"))}  # noqa: RUF012

@@ -54,6 +54,9 @@ class Bert(Recipe):
         loss="cross-entropy over the vocabulary",
         equation=r"\mathcal{L} = -\frac{1}{|H|} \sum_{t \in H} \log"
         r" \frac{\exp(h_t^\top e_{x_t} + b_{x_t})}{\sum_{w \in V} \exp(h_t^\top e_w + b_w)}",
+        family="NCE and softmax",
+        similarity_type=("context-instance",),
+        head_type=("projection",),
     )
     limits: ClassVar = {"dropout": (0.0, 0.9), "masked_share": (0.01, 0.9)}
 

@@ -55,6 +55,9 @@ class BertWhitening(Recipe):
         score="cosine",
         loss="none (closed form)",
         equation=r"\tilde x = (x - \mu)\, U \Lambda^{-1/2}, \qquad \operatorname{Cov}(x) = U \Lambda U^\top",
+        family="closed form",
+        similarity_type=("none",),
+        head_type=("projection",),
     )
     trains: ClassVar = ()
 

@@ -57,6 +57,9 @@ class DPR(Recipe):
         loss="InfoNCE",
         equation=r"\ell_i = -\log \frac{e^{\operatorname{sim}(q_i, p_i^+)}}"
         r"{e^{\operatorname{sim}(q_i, p_i^+)} + \sum_{j} e^{\operatorname{sim}(q_i, p_{i,j}^-)}}",
+        family="NCE and softmax",
+        similarity_type=("labels",),
+        head_type=("none",),
     )
     limits: ClassVar = {"dropout": (0.0, 0.9)}
 

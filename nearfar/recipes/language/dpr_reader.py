@@ -52,6 +52,9 @@ class DPRReader(Recipe):
         score="dot product",
         loss="negative log-likelihood of the span",
         equation=r"\ell = -\log \sum_{s \in S} P_{\text{start}}(s) - \log \sum_{t \in T} P_{\text{end}}(t)",
+        family="classification",
+        similarity_type=("labels",),
+        head_type=("classifier",),
     )
     limits: ClassVar = {"dropout": (0.0, 0.9)}
 

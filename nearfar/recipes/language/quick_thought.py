@@ -53,6 +53,9 @@ class QuickThought(Recipe):
         score="dot product",
         loss="InfoNCE",
         equation=r"\ell_s = -\sum_{c \in C(s)} \log \frac{\exp(f(s)^\top g(c))}{\sum_{s' \neq s} \exp(f(s)^\top g(s'))}",
+        family="NCE and softmax",
+        similarity_type=("sequential coherence",),
+        head_type=("none",),
     )
     limits: ClassVar = {"dropout": (0.0, 0.9), "window": (1.0, 10.0), "consecutive_sentences": (2.0, 10_000.0)}
 

@@ -52,6 +52,9 @@ class SentenceBERT(Recipe):
         score="softmax on [u; v; |u - v|], cosine, or Euclidean distance",
         loss="cross-entropy, mean square, or triplet",
         equation=r"o = \operatorname{softmax}(W_t [u; v; |u - v|])",
+        family="classification",
+        similarity_type=("labels",),
+        head_type=("contextualization", "classifier"),
     )
     uses_labels = True
     limits: ClassVar = {"dropout": (0.0, 0.9), "margin": (0.0, float("inf"))}

@@ -53,6 +53,9 @@ class SimCSESupervised(Recipe):
         loss="InfoNCE with hard negatives",
         equation=r"\ell_i = -\log \frac{e^{\operatorname{sim}(h_i, h_i^+)/\tau}}{\sum_{j=1}^{N} \left("
         r" e^{\operatorname{sim}(h_i, h_j^+)/\tau} + \alpha^{\mathbb{1}_i^j} e^{\operatorname{sim}(h_i, h_j^-)/\tau} \right)}",
+        family="NCE and softmax",
+        similarity_type=("labels",),
+        head_type=("projection",),
     )
     limits: ClassVar = {"dropout": (0.0, 0.9)}
 

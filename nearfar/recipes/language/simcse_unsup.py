@@ -54,6 +54,9 @@ class SimCSEUnsupervised(Recipe):
         loss="InfoNCE",
         equation=r"\ell_i = -\log \frac{\exp(\operatorname{sim}(h_i^{z_i}, h_i^{z_i'})/\tau)}"
         r"{\sum_{j=1}^{N} \exp(\operatorname{sim}(h_i^{z_i}, h_j^{z_j'})/\tau)}",
+        family="NCE and softmax",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
     limits: ClassVar = {"dropout": (0.0, 0.9), "changed_share": (0.0, 0.9)}
 

@@ -54,6 +54,9 @@ class Cbow(SkipGram):
         loss="NEG",
         equation=r"-\log \sigma(u_c^\top h_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top h_c),"
         r"\quad h_c = \frac{1}{|W_c|} \sum_{o \in W_c} v_o",
+        family="NCE and softmax",
+        similarity_type=("context-instance",),
+        head_type=("contextualization",),
     )
 
     centers_per_group: int = 32

@@ -58,6 +58,9 @@ class SkipGram(Recipe):
         score="dot product",
         loss="NEG",
         equation=r"-\log \sigma(u_o^\top v_c) - \sum_{j=1}^{k} \mathbb{E}_{\tilde w_j \sim P_n} \log \sigma(-u_{\tilde w_j}^\top v_c)",
+        family="NCE and softmax",
+        similarity_type=("context-instance",),
+        head_type=("none",),
     )
     limits = {"subsample_threshold": (0.0, 1.0), "noise_exponent": (0.0, 1.0)}  # noqa: RUF012
 

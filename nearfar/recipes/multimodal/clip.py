@@ -60,6 +60,9 @@ class CLIP(Recipe):
         loss="InfoNCE in both directions",
         equation=r"\mathcal L = -\frac{1}{2n} \sum_i \left[ \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ij}}}"
         r" + \log \frac{e^{s_{ii}}}{\sum_j e^{s_{ji}}} \right], \quad s_{ij} = e^{t} \cos(W_I f(I_i), W_T g(T_j))",
+        family="NCE and softmax",
+        similarity_type=("multisensory",),
+        head_type=("projection",),
     )
     towers: ClassVar = {"text_encoder": "text"}
     limits: ClassVar = {"dropout": (0.0, 0.9), "min_crop_scale": (0.01, 1.0)}

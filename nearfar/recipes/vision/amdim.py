@@ -52,10 +52,7 @@ class AMDIM(Recipe):
     """Augmented multiscale Deep InfoMax."""
 
     card = Card(
-        title="AMDIM",
-        paper="arXiv:1906.00910",
-        year=2019,
-        modality="image",
+        title="AMDIM", paper="arXiv:1906.00910", year=2019, modality="image",
         similarity="context-instance and data transformation",
         query="representation of a view, and one place of its coarse map",
         positive="places of the other view's coarse and fine maps",
@@ -66,7 +63,9 @@ class AMDIM(Recipe):
         loss="InfoNCE over three pairs of scales, with a penalty on squared scores",
         equation=r"\mathcal{L} = \sum_{(n, m)} \mathbb{E}\left[-\log \frac{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j)}"
         r"{\exp \hat s_{nm}(f_n(x^1)_i, f_m(x^2)_j) + \sum_{\tilde f} \exp \hat s_{nm}(f_n(x^1)_i, \tilde f)} + \lambda\, s_{nm}^2\right]",
-    )
+        family="mutual information", similarity_type=("context-instance", "data transformation"),
+        head_type=("projection", "contextualization"),
+    )  # fmt: skip
 
     limits = {"coarse_layer": (-8.0, -1.0), "fine_layer": (-8.0, -1.0), "score_penalty_weight": (0.0, float("inf"))}  # noqa: RUF012
 

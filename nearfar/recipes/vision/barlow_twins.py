@@ -50,6 +50,9 @@ class BarlowTwins(Recipe):
         score="cross-correlation of dimensions",
         loss="squared distance of the cross-correlation to the identity",
         equation=r"\mathcal{L} = \sum_i (1 - C_{ii})^2 + \lambda \sum_i \sum_{j \neq i} C_{ij}^2",
+        family="no negatives",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
 
     limits = {"redundancy_weight": (0.0, float("inf"))}  # noqa: RUF012

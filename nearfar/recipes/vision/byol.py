@@ -54,6 +54,9 @@ class BYOL(Recipe):
         loss="normalized squared error, symmetrised",
         equation=r"\mathcal{L} = \lVert \bar q_\theta(z) - \bar z' \rVert_2^2 = 2 - 2\,\frac{\langle q_\theta(z), z' \rangle}"
         r"{\lVert q_\theta(z) \rVert_2 \lVert z' \rVert_2}",
+        family="no negatives",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
 
     limits = {"ema_momentum": (0.0, 1.0), "gray_prob": (0.0, 1.0), "min_crop_scale": (0.0, 1.0)}  # noqa: RUF012

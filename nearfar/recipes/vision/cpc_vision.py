@@ -58,6 +58,9 @@ class CPCVision(Recipe):
         loss="InfoNCE",
         equation=r"\mathcal{L}_k = -\mathbb{E}\left[\log \frac{\exp(z_{i+k,j}^\top W_k c_{i,j})}"
         r"{\sum_{z' \in Z} \exp({z'}^\top W_k c_{i,j})}\right]",
+        family="mutual information",
+        similarity_type=("context-instance",),
+        head_type=("contextualization",),
     )
     limits = {"patches_per_side": (2.0, 64.0), "min_steps_ahead": (1.0, 64.0), "steps_ahead": (1.0, 64.0)}  # noqa: RUF012
 

@@ -60,6 +60,9 @@ class DeepCluster(Recipe):
         score="linear",
         loss="cross-entropy with pseudo-labels, clusters weighted equally",
         equation=r"\min_{\theta, W} \frac1N \sum_{n=1}^N \ell\big(g_W(f_\theta(x_n)), y_n\big)",
+        family="clustering",
+        similarity_type=("natural clustering",),
+        head_type=("classifier",),
     )
 
     clusters: int = 100

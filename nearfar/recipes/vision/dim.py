@@ -82,6 +82,9 @@ class DIM(Recipe):
         score="dot product",
         loss="InfoNCE, Jensen-Shannon or Donsker-Varadhan bound",
         equation=r"\max_{\psi, \omega} \frac1{M^2} \sum_{i=1}^{M^2} \hat I_\omega\big(C_\psi^{(i)}(X);\, E_\psi(X)\big)",
+        family="mutual information",
+        similarity_type=("context-instance",),
+        head_type=("projection", "contextualization"),
     )
 
     limits = {"local_layer": (-8.0, -1.0)}  # noqa: RUF012

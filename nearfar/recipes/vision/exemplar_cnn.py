@@ -52,6 +52,9 @@ class ExemplarCNN(Recipe):
         loss="parametric softmax over exemplars",
         equation=r"\mathcal{L} = -\sum_{x_i \in X} \sum_{T \in \mathcal{T}_i} \log"
         r"\frac{\exp(w_i^\top g(T x_i))}{\sum_{j=1}^N \exp(w_j^\top g(T x_i))}",
+        family="NCE and softmax",
+        similarity_type=("data transformation",),
+        head_type=("classifier",),
     )
 
     def similarity(self, net: Net) -> ImageViews:

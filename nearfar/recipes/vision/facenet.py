@@ -59,6 +59,9 @@ class FaceNet(MetricLearning):
         loss="triplet, semi-hard negatives mined in the batch",
         equation=r"\mathcal{L} = \frac{1}{|T|} \sum_{(a, p, n) \in T} \lVert f(x_a) - f(x_p) \rVert^2 - \lVert f(x_a) - f(x_n) \rVert^2"
         r" + \alpha",
+        family="energy and margin",
+        similarity_type=("labels",),
+        head_type=("projection",),
     )
 
     margin: float = 0.2

@@ -54,6 +54,9 @@ class DrLIM(MetricLearning):
         score="L2",
         loss="pair loss with a squared hinge",
         equation=r"L = (1 - Y)\,\tfrac12 D_W^2 + Y\,\tfrac12 \max(0, m - D_W)^2",
+        family="energy and margin",
+        similarity_type=("labels",),
+        head_type=("projection",),
     )
 
     margin: float = 1.0

@@ -55,6 +55,9 @@ class BatchHard(MetricLearning):
         score="L2",
         loss="triplet of the hardest, with a soft margin",
         equation=r"\ell_a = \log\Big(1 + \exp\big(\max_{p} D(z_a, z_p) - \min_{n} D(z_a, z_n)\big)\Big)",
+        family="energy and margin",
+        similarity_type=("labels",),
+        head_type=("projection",),
     )
 
     hidden_dim: int = 256

@@ -67,6 +67,9 @@ class NPID(Recipe):
         loss="non-parametric softmax (or its NCE) with a proximal term",
         equation=r"\mathcal{L}_i = -\log \frac{\exp(v_i^\top f_i/\tau)}{\sum_{j=1}^N \exp(v_j^\top f_i/\tau)}"
         r"+ \lambda \lVert f_i - v_i \rVert_2^2",
+        family="NCE and softmax",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
 
     limits = {"ema_momentum": (0.0, 1.0), "proximal_weight": (0.0, float("inf"))}  # noqa: RUF012

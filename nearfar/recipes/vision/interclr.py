@@ -61,6 +61,7 @@ class InterCLR(MoCoV2):
         loss="InfoNCE between views and, with a margin, between images",
         equation=r"\mathcal{L} = \lambda \mathcal{L}_{intra} - (1 - \lambda) \log"
         r"\frac{\exp((q \cdot v_+ - m)/\tau)}{\exp((q \cdot v_+ - m)/\tau) + \sum_{v_-} \exp(q \cdot v_-/\tau)}",
+        similarity_type=("natural clustering", "data transformation"),
     )
 
     limits = {**MoCoV2.limits, "view_pair_weight": (0.0, 1.0), "margin": (-2.0, 2.0)}  # noqa: RUF012

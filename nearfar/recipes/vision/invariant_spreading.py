@@ -57,6 +57,9 @@ class InvariantSpreading(Recipe):
         score="cosine / tau",
         loss="softmax over the batch for the augmented, its complement for the originals",
         equation=r"J = -\sum_i \log P(i \mid \hat x_i) - \sum_i \sum_{j \neq i} \log\big(1 - P(i \mid x_j)\big)",
+        family="NCE and softmax",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
 
     dim: int = 128

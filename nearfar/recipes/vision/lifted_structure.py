@@ -53,6 +53,9 @@ class LiftedStructure(MetricLearning):
         score="L2",
         loss="lifted structure, with log-sum-exp for the maxima",
         equation=r"J_{ij} = D_{ij} + \log\Big( \sum_{(i, k) \in N} e^{\alpha - D_{ik}} + \sum_{(j, l) \in N} e^{\alpha - D_{jl}} \Big)",
+        family="energy and margin",
+        similarity_type=("labels",),
+        head_type=("projection",),
     )
 
     margin: float = 1.0

@@ -57,6 +57,7 @@ class LocalAggregation(NPID):
         negative="the other neighbors in the memory bank",
         loss="-log of the close neighbors' share of the neighborhood; the softmax over instances at first",
         equation=r"\mathcal{L}_i = -\log \frac{P(C_i \cap B_i \mid v_i)}{P(B_i \mid v_i)}",
+        similarity_type=("natural clustering",),
     )
 
     limits = {**NPID.limits, "aggregate_from_epoch": (0.0, float("inf"))}  # noqa: RUF012

@@ -84,10 +84,7 @@ class LooC(Recipe):
     """Leave-one-out contrastive learning."""
 
     card = Card(
-        title="LooC",
-        paper="arXiv:2008.05659",
-        year=2021,
-        modality="image",
+        title="LooC", paper="arXiv:2008.05659", year=2021, modality="image",
         similarity="data transformation",
         query="augmented image, in several spaces",
         positive="the view that shares the space's augmentation",
@@ -98,7 +95,8 @@ class LooC(Recipe):
         loss="InfoNCE in each space",
         equation=r"\mathcal{L}_q = -\frac1{n + 1} \left(\log \frac{E^+_{0,0}}{E^+_{0,0} + \sum E^-_0}"
         r"+ \sum_{i=1}^n \log \frac{E^+_{i,i}}{\sum_{j=0}^n E^+_{i,j} + \sum E^-_i}\right)",
-    )
+        family="NCE and softmax", similarity_type=("data transformation",), head_type=("projection",),
+    )  # fmt: skip
     limits = {"ema_momentum": (0.0, 1.0)}  # noqa: RUF012
     dim: int = 128
     """Dimension of each space."""

@@ -57,6 +57,9 @@ class MoCo(Recipe):
         score="dot product of unit vectors / tau",
         loss="InfoNCE",
         equation=r"\mathcal{L}_q = -\log \frac{\exp(q \cdot k_+/\tau)}{\exp(q \cdot k_+/\tau) + \sum_{i=1}^{K} \exp(q \cdot k_i/\tau)}",
+        family="NCE and softmax",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
 
     limits = {"ema_momentum": (0.0, 1.0)}  # noqa: RUF012

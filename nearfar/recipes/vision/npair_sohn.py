@@ -51,6 +51,9 @@ class NPair(MetricLearning):
         score="dot product",
         loss="multi-class N-pair, with a penalty on norms",
         equation=r"\ell_i = \log\Big(1 + \sum_{j \neq i} \exp\big(f_i^\top f_j^+ - f_i^\top f_i^+\big)\Big)",
+        family="NCE and softmax",
+        similarity_type=("labels",),
+        head_type=("projection",),
     )
     limits = {"samples_per_class": (2, 2), "norm_penalty_weight": (0.0, float("inf"))}  # noqa: RUF012
 

@@ -59,6 +59,7 @@ class PCL(MoCoV2):
         loss="ProtoNCE",
         equation=r"\mathcal{L}_i = \mathcal{L}^{\text{InfoNCE}}_i - \frac1M \sum_{m=1}^M \log"
         r"\frac{\exp(v_i \cdot c_s^m/\phi_s^m)}{\sum_j \exp(v_i \cdot c_j^m/\phi_j^m)}",
+        similarity_type=("natural clustering", "data transformation"),
     )
 
     limits = {**MoCoV2.limits, "cluster_from_epoch": (0.0, float("inf")), "concentration_smoothing": (0.0, float("inf"))}  # noqa: RUF012

@@ -63,6 +63,9 @@ class PIRL(Recipe):
         score="cosine / tau",
         loss="NCE of the jigsaw and of the image, mixed by lambda",
         equation=r"\mathcal{L} = \lambda\, L_{NCE}\big(m_I, g(v_{I^t})\big) + (1 - \lambda)\, L_{NCE}\big(m_I, f(v_I)\big)",
+        family="NCE and softmax",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
     limits = {"jigsaw_weight": (0.0, 1.0), "ema_momentum": (0.0, 1.0)}  # noqa: RUF012
 

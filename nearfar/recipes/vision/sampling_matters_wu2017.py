@@ -59,6 +59,9 @@ class SamplingMatters(MetricLearning):
         score="L2",
         loss="margin-based, with a learned boundary for each class",
         equation=r"\ell(i, j) = \big(\alpha + y_{ij} (D_{ij} - \beta_{c(i)})\big)_+",
+        family="energy and margin",
+        similarity_type=("labels",),
+        head_type=("projection",),
     )
     limits = {"boundary_weight": (0.0, float("inf"))}  # noqa: RUF012
 

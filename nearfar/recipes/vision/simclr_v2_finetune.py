@@ -56,6 +56,9 @@ class SimCLRv2FineTune(Recipe):
         score="dot product with a class's weights",
         loss="cross-entropy on few labels",
         equation=r"\mathcal{L} = -\sum_{(x_i, y_i) \in \mathcal{D}_L} \log P(y_i \mid x_i)",
+        family="classification",
+        similarity_type=("labels",),
+        head_type=("projection", "classifier"),
     )
     uses_labels = True
     inherits = {"middle": "middle"}  # noqa: RUF012

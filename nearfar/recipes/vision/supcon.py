@@ -54,6 +54,7 @@ class SupCon(SimCLR):
         loss="supervised contrastive (mean over positives outside the logarithm)",
         equation=r"\ell_i = \frac{-1}{|P(i)|} \sum_{p \in P(i)} \log \frac{\exp(z_i \cdot z_p/\tau)}"
         r"{\sum_{a \neq i} \exp(z_i \cdot z_a/\tau)}",
+        similarity_type=("labels", "data transformation"),
     )
     uses_labels = True
 

@@ -45,10 +45,7 @@ class SwAV(Recipe):
     """Swapping assignments between views: online clustering with balanced codes."""
 
     card = Card(
-        title="SwAV",
-        paper="arXiv:2006.09882",
-        year=2020,
-        modality="image",
+        title="SwAV", paper="arXiv:2006.09882", year=2020, modality="image",
         similarity="natural clustering and data transformation",
         query="augmented image, its distribution over prototypes",
         positive="the code of another augmented view",
@@ -58,7 +55,8 @@ class SwAV(Recipe):
         score="dot product with prototypes / tau",
         loss="cross-entropy with swapped Sinkhorn codes",
         equation=r"\ell(z_t, q_s) = -\sum_k q_s^{(k)} \log \frac{\exp(z_t^\top c_k/\tau)}{\sum_{k'} \exp(z_t^\top c_{k'}/\tau)}",
-    )
+        family="clustering", similarity_type=("natural clustering", "data transformation"), head_type=("projection", "quantization"),
+    )  # fmt: skip
     limits = {  # noqa: RUF012
         "queue_size": (0.0, float("inf")), "queue_start_ratio": (0.0, 1.0), "prototype_freeze_ratio": (0.0, 1.0),
         "small_crops": (0.0, 32.0), "gray_prob": (0.0, 1.0)}  # fmt: skip

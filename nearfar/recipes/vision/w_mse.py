@@ -57,6 +57,9 @@ class WMSE(Recipe):
         loss="squared distance of whitened, normalized vectors",
         equation=r"\mathcal{L} = \frac{2}{n\,d(d - 1)} \sum_{i < j} \sum_k \operatorname{dist}\big(w_k^i, w_k^j\big), \quad"
         r" w^i = W_{z^i} (z^i - \mu_{z^i}), \; W_z^\top W_z = \Sigma_z^{-1}",
+        family="no negatives",
+        similarity_type=("data transformation",),
+        head_type=("projection",),
     )
     limits = {  # noqa: RUF012
         "views_per_sample": (2.0, float("inf")),

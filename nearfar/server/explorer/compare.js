@@ -1,93 +1,191 @@
+// @ts-check
 // Tab "Compare": maps of two runs on the same samples, and the samples whose neighbors changed most.
 
 import { createMarker, loadColumn } from "./coloring.js";
 import { element, formatCount, select } from "./dom.js";
+import { HoverCard } from "./hover_card.js";
 import { getArray, getJSON } from "./requests.js";
-import { createHoverCard } from "./sample_detail.js";
 import { createMedia } from "./sample_media.js";
-import { createMap, createZoomButtons } from "./scatter_map.js";
+import { createZoomButtons, ScatterMap } from "./scatter_map.js";
+import { formatProgress, showErrors } from "./status.js";
 import { colorScale } from "./theme.js";
 
-const CHANGED_SAMPLES = 24;
-const BY_CHANGE = "moved"; // the color option that is not a column
+/** @typedef {import("./types").About} About */
+/** @typedef {import("./types").Marker} Marker */
+/** @typedef {import("./types").ReportProgress} ReportProgress */
+/** @typedef {import("./types").Sample} Sample */
 
+const CHANGED_SAMPLES = 24;
+const BY_CHANGE = "fraction of neighbors lost"; // the color option that is not a column
+const NO_OTHER_RUN = "There is no other run to compare with. "
+  + "Add a folder of runs with `nearfar serve RUN --runs FOLDER`.";
+
+/**
+ * @param {HTMLElement} panel
+ * @param {About} about
+ */
 export async function renderCompareTab(panel, about) {
   const otherRuns = about.runs.filter((run) => run !== about.run);
   if (!otherRuns.length) {
-    panel.append(element("p", { class: "quiet" },
-      "There is no other run to compare with. Add a folder of runs with `nearfar serve RUN --runs FOLDER`."));
+    panel.append(element("p", { class: "quiet" }, NO_OTHER_RUN));
     return;
   }
-  const rows = await getArray("/explorer/rows", Uint32Array);
-  const status = element("p", { class: "progress", role: "status" });
-  const summary = element("p", { class: "lede" }), list = element("ol", { class: "hits wide" });
-  const showHoverCard = createHoverCard(about), maps = [];
-  const highlightInBoth = (point) => maps.forEach((map) => map.highlight(point));
-  const createMapFigure = (run) => {
-    const plot = element("div", { class: "plot" });
-    const map = createMap(plot, {
-      label: `Map of ${run}`, onSelect: highlightInBoth,
-      onHover: (point, event) => showHoverCard(point == null ? null : rows[point], event),
-    });
-    maps.push(map);
-    const title = element("b", {}, run);
-    const figure = element("figure", {}, element("figcaption", {}, title),
-      element("div", { class: "stage" }, plot, createZoomButtons(map)));
-    return { title, map, figure };
-  };
-  const left = createMapFigure(about.run), right = createMapFigure(otherRuns[0]);
-  // `changes` holds the fraction of neighbors that each point loses in the other run. NaN: not measured.
-  const state = { run: otherRuns[0], colorBy: BY_CHANGE, changes: null };
-
-  const changeMarker = () => ({
-    color: state.changes.map((change) => (Number.isNaN(change) ? 0 : change)),
-    colorscale: colorScale(), cmin: 0, cmax: 1,
-  });
-  const colorPoints = async () => {
-    const column = about.columns.find(({ name }) => name === state.colorBy);
-    const marker = column ? createMarker(await loadColumn(column, about.clusters)) : changeMarker();
-    await Promise.all(maps.map((map) => map.paint(marker)));
-  };
-  const listChangedSamples = async (measured) => {
-    const points = measured.sort((a, b) => state.changes[b] - state.changes[a]).slice(0, CHANGED_SAMPLES);
-    const samples = await Promise.all(points.map((point) => getJSON(`/explorer/sample/${rows[point]}`)));
-    list.replaceChildren(...samples.map((sample, i) => element("li", {},
-      element("button", { type: "button", class: "hit", onclick: () => highlightInBoth(points[i]) },
-        element("span", { class: "media" }, createMedia(sample, about.modality)),
-        element("span", { class: "said" }, element("b", {}, `${Math.round(100 * state.changes[points[i]])}%`),
-          element("span", {}, sample.label ?? sample.name))))));
-  };
-  const showRun = async () => {
-    right.title.textContent = state.run;
-    const showProgress = (description, progress) => {
-      status.textContent = `${description}… ${Math.round(100 * progress)}%`;
-    };
-    const name = encodeURIComponent(state.run);
-    const rightPoints = await getArray(`/explorer/compare/map?run=${name}`, Float32Array, showProgress);
-    state.changes = await getArray(`/explorer/compare/moved?run=${name}`, Float32Array, showProgress);
-    const leftPoints = await getArray("/explorer/map", Float32Array, showProgress);
-    status.textContent = "";
-    await Promise.all([left.map.show(leftPoints), right.map.show(rightPoints)]);
-    await colorPoints();
-    const measured = [...state.changes.keys()].filter((point) => !Number.isNaN(state.changes[point]));
-    const mean = measured.reduce((sum, point) => sum + state.changes[point], 0) / measured.length;
-    const percent = (100 * mean).toFixed(0);
-    summary.textContent = `${percent}% of the ten nearest neighbors differ in ${state.run} `
-      + `(${formatCount(measured.length)} samples compared).`;
-    await listChangedSamples(measured);
-  };
-  const showErrors = (action) => () => action().catch((error) => (status.textContent = error.message));
-  const categories = about.columns.filter(({ kind }) => kind === "category").map(({ name }) => [name, name]);
-  panel.append(element("div", { class: "controls" },
-    select("With", otherRuns.map((run) => [run, run]), state.run, (run) => {
-      state.run = run;
-      showErrors(showRun)();
-    }),
-    select("Color", [[BY_CHANGE, "fraction of neighbors lost"], ...categories], state.colorBy, (name) => {
-      state.colorBy = name;
-      showErrors(colorPoints)();
-    })),
-  summary, status, element("div", { class: "pair-of-maps" }, left.figure, right.figure),
-  element("h2", {}, "Samples whose neighbors changed most"), list);
-  await showErrors(showRun)();
+  const view = new CompareView(about, await getArray("/explorer/rows", Uint32Array));
+  panel.append(view.createControls(otherRuns), ...view.createLayout());
+  await view.showRun(otherRuns[0]);
 }
+
+class CompareView {
+  /**
+   * @param {About} about
+   * @param {Uint32Array} rows - row of each point
+   */
+  constructor(about, rows) {
+    this.about = about;
+    this.rows = rows;
+    this.card = new HoverCard(about.media);
+    this.status = element("p", { class: "progress", role: "status" });
+    this.summary = element("p", { class: "lede" });
+    this.list = element("ol", { class: "hits wide" });
+    this.servedMap = this.createMap();
+    this.otherMap = this.createMap();
+    this.servedMap.setLabel(`Map of ${about.run}`);
+    this.otherTitle = element("b");
+    this.colorBy = BY_CHANGE;
+    // Fraction of neighbors that each point loses in the other run. NaN: not measured.
+    this.changes = new Float32Array();
+  }
+
+  createMap() {
+    return new ScatterMap(element("div", { class: "plot" }), {
+      onHover: (point, pointer) => this.card.show(this.rows[point], pointer),
+      onLeave: () => this.card.hide(),
+      onSelect: (point) => this.highlightInBoth(point),
+    });
+  }
+
+  /** @param {string[]} otherRuns */
+  createControls(otherRuns) {
+    const categories = this.about.columns.filter(({ kind }) => kind === "category").map(({ name }) => name);
+    return element("div", { class: "controls" },
+      select("With", toOptions(otherRuns), otherRuns[0], (run) => this.showRun(run)),
+      select("Color", toOptions([BY_CHANGE, ...categories]), this.colorBy, (name) => {
+        this.colorBy = name;
+        showErrors(this.status, () => this.colorPoints());
+      }));
+  }
+
+  createLayout() {
+    const servedTitle = element("b", {}, this.about.run);
+    return [
+      this.summary, this.status,
+      element("div", { class: "pair-of-maps" },
+        createFigure(servedTitle, this.servedMap), createFigure(this.otherTitle, this.otherMap)),
+      element("h2", {}, "Samples whose neighbors changed most"), this.list,
+    ];
+  }
+
+  /** @param {number} point */
+  highlightInBoth(point) {
+    this.servedMap.highlight(point);
+    this.otherMap.highlight(point);
+  }
+
+  /**
+   * Compare the served run with another run.
+   *
+   * @param {string} run
+   */
+  showRun(run) {
+    this.otherTitle.textContent = run;
+    this.otherMap.setLabel(`Map of ${run}`);
+    return showErrors(this.status, async () => {
+      await this.showMaps(run);
+      const measured = [...this.changes.keys()].filter((point) => !Number.isNaN(this.changes[point]));
+      this.showSummary(run, measured);
+      await this.listChangedSamples(measured);
+    });
+  }
+
+  /** @param {string} run */
+  async showMaps(run) {
+    /** @type {ReportProgress} */
+    const showProgress = (description, progress) => {
+      this.status.textContent = formatProgress(description, progress);
+    };
+    const name = encodeURIComponent(run);
+    const otherPoints = await getArray(`/explorer/compare/map?run=${name}`, Float32Array, showProgress);
+    this.changes = await getArray(`/explorer/compare/moved?run=${name}`, Float32Array, showProgress);
+    const servedPoints = await getArray("/explorer/map", Float32Array, showProgress);
+    this.status.textContent = "";
+    await Promise.all([this.servedMap.show(servedPoints), this.otherMap.show(otherPoints)]);
+    await this.colorPoints();
+  }
+
+  async colorPoints() {
+    const column = this.about.columns.find(({ name }) => name === this.colorBy);
+    const marker = column
+      ? createMarker(await loadColumn(column, this.about.clusters))
+      : createChangeMarker(this.changes);
+    await Promise.all([this.servedMap.paint(marker), this.otherMap.paint(marker)]);
+  }
+
+  /**
+   * @param {string} run
+   * @param {number[]} measured - points whose neighbors were compared
+   */
+  showSummary(run, measured) {
+    const mean = measured.reduce((sum, point) => sum + this.changes[point], 0) / measured.length;
+    this.summary.textContent = `${(100 * mean).toFixed(0)}% of the ten nearest neighbors differ in ${run} `
+      + `(${formatCount(measured.length)} samples compared).`;
+  }
+
+  /** @param {number[]} measured */
+  async listChangedSamples(measured) {
+    const points = measured.sort((a, b) => this.changes[b] - this.changes[a]).slice(0, CHANGED_SAMPLES);
+    /** @type {Sample[]} */
+    const samples = await Promise.all(points.map((point) => getJSON(`/explorer/sample/${this.rows[point]}`)));
+    this.list.replaceChildren(...samples.map((sample, i) => this.createEntry(sample, points[i])));
+  }
+
+  /**
+   * @param {Sample} sample
+   * @param {number} point
+   */
+  createEntry(sample, point) {
+    const change = `${Math.round(100 * this.changes[point])}%`;
+    return element("li", {},
+      element("button", { type: "button", class: "hit", onclick: () => this.highlightInBoth(point) },
+        element("span", { class: "media" }, createMedia(sample, this.about.media)),
+        element("span", { class: "score" }, element("b", {}, change),
+          element("span", {}, sample.label ?? sample.name))));
+  }
+}
+
+/**
+ * @param {HTMLElement} title
+ * @param {ScatterMap} map
+ */
+function createFigure(title, map) {
+  return element("figure", {}, element("figcaption", {}, title),
+    element("div", { class: "stage" }, map.container, createZoomButtons(map)));
+}
+
+/**
+ * Create a marker whose color is the fraction of neighbors lost. Points that were not measured have 0.
+ *
+ * @param {Float32Array} changes
+ * @returns {Marker}
+ */
+function createChangeMarker(changes) {
+  const values = changes.map((change) => (Number.isNaN(change) ? 0 : change));
+  return { color: values, colorscale: colorScale(), cmin: 0, cmax: 1 };
+}
+
+/**
+ * Return options of a drop-down list whose texts are their values.
+ *
+ * @param {string[]} names
+ * @returns {[string, string][]}
+ */
+const toOptions = (names) => names.map((name) => [name, name]);

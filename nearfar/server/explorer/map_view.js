@@ -1,95 +1,181 @@
+// @ts-check
 // Tab "Map": the map of all points, its color settings, the search box, and the selected sample.
 
-import { COMPUTED_COLUMNS, createLegend, createMarker, loadColumn } from "./coloring.js";
+import { CLUSTER_COLUMN, COMPUTED_COLUMNS, createLegend, createMarker, loadColumn } from "./coloring.js";
 import { element, select } from "./dom.js";
+import { HoverCard } from "./hover_card.js";
 import { getArray } from "./requests.js";
-import { createHoverCard, createSampleDetail } from "./sample_detail.js";
+import { SampleDetail } from "./sample_detail.js";
 import { playSound, stopSound } from "./sample_media.js";
-import { createMap, createZoomButtons } from "./scatter_map.js";
+import { createZoomButtons, ScatterMap } from "./scatter_map.js";
 import { createSearchBox } from "./search.js";
+import { formatProgress, showErrors } from "./status.js";
 import { darkMode } from "./theme.js";
 
+/** @typedef {import("./types").About} About */
+/** @typedef {import("./types").ReportProgress} ReportProgress */
+
+/** @type {Record<string, string>} */
 const METHOD_NAMES = { pacmap: "PaCMAP", tsne: "t-SNE", umap: "UMAP", pca: "PCA" };
-const MAX_CLUSTERS = 100;
+const MIN_CLUSTERS = 2, MAX_CLUSTERS = 100;
+const MAP_LABEL = "Map of the embedding. "
+  + "Arrow keys pan, + and - zoom, Enter selects the point in the center.";
+const HELP = "Hover over a point to see its sample. Click it to see its nearest neighbors. "
+  + "Keyboard: / moves to the search box, Tab moves to the map.";
 
+/**
+ * @param {HTMLElement} panel
+ * @param {About} about
+ */
 export async function renderMapTab(panel, about) {
-  const rows = await getArray("/explorer/rows", Uint32Array);
-  const pointOfRow = new Map();
-  rows.forEach((row, point) => pointOfRow.set(row, point));
-  const columns = [...about.columns, ...COMPUTED_COLUMNS];
-  const state = { method: about.maps[0], column: columns[0], clusters: about.clusters };
+  const view = new MapView(about, await getArray("/explorer/rows", Uint32Array));
+  panel.append(view.createLayout());
+  view.detail.showMessage(HELP, false);
+  await view.drawMap();
+  darkMode.addEventListener("change", () => view.updateTheme());
+  const row = /^#map\/(\d+)$/.exec(location.hash)?.[1];
+  if (row !== undefined && view.pointOfRow.has(Number(row))) await view.selectRow(Number(row));
+}
 
-  const plot = element("div", { class: "plot" }), legend = element("div", { class: "under" });
-  const aside = element("aside", { "aria-live": "polite" });
-  const status = element("p", { class: "progress", role: "status" });
-  const showProgress = (description, progress) => {
-    status.textContent = `${description}… ${progress ? `${Math.round(100 * progress)}%` : ""}`;
-  };
-  const showHoverCard = createHoverCard(about);
-  const map = createMap(plot, {
-    label: "Map of the embedding. Arrow keys pan, + and - zoom, Enter selects the point in the center.",
-    onHover: (point, event) => {
-      if (point == null) stopSound();
-      else if (about.modality === "audio") playSound(rows[point]);
-      showHoverCard(point == null ? null : rows[point], event);
-    },
-    onSelect: (point) => selectRow(rows[point]),
-  });
-  const detail = createSampleDetail(aside, about, {
-    onSelect: (row) => selectRow(row),
-    onShow: (row, neighbors) => map.highlight(
-      row == null ? null : pointOfRow.get(row), neighbors.map((neighbor) => pointOfRow.get(neighbor))),
-  });
-  const selectRow = (row) => {
-    showHoverCard(null);
-    history.replaceState(null, "", `#map/${row}`);
-    return detail.show(row);
-  };
-
-  async function drawMap() {
-    showProgress("loading the map", 0);
-    await map.show(await getArray(`/explorer/map?method=${state.method}`, Float32Array, showProgress));
-    await colorPoints();
+class MapView {
+  /**
+   * @param {About} about
+   * @param {Uint32Array} rows - row of each point
+   */
+  constructor(about, rows) {
+    this.about = about;
+    this.rows = rows;
+    this.pointOfRow = new Map(Array.from(rows, (row, point) => [row, point]));
+    this.columns = [...about.columns, ...COMPUTED_COLUMNS];
+    this.method = about.maps[0];
+    this.column = this.columns[0];
+    this.clusters = about.clusters;
+    this.plot = element("div", { class: "plot" });
+    this.legend = element("div", { class: "under" });
+    this.status = element("p", { class: "progress", role: "status" });
+    this.clustersField = this.createClustersField();
+    this.card = new HoverCard(about.media);
+    this.map = new ScatterMap(this.plot, {
+      onHover: (point, pointer) => this.showPoint(point, pointer),
+      onLeave: () => this.hidePoint(),
+      onSelect: (point) => this.selectRow(rows[point]),
+    });
+    this.map.setLabel(MAP_LABEL);
+    this.detail = new SampleDetail(about.media, (row) => this.selectRow(row),
+      (row, neighbors) => this.highlightRows(row, neighbors));
   }
-  async function colorPoints() {
-    clustersField.hidden = state.column.name !== "cluster";
-    const column = await loadColumn(state.column, state.clusters, showProgress);
-    status.textContent = "";
-    legend.replaceChildren(createLegend(column, (category) => map.paint(createMarker(column, category))));
-    await map.paint(createMarker(column));
-  }
-  const showErrors = (action) => () => action().catch((error) => (status.textContent = error.message));
 
-  const clustersField = element("label", { class: "field" }, element("span", {}, "Clusters"),
-    element("input", {
-      type: "number", min: 2, max: MAX_CLUSTERS, value: state.clusters,
-      onchange: (event) => {
-        const clusters = Number(event.target.value) || about.clusters;
-        state.clusters = Math.max(2, Math.min(MAX_CLUSTERS, about.rows, clusters));
-        showErrors(colorPoints)();
+  createLayout() {
+    const searchBox = createSearchBox(this.about, this.detail, (row) => this.selectRow(row));
+    return element("div", { class: "map-view" },
+      element("div", {}, this.createControls(),
+        element("div", { class: "stage" }, this.plot, createZoomButtons(this.map), this.status), this.legend),
+      element("div", {}, searchBox, this.detail.panel));
+  }
+
+  createControls() {
+    /** @type {[string, string][]} */
+    const methods = this.about.maps.map((method) => [method, METHOD_NAMES[method]]);
+    /** @type {[string, string][]} */
+    const columns = this.columns.map((column) => [column.name, column.name]);
+    return element("div", { class: "controls" },
+      select("Map", methods, this.method, (method) => {
+        this.method = method;
+        this.drawMap();
+      }),
+      select("Color", columns, this.column.name, (name) => {
+        this.column = this.columns.find((column) => column.name === name) ?? this.column;
+        this.colorPoints();
+      }), this.clustersField);
+  }
+
+  createClustersField() {
+    const input = element("input", {
+      type: "number", min: MIN_CLUSTERS, max: MAX_CLUSTERS, value: this.clusters,
+      onchange: () => {
+        const clusters = Number(input.value) || this.about.clusters;
+        this.clusters = Math.max(MIN_CLUSTERS, Math.min(MAX_CLUSTERS, this.about.rows, clusters));
+        this.colorPoints();
       },
-    }));
-  const controls = element("div", { class: "controls" },
-    select("Map", about.maps.map((method) => [method, METHOD_NAMES[method]]), state.method, (method) => {
-      state.method = method;
-      showErrors(drawMap)();
-    }),
-    select("Colour", columns.map((column) => [column.name, column.name]), state.column.name, (name) => {
-      state.column = columns.find((column) => column.name === name);
-      showErrors(colorPoints)();
-    }), clustersField);
-  panel.append(element("div", { class: "map-view" },
-    element("div", { class: "left" }, controls,
-      element("div", { class: "stage" }, plot, createZoomButtons(map), status), legend),
-    element("div", { class: "right" }, createSearchBox(about, detail, selectRow), aside)));
-  detail.showMessage("Hover over a point to see its sample. Click it to see its nearest neighbors. "
-    + "Keyboard: / moves to the search box, Tab moves to the map.", false);
+    });
+    return element("label", { class: "field" }, element("span", {}, "Clusters"), input);
+  }
 
-  await showErrors(drawMap)();
-  darkMode.addEventListener("change", showErrors(async () => {
-    await map.updateTheme();
-    await colorPoints();
-  }));
-  const rowInAddress = /^#map\/(\d+)$/.exec(location.hash);
-  if (rowInAddress && pointOfRow.has(Number(rowInAddress[1]))) await selectRow(Number(rowInAddress[1]));
+  /** @type {ReportProgress} */
+  showProgress = (description, progress) => {
+    this.status.textContent = formatProgress(description, progress);
+  };
+
+  drawMap() {
+    return showErrors(this.status, async () => {
+      this.showProgress("loading the map", 0);
+      const path = `/explorer/map?method=${this.method}`;
+      await this.map.show(await getArray(path, Float32Array, this.showProgress));
+      await this.loadColors();
+    });
+  }
+
+  colorPoints() {
+    return showErrors(this.status, () => this.loadColors());
+  }
+
+  async loadColors() {
+    this.clustersField.hidden = this.column !== CLUSTER_COLUMN;
+    const column = await loadColumn(this.column, this.clusters, this.showProgress);
+    this.status.textContent = "";
+    /** @param {number | null} category */
+    const selectCategory = (category) => this.map.paint(createMarker(column, category));
+    this.legend.replaceChildren(createLegend(column, selectCategory));
+    await this.map.paint(createMarker(column));
+  }
+
+  updateTheme() {
+    return showErrors(this.status, async () => {
+      await this.map.updateTheme();
+      await this.loadColors();
+    });
+  }
+
+  /**
+   * Show the sample of a point next to the pointer, and play its sound.
+   *
+   * @param {number} point
+   * @param {MouseEvent} pointer
+   */
+  showPoint(point, pointer) {
+    if (this.about.media.sound) playSound(this.rows[point]);
+    this.card.show(this.rows[point], pointer);
+  }
+
+  hidePoint() {
+    stopSound();
+    this.card.hide();
+  }
+
+  /**
+   * Show a row and its neighbors in the panel, and store the row in the address.
+   *
+   * @param {number} row
+   */
+  selectRow(row) {
+    this.card.hide();
+    history.replaceState(null, "", `#map/${row}`);
+    return this.detail.showSample(row);
+  }
+
+  /**
+   * Highlight the points of the rows that the panel shows.
+   *
+   * @param {number | null} row
+   * @param {number[]} neighbors
+   */
+  highlightRows(row, neighbors) {
+    const [selected = null] = this.findPoints(row === null ? [] : [row]);
+    this.map.highlight(selected, this.findPoints(neighbors));
+  }
+
+  /** @param {number[]} rows */
+  findPoints(rows) {
+    return rows.map((row) => this.pointOfRow.get(row)).filter((point) => point !== undefined);
+  }
 }

@@ -1,12 +1,27 @@
+// @ts-check
 // Requests to the server. Answers are JSON or binary arrays. Some answers take a while to compute.
 
-import { find } from "./dom.js";
+import { askForToken } from "./token_dialog.js";
 
+/** @typedef {import("./types").ReportProgress} ReportProgress */
+/** @typedef {import("./types").SearchAnswer} SearchAnswer */
+/** @typedef {import("./types").SearchBody} SearchBody */
+/** @typedef {import("./types").TaskProgress} TaskProgress */
+
+// Milliseconds between two requests for an answer that is not ready.
+const FIRST_DELAY = 100, LONGEST_DELAY = 1500;
+
+/** Error that the server reported. Its message is meant for the user. */
 export class RequestError extends Error {}
 
-const JSON_HEADERS = { "Content-Type": "application/json" };
-
-// Send a request. Asks for the token after a 401. Throws a RequestError for every other error status.
+/**
+ * Send a request. After a 401, ask for the token and send the request again.
+ *
+ * @param {string} path
+ * @param {RequestInit} [options]
+ * @returns {Promise<Response>}
+ * @throws {RequestError} for every other error status
+ */
 async function fetchChecked(path, options) {
   const response = await fetch(path, options);
   if (response.status === 401) {
@@ -20,55 +35,71 @@ async function fetchChecked(path, options) {
   return response;
 }
 
-// Repeat a request until the answer is ready. Until then, calls `onProgress(description, progress)`.
-async function fetchWhenReady(path, onProgress = () => {}, options = undefined) {
-  for (let delay = 100; ; delay = Math.min(2 * delay, 1500)) {
-    const response = await fetchChecked(path, options);
+/**
+ * Repeat a request until the answer is ready. Call `onProgress` until then.
+ *
+ * @param {string} path
+ * @param {ReportProgress} [onProgress]
+ */
+async function fetchWhenReady(path, onProgress) {
+  for (let delay = FIRST_DELAY; ; delay = Math.min(2 * delay, LONGEST_DELAY)) {
+    const response = await fetchChecked(path);
     if (response.status !== 202) return response;
-    const { doing: description, share: progress } = await response.json();
-    onProgress(description, progress);
+    /** @type {TaskProgress} */
+    const { doing, share } = await response.json();
+    onProgress?.(doing, share);
     await new Promise((resolve) => setTimeout(resolve, delay));
   }
 }
 
-export const getJSON = async (path, onProgress) => (await fetchWhenReady(path, onProgress)).json();
+/**
+ * Get an answer in JSON. The caller declares its type.
+ *
+ * @template Answer
+ * @param {string} path
+ * @param {ReportProgress} [onProgress]
+ * @returns {Promise<Answer>}
+ */
+export async function getJSON(path, onProgress) {
+  const response = await fetchWhenReady(path, onProgress);
+  return response.json();
+}
 
+/**
+ * Get a binary array.
+ *
+ * @template {Float32Array | Uint32Array} Numbers
+ * @param {string} path
+ * @param {new (buffer: ArrayBuffer) => Numbers} ArrayType
+ * @param {ReportProgress} [onProgress]
+ */
 export async function getArray(path, ArrayType, onProgress) {
   const response = await fetchWhenReady(path, onProgress);
   return new ArrayType(await response.arrayBuffer());
 }
 
-// Get the values of a column. The range [low, high] is only known for columns of numbers.
+/**
+ * Get the values of a column. The range [low, high] is empty for columns of categories.
+ *
+ * @param {string} path
+ * @param {ReportProgress} [onProgress]
+ */
 export async function getColumn(path, onProgress) {
   const response = await fetchWhenReady(path, onProgress);
-  const range = response.headers.get("X-Column")?.split(",").map(Number);
+  const range = response.headers.get("X-Column")?.split(",").map(Number) ?? [];
   return { buffer: await response.arrayBuffer(), range };
 }
 
+/**
+ * Search for texts (JSON) or for an uploaded file (form).
+ *
+ * @param {SearchBody | FormData} body
+ * @returns {Promise<SearchAnswer>}
+ */
 export async function search(body) {
   const options = body instanceof FormData
     ? { method: "POST", body }
-    : { method: "POST", body: JSON.stringify(body), headers: JSON_HEADERS };
-  return (await fetchChecked("/search", options)).json();
-}
-
-let tokenPrompt = null;
-
-// Show the token dialog. All requests that wait for the token share one dialog.
-function askForToken() {
-  tokenPrompt ??= new Promise((resolve) => {
-    const dialog = find("token"), form = dialog.querySelector("form");
-    form.onsubmit = async (event) => {
-      event.preventDefault();
-      const body = JSON.stringify({ token: form.token.value });
-      const response = await fetch("/session", { method: "POST", body, headers: JSON_HEADERS });
-      form.querySelector(".problem").textContent = response.ok ? "" : "This is not the token.";
-      if (!response.ok) return;
-      dialog.close();
-      tokenPrompt = null;
-      resolve();
-    };
-    dialog.showModal();
-  });
-  return tokenPrompt;
+    : { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json" } };
+  const response = await fetchChecked("/search", options);
+  return response.json();
 }

@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Int64
 
+from nearfar.api.load import load
 from nearfar.core import NearfarError, RandomKey
 from nearfar.data.common.image_stores import hash_bytes
 from nearfar.evaluate import effective_rank, spread
 from nearfar.losses import alignment, uniformity
-from nearfar.modalities import get_modality
 from nearfar.server.cache import ArrayCache
 from nearfar.server.collection import Collection
 from nearfar.server.neighbors import SearchRequest
 from nearfar.train import checkpoint
-from nearfar.train.model import Model, load
+from nearfar.train.model import Model
 from nearfar.train.model_data import draw_test_views, load_model_splits
 from nearfar.train.run_folder import RunFolder
 
@@ -70,7 +70,7 @@ def _measure_geometry(path: Path, device: str) -> np.ndarray:
     data = splits.test if splits.test is not None else splits.train
     vectors = model.encode(data.subset(draw_sample_rows(len(data), GEOMETRY_SAMPLES)) if hasattr(data, "subset") else data)
     pair = draw_test_views(model, data, min(RUN_ALIGNMENT_SAMPLES, len(data)))
-    aligned = np.nan if pair is None else float(alignment(*get_modality(model.recipe).encode_views(model, pair)))
+    aligned = np.nan if pair is None else float(alignment(*model.modality.encode_views(model, pair)))
     return np.array([aligned, float(uniformity(vectors)), effective_rank(vectors), spread(vectors)])
 
 

@@ -12,8 +12,8 @@ from nearfar.api.diagnose import diagnose
 from nearfar.evaluate import effective_rank, spectrum, spread
 from nearfar.evaluate.input_checks import check_features
 from nearfar.losses import uniformity
-from nearfar.modalities import get_modality
-from nearfar.server.collection import Collection, RunCollection, encode_png
+from nearfar.modalities.media import encode_png
+from nearfar.server.collection import Collection, RunCollection
 from nearfar.server.explorer.runs import draw_sample_rows, encode_rows
 from nearfar.train.model import Model
 from nearfar.train.model_data import draw_first_pairs, load_model_splits
@@ -69,7 +69,7 @@ def render_training_views(model: Model) -> list[list[dict[str, str]]]:
     pair = draw_first_pairs(model, train if model.recipe.uses_labels else train.drop_labels())
     if pair is None:
         return []
-    shown = get_modality(model.recipe).render_views(model, pair)
+    shown = model.modality.render_views(model, pair)
     return [[_render_view(a), _render_view(b)] for a, b in zip(*shown, strict=True)]
 
 

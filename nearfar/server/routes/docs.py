@@ -1,11 +1,14 @@
-"""API documentation without network access: Swagger UI from the files of a Python package."""
+"""API documentation without network access: Swagger UI from the files of a Python package.
+
+The paths exist only if the package fastapi_offline is installed.
+"""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 
-from fastapi import FastAPI
+from fastapi import APIRouter
 from fastapi.responses import FileResponse, HTMLResponse, Response
 
 SWAGGER_FILES = ("swagger-ui.css", "swagger-ui-bundle.js")
@@ -19,23 +22,25 @@ DOCS_PAGE = """<!doctype html>
 DOCS_SCRIPT = 'SwaggerUIBundle({ url: "/openapi.json", dom_id: "#swagger", deepLinking: true, validatorUrl: null })\n'
 
 
-def add_docs(app: FastAPI) -> None:
-    """Add the path /docs if the package fastapi_offline is installed."""
+def build_docs_router() -> APIRouter:
+    """Build the router of the path /docs, empty if the package is missing."""
+    router = APIRouter(include_in_schema=False)
     spec = find_spec("fastapi_offline")
     if spec is None or spec.origin is None:
-        return
+        return router
     folder = Path(spec.origin).parent / "static"
 
-    @app.get("/docs", include_in_schema=False)
+    @router.get("/docs")
     async def docs() -> HTMLResponse:
         return HTMLResponse(DOCS_PAGE)
 
-    @app.get("/static/docs/begin.js", include_in_schema=False)
+    @router.get("/static/docs/begin.js")
     async def begin() -> Response:
         return Response(DOCS_SCRIPT, media_type="text/javascript")
 
     for name in SWAGGER_FILES:
-        app.add_api_route(f"/static/docs/{name}", _file(folder / name), include_in_schema=False)
+        router.add_api_route(f"/static/docs/{name}", _file(folder / name))
+    return router
 
 
 def _file(path: Path):
@@ -43,3 +48,6 @@ def _file(path: Path):
         return FileResponse(path)
 
     return answer
+
+
+router = build_docs_router()

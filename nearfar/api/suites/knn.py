@@ -1,0 +1,4 @@
+"""Accuracy of the nearest neighbors' labels."""
+
+COLUMNS = "knn"
+KEY = "knn"
