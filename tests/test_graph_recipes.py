@@ -24,7 +24,8 @@ from nearfar.data.graphs.load_nodes import load_node_graph, load_nodes
 from nearfar.encoders import make_encoder
 from nearfar.encoders.graphs import GCN, GIN, sum_nodes
 from nearfar.encoders.sparse_products import multiply
-from nearfar.modalities.graphs import GraphModality, NodeModality, count_colors
+from nearfar.modalities.graphs import GraphModality, count_colors
+from nearfar.modalities.nodes import NodeModality
 from nearfar.recipes.graph.dgi import DGI
 from nearfar.recipes.graph.infograph import InfoGraph
 from nearfar.similarity.graphs import CorruptedGraph
