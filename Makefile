@@ -1,5 +1,6 @@
 # make demo     install, train SimCLR on handwritten digits, print a table, write demo/report.html
 # make test     install and run the whole test suite, on as many cores as there are, up to four (a process takes up to 2 GB)
+# make test-fast  run the tests that are neither slow nor need other datasets: about a minute on two cores
 # make install  build .venv with the `nearfar` command
 # make lint     ruff, pyright, the docstring check, and the checks of the explorer's JavaScript (needs Node.js with npm)
 # make docs     build the pages of the documentation into site/, to be opened from there
@@ -17,13 +18,16 @@ INDEX := $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX),)
 
 NODE_BIN := node_modules/.bin
 
-.PHONY: demo test test-browser lint lint-python lint-javascript docs install install-dev clean
+.PHONY: demo test test-fast test-browser lint lint-python lint-javascript docs install install-dev clean
 
 demo: install
 	$(BIN)/nearfar demo --out demo --overwrite
 
 test: install-dev
 	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
+
+test-fast: install-dev
+	$(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile -m "not slow and not data"
 
 test-browser: install-dev
 	NEARFAR_BROWSER=1 $(BIN)/python -m pytest tests/browser

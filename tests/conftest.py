@@ -33,6 +33,13 @@ def unskipped(report):
     return report
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "data_folder" in item.fixturenames:
+            item.add_marker("data")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     return unskipped((yield))
@@ -63,4 +70,4 @@ def same_draws():
 @pytest.fixture
 def data_folder() -> Path:
     """Where real data sets lie, by name."""
-    return Path(os.environ.get("NEARFAR_DATA", Path.home() / ".cache" / "nearfar"))
+    return Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser()

@@ -95,13 +95,16 @@ def micro_splits(name: str) -> Splits:
     return find_modality(recipe.card.modality).build_inputs().load_splits(micro_data(name), config)
 
 
-def micro_session(name: str, exact: bool = False, runtime: RuntimeConfig | None = None, **changes: Any) -> TrainingSession:
+def micro_session(
+    name: str, exact: bool = False, runtime: RuntimeConfig | None = None, splits: Splits | None = None, **changes: Any
+) -> TrainingSession:
     """Build a session of the micro preset.
 
     Args:
         name: name of the method.
         exact: without batch statistics and dropout, so that chunks and ranks give the same gradient.
         runtime: runtime settings.
+        splits: the opened micro data, for processes that did not open them.
         changes: other hyperparameters or train settings, by name.
     """
     recipe, config = micro_preset(name)
@@ -112,7 +115,7 @@ def micro_session(name: str, exact: bool = False, runtime: RuntimeConfig | None 
     given = {key: value for key, value in changes.items() if hasattr(recipe, key)}
     recipe = dataclasses.replace(recipe, **given)
     config = dataclasses.replace(config, **{key: value for key, value in changes.items() if key not in given})
-    train = micro_splits(name).train
+    train = (splits or micro_splits(name)).train
     data = train if recipe.uses_labels else train.drop_labels()
     return TrainingSession(recipe, config, runtime or RuntimeConfig(), data, torch.device("cpu"))
 
@@ -145,7 +148,7 @@ def make_clips() -> Sounds:
     """Make clips of half a second at 8,000 Hz: four notes each, labeled by the first note."""
     generator, seconds = torch.Generator().manual_seed(0), torch.arange(4096) / 8000
     notes = torch.randint(NUM_CLASSES, (NUM_SAMPLES, 4), generator=generator)
-    pitch = (200 * 1.5 ** notes).repeat_interleave(len(seconds) // 4, dim=1)
+    pitch = (200 * 1.5**notes).repeat_interleave(len(seconds) // 4, dim=1)
     wave = sum(torch.sin(6.28 * overtone * pitch * seconds) / overtone for overtone in (1, 2, 3))
     noise = torch.rand(wave.shape, generator=generator) - 0.5
     store = SoundStore(torch.from_numpy(quantize_waveform((0.3 * wave + 0.01 * noise).numpy())), 8000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import struct
 from pathlib import Path
 
@@ -13,17 +12,15 @@ import pytest
 from nearfar.core import UsageError
 from nearfar.data import load_images
 
-REAL = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser()
-
 
 def random_bytes(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
 
 
-def real(name: str) -> Path:
-    if not (REAL / name).is_dir():
-        pytest.skip(f"no {name} in {REAL} (set NEARFAR_DATA)")
-    return REAL / name
+def real(data_folder: Path, name: str) -> Path:
+    if not (data_folder / name).is_dir():
+        pytest.skip(f"no {name} in {data_folder} (set NEARFAR_DATA)")
+    return data_folder / name
 
 
 # --- CIFAR-10 ---------------------------------------------------------------------------------------------------
@@ -85,8 +82,8 @@ def test_cifar_pickles_are_refused(tmp_path):
         load_images(tmp_path)
 
 
-def test_real_cifar():
-    splits = load_images(real("cifar10"))
+def test_real_cifar(data_folder):
+    splits = load_images(real(data_folder, "cifar10"))
     assert splits.test is not None
     assert splits.train.labels is not None
     assert (len(splits.train), len(splits.test)) == (50_000, 10_000)
@@ -170,8 +167,8 @@ def test_idx_labels_of_another_length(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "mean", "std"), [("mnist", 0.1307, 0.3081), ("fashion-mnist", 0.2860, 0.3530)])
-def test_real_idx(name, mean, std):
-    splits = load_images(real(name))
+def test_real_idx(data_folder, name, mean, std):
+    splits = load_images(real(data_folder, name))
     assert splits.test is not None
     assert (len(splits.train), len(splits.test), splits.train.shape) == (60_000, 10_000, (1, 28, 28))
     sizes = splits.train.sizes()

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -18,8 +15,6 @@ from nearfar.data.text.senteval import STS_SETS, GradedPairs, read_sts
 from nearfar.evaluate.correlation import spearman
 from nearfar.evaluate.lexical_baselines import build_random_word_encoder, ngram_jaccard, tf_idf_cosine
 from nearfar.evaluate.sts import build_cosine_scorer, compare_sts, measure_sts, read_sts_sets, render_sts
-
-REAL = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser() / "senteval"
 
 
 def letters(texts: list[str]) -> torch.Tensor:
@@ -207,9 +202,10 @@ def test_random_words_are_means_of_keyed_vectors():
     assert not torch.equal(x, build_random_word_encoder(RandomKey(1), 16)(["red bird", "bird", "red", "..."]))
 
 
-def test_tf_idf_on_the_real_sts_benchmark():
-    if not REAL.is_dir():
-        pytest.skip(f"no {REAL} (set NEARFAR_DATA)")
-    real = {"STS-B": read_sts(REAL, "STS-B")}
+def test_tf_idf_on_the_real_sts_benchmark(data_folder):
+    folder = data_folder / "senteval"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder} (set NEARFAR_DATA)")
+    real = {"STS-B": read_sts(folder, "STS-B")}
     assert 0.66 < measure_sts(real, tf_idf_cosine).compute_average() < 0.74
     assert 0.60 < measure_sts(real, ngram_jaccard).compute_average() < 0.75

@@ -6,21 +6,22 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from helpers import gradients, largest_relative_error, tiny_data, tiny_session
+from helpers import gradients, largest_relative_error
+from micro import micro_session, micro_splits
 
 from nearfar import recipes
 from nearfar.core.ranks import gather_from_ranks, sum_over_ranks
 from nearfar.data import Splits
 
 ROWWISE = [name for name in recipes.list_methods() if (kind := recipes.load_method(name).recipe_class).rowwise and kind.trains]
-BATCH = 21  # odd: the ranks hold 10 and 11 rows
+BATCH = 7  # odd: the ranks hold 3 and 4 rows
 
 
 def walk(rank: int, folder: str, data: dict[str, Splits]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
-        found = {name: gradients(tiny_session(name, exact=True, splits=data[name], batch_size=BATCH), chunk_size=4) for name in ROWWISE}
+        found = {name: gradients(micro_session(name, exact=True, splits=data[name], batch_size=BATCH), chunk_size=2) for name in ROWWISE}
         ragged, own = gather_from_ranks(torch.arange(rank, dtype=torch.float32)[:, None] + 10 * rank)
         total = [torch.full((2,), float(rank + 1)), torch.full((1, 3), 10.0 * rank)]
         sum_over_ranks(total)
@@ -32,13 +33,13 @@ def walk(rank: int, folder: str, data: dict[str, Splits]) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(walk, args=(str(folder), {name: tiny_data(name) for name in ROWWISE}), nprocs=2)
+    mp.spawn(walk, args=(str(folder), {name: micro_splits(name) for name in ROWWISE}), nprocs=2)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
 @pytest.mark.parametrize("name", ROWWISE)
 def test_two_ranks_give_the_gradient_of_one(ranks, name):
-    one = gradients(tiny_session(name, exact=True, batch_size=BATCH))
+    one = gradients(micro_session(name, exact=True, batch_size=BATCH))
     for rank in ranks:
         assert largest_relative_error(one, rank["gradients"][name]) < 1e-5
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from helpers import tiny_session
+from micro import micro_session
 
 from nearfar import recipes
 from nearfar.core import Net, Recipe
@@ -30,7 +31,7 @@ def trained_parts(net: Net, recipe: Recipe) -> dict[str, torch.nn.Parameter]:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_nan_weight_stops_the_run_before_the_optimizer(name):
-    session = tiny_session(name, steps=2, batch_size=8)
+    session = micro_session(name, steps=2)
     with pytest.raises(Stopped):
         train(session, [StopAfterOneStep()])  # not at the start of an epoch, when some recipes initialize a part again
     clean = {k: v.clone() for k, v in session.net.state_dict().items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from nearfar.data.text.senteval import read_sts_benchmark
 from nearfar.encoders.sentence import SentenceEncoder
 from nearfar.evaluate.sts import build_cosine_scorer, measure_sts
 
-CACHE = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser()
 TEXTS = [sentence(i) for i in (3, 0, 14, 1, 9, 22, 4)] + ["", "cat"]
 
 
@@ -101,12 +99,12 @@ def test_folders_that_hold_no_encoder(plain, tmp_path):
         SentenceEncoder(broken)
 
 
-def test_all_minilm_reaches_its_level_on_a_part_of_sts_benchmark():
+def test_all_minilm_reaches_its_level_on_a_part_of_sts_benchmark(data_folder):
     """Every tenth test pair; on all 1,379 it is 82.03, which `benchmarks/sts.py` shows."""
     for name in ("minilm", "senteval"):
-        if not (CACHE / name).is_dir():
-            pytest.skip(f"no {name} in {CACHE} (set NEARFAR_DATA)")
-    test = read_sts_benchmark(CACHE / "senteval", "test")
+        if not (data_folder / name).is_dir():
+            pytest.skip(f"no {name} in {data_folder} (set NEARFAR_DATA)")
+    test = read_sts_benchmark(data_folder / "senteval", "test")
     part = type(test)(test.first[::10], test.second[::10], test.score[::10])
-    encoder = SentenceEncoder(CACHE / "minilm")
+    encoder = SentenceEncoder(data_folder / "minilm")
     assert 0.77 < measure_sts({"STS-B": {"test": part}}, build_cosine_scorer(encoder.encode)).compute_average() < 0.88

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
@@ -24,8 +23,6 @@ from nearfar.data.text.senteval import (
     read_trec,
 )
 
-REAL = Path(os.environ.get("NEARFAR_DATA", "~/.cache/nearfar")).expanduser() / "senteval"
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -33,10 +30,11 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def real() -> Path:
-    if not REAL.is_dir():
-        pytest.skip(f"no {REAL} (set NEARFAR_DATA)")
-    return REAL
+def real(data_folder) -> Path:
+    folder = data_folder / "senteval"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder} (set NEARFAR_DATA)")
+    return folder
 
 
 def test_a_year_is_read_file_by_file_and_pairs_without_a_grade_are_left_out(folder):
