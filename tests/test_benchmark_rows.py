@@ -42,6 +42,7 @@ def assert_same(new: dict[str, Any], old: dict[str, Any], trained: bool = True) 
         assert new[name] == pytest.approx(old[name], rel=GEOMETRY), name
 
 
+@pytest.mark.slow
 def test_supcon_on_digits_gives_the_stored_numbers():
     new, old = load_script("digits").row("supcon", 0), stored("digits", recipe="supcon", seed=0)
     assert load_script("digits").is_current(old)

@@ -115,6 +115,7 @@ def test_shards_cover_every_row_once():
     assert all(s.start % ROWS_PER_BATCH == 0 for s in split_into_shards(parts))
 
 
+@pytest.mark.slow
 def test_a_killed_driver_and_a_killed_worker_change_nothing(made):
     pytest.importorskip("ray")
     out = made / "many-vectors.npy"

@@ -150,6 +150,7 @@ def test_without_data_or_steps_there_is_one_clear_error():
         check(Bare)
 
 
+@pytest.mark.slow
 def test_the_command_says_it_in_a_table_and_by_its_exit_code(tmp_path):
     def run(*words: str) -> subprocess.CompletedProcess:
         return subprocess.run([sys.executable, "-m", "nearfar", "check", *words], capture_output=True, text=True, cwd=tmp_path, check=False)

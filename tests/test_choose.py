@@ -57,6 +57,7 @@ def test_a_collapsed_method_comes_last():
     assert best.score == 1
 
 
+@pytest.mark.slow
 def test_the_command_ranks_and_keeps_its_runs(data, tmp_path, capsys):
     out = tmp_path / "trials"
     assert (

@@ -191,6 +191,7 @@ def test_a_method_of_the_users_own_from_training_to_vectors(own, capsys, tmp_pat
     assert (code, out) == (2, "")
 
 
+@pytest.mark.slow
 def test_eval_prints_a_table_or_pure_json_and_report_a_path(own, capsys, tmp_path):
     folder, data = str(tmp_path / "run"), str(tmp_path / "images.npz")
     labels = np.arange(150) % 3
@@ -232,6 +233,7 @@ def test_what_goes_wrong_in_a_run_is_one_line(own, capsys, tmp_path):
     assert err.splitlines()[-1] == f"nearfar: interrupted: `nearfar fit {own} --resume {tmp_path / 'd'}` resumes from here"
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_says_how_to_go_on_and_goes_on(own, capsys, tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "nearfar", "fit", own, "--tiny", "--steps", "100000", "--log-every", "1", "--out", str(folder)]
@@ -291,6 +293,7 @@ def test_the_bar_on_a_terminal(rich, own, on_terminal, tmp_path, monkeypatch):
     assert seen.rfind("\x1b[?25h") >= seen.rfind("\x1b[?25l")
 
 
+@pytest.mark.slow
 def test_eval_takes_another_protocol_and_keeps_only_the_usual_one(tmp_path, capsys):
     folder = str(tmp_path / "run")
     assert main(["fit", "simclr", "--tiny", "--steps", "2", "--out", folder, "-q"]) == 0

@@ -110,6 +110,7 @@ def test_a_text_tower_from_files_is_loaded_when_they_are_gone(tmp_path):
     assert torch.equal(again.encode(CAPTIONS), run.encode(CAPTIONS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["torch", "onnx"])
 def test_both_towers_go_home(tmp_path, to):
     run = nearfar.fit("clip", **TINY | {"image_size": None}, text_encoder="bert-tiny")

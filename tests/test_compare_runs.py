@@ -50,6 +50,7 @@ def runs(tmp_path_factory) -> dict[str, Path]:
     return {name: folder / name for name in asked}
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_the_seed_are_one_row_with_its_spread(runs):
     found = compare_runs([runs["a0"], runs["b"], runs["a1"]])
     assert [row.name for row in found.rows] == ["simclr temperature=0.5", "simclr temperature=0.1"]

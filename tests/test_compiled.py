@@ -17,6 +17,7 @@ from nearfar.encoders import ConvNet
 from nearfar.heads import split_batch_norm
 from nearfar.train.compile_encoders import _options
 
+pytestmark = pytest.mark.slow
 FIT = """
 import sys, nearfar
 from torch._dynamo.utils import counters

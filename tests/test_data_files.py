@@ -44,6 +44,7 @@ def test_a_file_that_breaks_later_is_named(tmp_path, monkeypatch):
         data.read([0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("start", "limit"), [("fork", 0), ("fork", 1 << 30), ("spawn", 0)])
 def test_worker_processes_read_the_same_bytes(tmp_path, monkeypatch, start, limit):
     for i in range(6):

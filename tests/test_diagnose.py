@@ -65,6 +65,7 @@ def test_thresholds_lie_between_all_healthy_and_all_broken_runs_that_were_measur
     assert stored["summary"]["misses"] + stored["summary"]["false alarms"] <= 0.05 * len(stored["rows"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["simclr", "barlow-twins", "simcse-unsup"])
 def test_healthy_runs_get_no_finding(name, tmp_path):
     case = HEALTHY[name]

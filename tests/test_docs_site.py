@@ -52,6 +52,7 @@ def pages(tmp_path_factory) -> dict[str, Page]:
     return {file.name: Page(file.read_text(encoding="utf-8")) for file in site.rglob("*.html")}
 
 
+@pytest.mark.slow
 def test_every_page_of_the_plan_is_there(pages):
     names = "index tour own methods losses results claims status design data changelog contributing"
     assert {f"{name}.html" for name in names.split()} <= pages.keys()

@@ -33,7 +33,7 @@ def objective(weight, bias, x, y, C) -> float:
 
 @pytest.mark.parametrize("C", [0.01, 1.0, 10.0])
 def test_probe_is_scikit_learns_logistic_regression(digits, C):
-    x, y = digits[0], digits[1]
+    x, y = digits[0][:600], digits[1][:600]
     reference = LogisticRegression(C=C, tol=1e-8, max_iter=20000).fit(x.double().numpy(), y.numpy())
     found = fit_linear(x, y, C)
     theirs = objective(reference.coef_, reference.intercept_, x.double().numpy(), y.numpy(), C)

@@ -79,6 +79,7 @@ def vectors(run, n: int) -> np.ndarray:
     return run.encode(TEXTS[:n]).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["convnet", "mean", "gru", "mel", "wave", "frames"])
 def test_onnx_runs_in_onnxruntime_with_any_batch(runs, name, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -100,6 +101,7 @@ def onnx_weights(path: Path) -> list[str]:
     return [tensor.name for tensor in onnx.load(path).graph.initializer if tensor.name.startswith("net.")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["convnet", "sobel", "first-last", "dense", "word", "mel", "wave", "frames"])
 def test_torch_loads_the_program_without_nearfar_and_without_pickle(runs, name, tmp_path):
     export_encoder(runs[name], "torch", tmp_path / "out")
@@ -128,6 +130,7 @@ def test_a_recurrent_program_takes_any_number_of_tokens(runs, tmp_path):
     assert torch.allclose(encode(torch.from_numpy(inputs(runs["gru"], 4))), runs["gru"].encode(TEXTS), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", ["onnx", "torch"])
 def test_questions_and_passages_go_home_in_a_file_each(runs, to, tmp_path):
     run, ids = runs["towers"], inputs(runs["towers"], 4)
@@ -180,6 +183,7 @@ def load_program(path: Path) -> torch.nn.Module:
         return torch.export.load(path).module()
 
 
+@pytest.mark.slow
 def test_the_program_needs_torch_alone(runs, tmp_path):
     """The README's own lines, in a process that cannot import nearfar."""
     export_encoder(runs["convnet"], "torch", tmp_path / "out")

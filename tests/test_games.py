@@ -102,6 +102,7 @@ def test_every_flipped_bit_and_every_missing_end_is_noticed(small, tmp_path):
         open_recording(tmp_path / "nowhere.games")
 
 
+@pytest.mark.slow
 def test_a_writer_that_is_killed_or_fails_leaves_nothing_under_the_name(tmp_path):
     code = (
         "import sys, numpy as np\n"

@@ -28,6 +28,7 @@ def test_there_are_at_least_three_examples_and_they_are_short():
     assert all(path.read_text().count("\n") < 60 for path in EXAMPLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [p for p in EXAMPLES if p.name != "own_method.py"], ids=lambda p: p.name)
 def test_examples_run(path, tmp_path):
     done = run(sys.executable, "-W", "error", path, cwd=tmp_path)
@@ -35,6 +36,7 @@ def test_examples_run(path, tmp_path):
     assert done.stdout.count("\n") >= 3
 
 
+@pytest.mark.slow
 def test_a_recipe_in_a_users_file_trains_resumes_and_encodes(tmp_path):
     command = [sys.executable, "-m", "nearfar"]
     own = ROOT / "examples" / "own_method.py"
@@ -81,6 +83,7 @@ def test_a_claim_counts_its_own_seeds_and_names_rows_of_one_seed(tmp_path, monke
     assert ["one seed" in state for state in states("`supcon` on CIFAR-10")] == [False]
 
 
+@pytest.mark.slow
 def test_tables_in_readme_and_docs_are_fresh():
     done = run(sys.executable, "docs/generate.py", "--check", cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -105,6 +108,7 @@ def test_importing_the_package_imports_nothing_heavy(tmp_path):
     assert run(sys.executable, "-c", code, cwd=tmp_path).stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_training_needs_neither_rich_nor_transformers_nor_pyarrow_nor_tensorboard(tmp_path):
     code = (
         "import sys\n"
@@ -118,6 +122,7 @@ def test_training_needs_neither_rich_nor_transformers_nor_pyarrow_nor_tensorboar
     assert "trained encoder" in done.stdout
 
 
+@pytest.mark.slow
 def test_the_wheel_works_in_an_empty_environment(tmp_path):
     """Built, installed into a new environment, run from an empty folder. Dependencies are lent by the environment of the tests."""
     built = run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, ROOT, cwd=tmp_path)

@@ -131,6 +131,7 @@ def resident() -> float:
     return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_memory_is_flat_over_many_batches(jpegs, workers):
     """A batch is 0.9 MB, 60 MB were read in between: if one in three were kept, it would be seen. (An allocator settles only slowly: a

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("kernels_script.py")
 
 

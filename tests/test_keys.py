@@ -138,6 +138,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_the_kernel_gives_the_same_bits():
     """By Triton's interpreter on a CPU; benchmarks/gpu.py compares on a GPU."""
     pytest.importorskip("triton")

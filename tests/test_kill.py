@@ -17,6 +17,7 @@ from helpers import assert_same_tensors, stored
 from nearfar.cli.main import main
 from nearfar.train.run_folder import RunFolder
 
+pytestmark = pytest.mark.slow
 STEPS = 60
 
 

@@ -29,6 +29,7 @@ def test_all_names_can_be_imported_from_the_package(package):
         exec(f"from {package.__name__} import Missing")
 
 
+@pytest.mark.slow
 def test_importing_the_packages_and_their_light_names_leaves_torch_out():
     code = (
         "import sys, nearfar.core, nearfar.recipes\n"

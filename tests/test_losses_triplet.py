@@ -278,6 +278,7 @@ def _one_of_two(rank: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_ranks_equal_one(tmp_path: Path):
     mp.spawn(_one_of_two, args=(str(tmp_path),), nprocs=2)
     for rank in range(2):

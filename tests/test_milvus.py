@@ -17,6 +17,7 @@ from nearfar.index import METRICS, ModelIdentity, RowTable, build_index, check_i
 from nearfar.index.milvus_address import MilvusStore, is_milvus_store, parse_milvus_store
 from nearfar.index.milvus_index import MilvusIndex
 
+pytestmark = pytest.mark.slow
 NAMES = ["plain.png", 'with "quotes"', "back\\slash", "zwölf 漢字", "new\nline", "twice", "twice"]
 
 

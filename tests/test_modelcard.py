@@ -47,6 +47,7 @@ def test_the_lines_that_load_it_work(run):
     assert known["vectors"].shape == (len(known["images"]), 128)
 
 
+@pytest.mark.slow
 def test_eval_writes_the_numbers_with_their_protocol(run, capsys):
     path = str(run.run_folder.path)
     assert main(["eval", path]) == 0

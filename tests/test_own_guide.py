@@ -62,6 +62,7 @@ def test_what_is_no_file_runs_in_order(folder):
     assert 0 <= float(whole["v0"].min()) <= float(whole["v0"].max()) <= 1
 
 
+@pytest.mark.slow
 def test_its_commands_do_what_they_say(folder, capsys):
     commands = [text.splitlines() for kind, text in BLOCKS if kind == "sh"]
     assert [len(block) > 1 for block in commands] == [True, False]

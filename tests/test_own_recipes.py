@@ -69,6 +69,7 @@ def said(caplog, monkeypatch):
     return caplog
 
 
+@pytest.mark.slow
 def test_each_run_is_measured_with_its_own_file(tmp_path, capsys):
     one, two = own_file(tmp_path / "one.py"), own_file(tmp_path / "two.py", MIRRORED)
     data = images(tmp_path / "data.npz", 150)
@@ -165,6 +166,7 @@ def test_a_class_that_was_written_into_a_file_later_is_taken_from_there(tmp_path
     assert RunFolder(tmp_path / "new").read_config()["recipe"] == str(file)
 
 
+@pytest.mark.slow
 def test_a_class_typed_into_a_shell_trains(tmp_path, notebook):
     code = (
         OWN

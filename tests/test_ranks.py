@@ -13,6 +13,7 @@ from nearfar import recipes
 from nearfar.core.ranks import gather_from_ranks, sum_over_ranks
 from nearfar.data import Splits
 
+pytestmark = pytest.mark.slow
 ROWWISE = [name for name in recipes.list_methods() if (kind := recipes.load_method(name).recipe_class).rowwise and kind.trains]
 BATCH = 7  # odd: the ranks hold 3 and 4 rows
 

@@ -130,6 +130,7 @@ def test_a_changed_pixel_is_noticed_by_resume(tmp_path):
         nearfar.resume(tmp_path / "run", accept_changes=True)
 
 
+@pytest.mark.slow
 def test_raw_pixels_stand_beside_large_images_too(tmp_path):
     pictures(tmp_path / "pictures", 40, size=72)
     run = nearfar.fit("simclr", data=tmp_path / "pictures", encoder="convnet", out=tmp_path / "run", **SMALL)
@@ -302,6 +303,7 @@ def test_a_broken_file_in_a_worker_is_one_message(tmp_path, monkeypatch):
         nearfar.fit("simclr", data=tmp_path / "pictures", steps=20, batch_size=8, num_workers=1)
 
 
+@pytest.mark.slow
 def test_a_signal_to_the_whole_group_saves_with_workers(tmp_path):
     run = tmp_path / "run"
     command = [

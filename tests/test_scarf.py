@@ -127,6 +127,7 @@ def test_published_settings_are_those_of_the_paper():
     assert [number for number, _ in reported.values()] == [2.352, 3.692]
 
 
+@pytest.mark.slow
 def test_training_beats_the_untrained_encoder_on_digits():
     model = nearfar.fit("scarf", preset="tiny")
     splits = model.inputs.load_splits("digits-table", model.config)

@@ -206,6 +206,7 @@ def ranks(tmp_path_factory) -> list[dict]:
     return [torch.load(folder / str(rank), weights_only=True) for rank in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LOCAL)
 def test_inside_a_group_each_rank_gets_the_loss_of_its_own_rows(ranks, name):
     for rank, at in enumerate(BOTH):
@@ -214,6 +215,7 @@ def test_inside_a_group_each_rank_gets_the_loss_of_its_own_rows(ranks, name):
         torch.testing.assert_close(ranks[rank]["local"][name], alone)
 
 
+@pytest.mark.slow
 def test_ddp_with_gathered_rows_has_the_gradient_of_the_global_batch(ranks):
     alone = gradients_alone(slice(0, 13), False)
     assert len(alone) == 3
@@ -222,12 +224,14 @@ def test_ddp_with_gathered_rows_has_the_gradient_of_the_global_batch(ranks):
         torch.testing.assert_close(rank["ddp, shared"], alone)
 
 
+@pytest.mark.slow
 def test_ddp_with_local_losses_has_the_gradient_of_their_mean(ranks):
     alone = gradients_alone(slice(0, 12), True)
     for rank in ranks:
         torch.testing.assert_close(rank["ddp, local loss"], alone)
 
 
+@pytest.mark.slow
 def test_integers_are_gathered_without_gradient(ranks):
     for rank in ranks:
         assert rank["gathered labels"].tolist() == [*range(6), *range(10, 17)]
@@ -247,6 +251,7 @@ SAID = {
 }
 
 
+@pytest.mark.slow
 def test_unequal_batches_are_refused_on_every_rank(ranks):
     for rank in ranks:
         for name, message in rank["refusals"].items():
@@ -255,6 +260,7 @@ def test_unequal_batches_are_refused_on_every_rank(ranks):
         assert rank["total"].tolist() == [2.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["accepted", "small"])
 def test_rounding_and_equal_nan_are_accepted(ranks, size):
     alone = accepted(0)
@@ -262,10 +268,12 @@ def test_rounding_and_equal_nan_are_accepted(ranks, size):
         torch.testing.assert_close(rank[size], alone)
 
 
+@pytest.mark.slow
 def test_a_loss_on_one_rank_alone_does_not_wait(ranks):
     torch.testing.assert_close(ranks[0]["only here"], uniformity(batch()[0]))
 
 
+@pytest.mark.slow
 def test_two_ranks_that_share_rows_equal_one(ranks, monkeypatch):
     monkeypatch.setattr(table_module, "MAX_DENSE_ENTRIES", table_module.MAX_DENSE_ENTRIES)
     alone = _answers()

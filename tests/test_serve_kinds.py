@@ -30,6 +30,8 @@ from nearfar.server.service import Service
 
 soundfile = pytest.importorskip("soundfile", reason="the extra audio is not installed")
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def heard(tmp_path_factory):

@@ -23,6 +23,7 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 from nearfar.server.guard import COOKIE_NAME, compute_session_cookie
 from nearfar.server.limits import Limits
 
+pytestmark = pytest.mark.slow
 CLIENTS = 64
 SECONDS = 3.0
 NOISE = [png(p) for p in np.random.default_rng(0).integers(0, 256, (32, 8, 8), dtype=np.uint8)]

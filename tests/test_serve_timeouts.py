@@ -15,6 +15,7 @@ from serving import TOKEN, png, serving, small_run, until, upload
 
 pytest.importorskip("fastapi", reason="the extra serve is not installed")
 
+pytestmark = pytest.mark.slow
 SECONDS = 1.5
 SLACK = 15.0
 """How much later than it should an answer may come on a busy machine; without time-outs it would never come."""

@@ -21,6 +21,7 @@ from nearfar.recipes.vision.simclr import SimCLR
 from nearfar.sklearn import Embedder
 
 
+@pytest.mark.slow
 def test_every_check_of_scikit_learn_passes():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # skips are looked at below, by name
@@ -31,6 +32,7 @@ def test_every_check_of_scikit_learn_passes():
     assert skipped <= {"check_array_api_input"}, "which needs an environment variable before scipy is imported"
 
 
+@pytest.mark.slow
 def test_features_are_better_than_those_of_an_untrained_net():
     X, y = load_digits(return_X_y=True)
     parts = train_test_split(X, y, test_size=0.5, random_state=0, stratify=y)

@@ -26,6 +26,7 @@ SIZES = TEXTS.sizes()
 SMALL = ("bert-tiny", "gru", "bag")
 
 
+@pytest.mark.slow
 def test_training_a_tokenizer_gives_the_same_in_every_process():
     code = (
         "import hashlib\nfrom nearfar.data.samples.docstrings import make_docstrings\n"

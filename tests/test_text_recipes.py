@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 
@@ -173,7 +174,11 @@ def test_from_lines_to_report(tmp_path, capsys):
 
 
 def test_reports_of_pairs_and_labels(tmp_path):
-    run = nearfar.fit("sentence-bert", data="docstring-pairs", encoder="bag", steps=2, out=tmp_path / "run", **TINY)
+    said = [f"Sentence number {i} is about {'cats' if i % 2 else 'dogs'} and {i % 7} things" for i in range(601)]
+    lines = [f"{first},{second},{'same' if i % 2 else 'other'},{i % 2}" for i, (first, second) in enumerate(itertools.pairwise(said))]
+    pairs = tmp_path / "pairs.csv"
+    pairs.write_text("\n".join(["sentence1,sentence2,label,score", *lines]))
+    run = nearfar.fit("sentence-bert", data=str(pairs), encoder="bag", steps=2, out=tmp_path / "run", **TINY)
     page = write_model_report(run).read_text()
     assert page.count('<q class="words"') > 48
     table = evaluate_model(run)
@@ -181,7 +186,7 @@ def test_reports_of_pairs_and_labels(tmp_path):
     assert "a label describes 2 texts" in table.render()
     assert found["spread"] > 0
     assert not {"linear", "knn", "few_labels"} & set(found), "the label is of both texts, a vector of one"
-    assert embed(run, "docstring-pairs", tmp_path / "v.parquet", split="test") > 100
+    assert embed(run, str(pairs), tmp_path / "v.parquet", split="test") > 100
     import pyarrow.parquet as pq
 
     assert pq.read_table(tmp_path / "v.parquet").column_names == ["name", "label", "vector"]
@@ -252,8 +257,11 @@ def test_a_share_is_no_percentage():
 
 
 def test_a_run_is_compared_with_the_encoder_it_began_from(tmp_path):
-    nearfar.fit("bert", preset="tiny", steps=2, out=tmp_path / "mlm")
-    run = nearfar.fit("bert-whitening", preset="tiny", components=None, init_from=str(tmp_path / "mlm"), out=tmp_path / "white")
+    lines = "\n".join(f"Sentence number {i} is about {'cats' if i % 2 else 'dogs'} and {i % 7} things." for i in range(300))
+    (tmp_path / "mine.txt").write_text(lines)
+    settings = {"preset": "tiny", "data": str(tmp_path / "mine.txt")}
+    nearfar.fit("bert", steps=2, out=tmp_path / "mlm", **settings)
+    run = nearfar.fit("bert-whitening", components=None, init_from=str(tmp_path / "mlm"), out=tmp_path / "white", **settings)
     donor, texts = nearfar.load(tmp_path / "mlm"), ["A text.", "Another one."]
     assert torch.equal(run.build_from_init().encode(texts), donor.encode(texts))
     assert "encoder it began from" in [row["representation"] for row in evaluate_model(run).rows]

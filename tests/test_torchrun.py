@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 from helpers import largest_relative_error, stored, tiny_session
+from micro import micro_session, micro_splits
 from torch import Tensor, nn
 
 import nearfar
@@ -23,6 +24,7 @@ from nearfar import recipes
 from nearfar.cli.main import main
 from nearfar.core import NearfarError, Net, Recipe, UsageError
 from nearfar.core.ranks import is_set_on_any_rank
+from nearfar.data import Splits
 from nearfar.train.checkpoint import find_newest_checkpoint
 from nearfar.train.gradient_buckets import GradientBuckets
 from nearfar.train.optimizers import make_optimizer
@@ -32,6 +34,7 @@ from nearfar.train.step import GradStep, freeze_batch_norm_statistics
 from nearfar.train.sync_batch_norm import CPUSyncBatchNorm, synchronize_batch_norm
 from nearfar.train.training_loop import Hook, train
 
+pytestmark = pytest.mark.slow
 RECIPE = '''
 import torch
 from dataclasses import dataclass
@@ -191,7 +194,7 @@ def test_commands_of_one_process_refuse_torchrun(monkeypatch, capsys):
     assert "without torchrun" in capsys.readouterr().err
 
 
-# What follows runs in one group of three ranks, which share 7 or 13 rows unevenly.
+# What follows runs in one group of three ranks, which share 7 rows unevenly.
 
 KINDS = {name: kind for name in recipes.list_methods() if (kind := recipes.load_method(name).recipe_class).trains}
 REMEMBERING = [n for n, kind in KINDS.items() if kind.rowwise and (kind.update, kind.refresh) != (Recipe.update, Recipe.refresh)]
@@ -200,9 +203,9 @@ NORMALISING = ["simclr", "byol"]
 STEPS = 3
 
 
-def trained(name: str, exact: bool) -> dict[str, Tensor]:
-    """Weights after some steps in double precision, where nothing is lost that an optimizer could magnify."""
-    session = tiny_session(name, exact=exact, batch_size=13, steps=STEPS)
+def trained(name: str, exact: bool, splits: Splits | None = None) -> dict[str, Tensor]:
+    """Train some steps in double precision, where nothing is lost that an optimizer could magnify, and return the weights."""
+    session = micro_session(name, exact=exact, splits=splits, batch_size=7, steps=STEPS)
     session.net.double()
     session.optimizers = [make_optimizer(session.net, turn.trains, session.config) for turn in session.phases]
     session.grad_steps = [GradStep(turn, session.net, session.rng_key) for turn in session.phases]
@@ -293,12 +296,12 @@ def mistakes(rank: int, out: str) -> dict[str, str]:
     return found
 
 
-def walk(rank: int, folder: str) -> None:
+def walk(rank: int, folder: str, data: dict[str, Splits]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=3)
     found = {
-        "weights": {name: trained(name, exact=True) for name in REMEMBERING},
-        "with norms": {name: trained(name, exact=False) for name in NORMALISING},
+        "weights": {name: trained(name, exact=True, splits=data[name]) for name in REMEMBERING},
+        "with norms": {name: trained(name, exact=False, splits=data[name]) for name in NORMALISING},
         "normalised": [normalised(dtype, m) for dtype in (torch.float32, torch.float64) for m in (0.1, None)],
         "summed": summed(rank),
         "ahead": ahead(),
@@ -313,7 +316,8 @@ def walk(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[dict]:
     folder = tmp_path_factory.mktemp("ranks")
-    mp.spawn(walk, args=(str(folder),), nprocs=3)
+    data = {name: micro_splits(name) for name in (*REMEMBERING, *NORMALISING)}  # opened once, not by each rank
+    mp.spawn(walk, args=(str(folder), data), nprocs=3)
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(3)]
 
 

@@ -203,6 +203,7 @@ class Collapsing(SimCLR):
         return (z["z0"] - z["z1"]).square().mean() + z["z0"].var(0).sum() + z["z1"].var(0).sum()
 
 
+@pytest.mark.slow
 def test_collapse_is_seen_while_training(caplog):
     with caplog.at_level(logging.WARNING, "nearfar"):
         run = nearfar.fit(Collapsing(norm="none"), data="digits", steps=150, batch_size=64, lr=1e-2)

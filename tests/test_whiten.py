@@ -166,8 +166,9 @@ def test_one_row_has_no_pairs():
 
 
 def test_a_run_without_steps_whitens_the_training_sentences(tmp_path):
-    run = nearfar.fit("bert-whitening", preset="tiny", out=tmp_path / "run")
-    train = run.inputs.load_splits("docstrings", run.config).train
+    texts = [f"Sentence {i} compares {i * 7 % 101} apples with {i * i % 89} pears of {i % 13} colors." for i in range(600)]
+    run = nearfar.fit("bert-whitening", texts, preset="tiny", out=tmp_path / "run")
+    train = run.inputs.load_splits(texts, run.config).train
     covariance = torch.cov(run.encode(train).T)
     assert covariance.shape == (64, 64)
     assert (covariance - torch.eye(64)).abs().max() < 1e-3
